@@ -1,0 +1,172 @@
+"""What the file tools ask of the place where files live.
+
+Paths are absolute within the backend: they start with `/`, use forward slashes and contain no
+`..`. `canonical_path` makes one from whatever a model wrote, or says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from harness.errors import ToolError
+from harness.tools import ToolRuntime
+
+__all__ = [
+    "Backend",
+    "FileEntry",
+    "FileError",
+    "Files",
+    "GrepMatch",
+    "Page",
+    "canonical_path",
+]
+
+FileErrorCode: TypeAlias = Literal[
+    "not_found",
+    "is_directory",
+    "not_a_directory",
+    "permission_denied",
+    "invalid_path",
+    "too_large",
+    "changed",
+    "not_a_file",
+]
+
+
+class FileError(ToolError):
+    """A file operation failed; the text is what the model sees.
+
+    Attributes:
+        code: Why, for programs.
+        path: The path asked for.
+    """
+
+    def __init__(self, code: FileErrorCode, path: str, message: str) -> None:
+        super().__init__(message)
+        self.code: FileErrorCode = code
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file or directory in a listing. `size` is in bytes, `modified` Unix time in seconds."""
+
+    path: str
+    is_dir: bool = False
+    size: int | None = None
+    modified: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GrepMatch:
+    """One matching line. `line` counts from 1."""
+
+    path: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Results up to a cap; `truncated` says that there were more."""
+
+    matches: Sequence[GrepMatch]
+    truncated: bool = False
+
+
+class Files(Protocol):
+    """Files as one tool call sees them. Every method raises `FileError` for normal failures."""
+
+    async def ls(self, path: str) -> Sequence[FileEntry]:
+        """Return the direct children of a directory, directories first, then by name."""
+        ...
+
+    async def read(self, path: str) -> bytes:
+        """Return a file's bytes."""
+        ...
+
+    async def write(self, path: str, data: bytes, *, expected: bytes | None = None) -> bool:
+        """Create or replace a file and its parent directories; return whether it was created.
+
+        With `expected`, the file must still have that content (`changed` otherwise).
+        """
+        ...
+
+    async def delete(self, path: str) -> None:
+        """Delete a file, or a directory with all it holds."""
+        ...
+
+    async def glob(
+        self, pattern: str, path: str = "/", *, limit: int = 1_000
+    ) -> Sequence[FileEntry]:
+        """Return files below `path` that match, newest first where times are known.
+
+        `**` crosses directories; a pattern without `/` matches at any depth.
+        """
+        ...
+
+    async def grep(
+        self,
+        pattern: str,
+        path: str = "/",
+        *,
+        glob: str | None = None,
+        ignore_case: bool = False,
+        limit: int = 1_000,
+    ) -> Page:
+        """Return lines that match a regular expression, in files that match `glob`.
+
+        Raises:
+            FileError: The path is wrong.
+            ToolError: The expression is not valid.
+        """
+        ...
+
+    def update(self) -> Mapping[str, Any]:
+        """Return the state writes that this call's changes amount to."""
+        ...
+
+
+class Backend(Protocol):
+    """A place where files live."""
+
+    @property
+    def description(self) -> str:
+        """One line for the system prompt: where paths lead."""
+        ...
+
+    def open(self, runtime: ToolRuntime) -> Files:
+        """Return the files as one tool call sees them."""
+        ...
+
+
+_DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
+
+
+def canonical_path(path: str) -> str:
+    r"""Return `path` as an absolute path within the backend.
+
+    Relative paths count from the root; backslashes become slashes.
+
+    Raises:
+        FileError: It is empty, climbs with `..`, starts with `~` or a drive letter, or holds NUL.
+    """
+    problem = None
+    slashed = path.replace("\\", "/")
+    if not path.strip():
+        problem = "a path is needed, such as /notes/plan.md"
+    elif "\0" in path:
+        problem = "a path cannot contain NUL"
+    elif _DRIVE.match(path):
+        problem = "drive letters are not used here; paths start with / at the root of the files"
+    elif slashed.startswith("~"):
+        problem = "there is no home directory here; paths start with / at the root of the files"
+    elif ".." in slashed.split("/"):
+        problem = "paths cannot climb with '..'; name the file from the root, starting with /"
+    if problem is not None:
+        raise FileError("invalid_path", path, f"{path!r}: {problem}. Nothing was done.")
+    return posixpath.normpath("/" + slashed.lstrip("/"))

@@ -1,0 +1,1 @@
+"""The journal: what is stored, and where."""

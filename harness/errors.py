@@ -1,0 +1,96 @@
+"""Errors that cross the public surface. Each message says what failed and what to do next."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AgentBuildError",
+    "CheckpointError",
+    "HarnessError",
+    "InvalidAnswer",
+    "InvalidUpdate",
+    "MiddlewareError",
+    "ModelError",
+    "NewerDatabase",
+    "StaleThread",
+    "ThreadBusy",
+    "ToolError",
+    "UnknownCheckpoint",
+    "UnknownInterrupt",
+    "UnknownThread",
+]
+
+
+class HarnessError(Exception):
+    """Base of every error the harness raises on purpose."""
+
+
+class AgentBuildError(HarnessError):
+    """The agent cannot be built as described; raised before anything runs."""
+
+
+class MiddlewareError(HarnessError):
+    """A middleware broke a rule or raised; the message names it."""
+
+
+class InvalidUpdate(HarnessError):
+    """A state update names an unknown key or does not fit its type."""
+
+
+class ToolError(HarnessError):
+    """Raised by a tool to answer its call with an error; the text is what the model sees."""
+
+
+class ModelError(HarnessError):
+    """A model call failed for good.
+
+    Attributes:
+        kind: `auth`, `rate_limit`, `overloaded`, `overflow` (the request is larger than the
+            model's window), `invalid_request`, `connection`, `server`, `script` or `unknown`.
+        retryable: Whether the same call may succeed later.
+        retry_after: Seconds the provider asked to wait, if it said so.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "unknown",
+        retryable: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+class CheckpointError(HarnessError):
+    """The journal could not be read or written."""
+
+
+class NewerDatabase(CheckpointError):
+    """The database was written by a newer version."""
+
+
+class StaleThread(CheckpointError):
+    """Somebody else moved the thread in the meantime; nothing was written."""
+
+
+class UnknownThread(HarnessError):
+    """There is no such thread."""
+
+
+class UnknownCheckpoint(HarnessError):
+    """There is no such checkpoint in this thread."""
+
+
+class UnknownInterrupt(HarnessError):
+    """An answer names an interrupt that is not open."""
+
+
+class InvalidAnswer(HarnessError):
+    """An answer does not fit the interrupt's schema; it was not stored."""
+
+
+class ThreadBusy(HarnessError):
+    """Another run is moving this thread."""

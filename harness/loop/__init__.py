@@ -1,0 +1,1 @@
+"""The step loop: phases, routing, tool execution, interrupts, events."""

@@ -1,0 +1,42 @@
+"""Events a run emits while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pydantic import JsonValue
+
+__all__ = ["Emit", "Event", "StreamMode"]
+
+StreamMode: TypeAlias = Literal["values", "updates", "messages", "custom", "checkpoints", "tasks"]
+"""`values`: the state after a step. `updates`: what a phase wrote. `messages`: pieces of a model's
+answer. `custom`: what a hook or tool wrote. `checkpoints`: a commit. `tasks`: a model or tool
+call that starts or ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event.
+
+    Attributes:
+        mode: Which stream it belongs to.
+        data: JSON data. `tasks` has `event` (`model_start`, `model_end`, `tool_start`,
+            `tool_end`, `run_end`), and `name`, `tool_call_id`, `status`, `text` where they apply.
+        thread_id: The thread.
+        run_id: The run.
+        seq: Counts up within the run, from 1.
+        path: Agent and call names from the root to where it arose.
+    """
+
+    mode: StreamMode
+    data: dict[str, JsonValue]
+    thread_id: str
+    run_id: str
+    seq: int
+    path: tuple[str, ...]
+
+
+Emit: TypeAlias = Callable[[Event], None]
+"""Receives events on the event loop; must not block."""

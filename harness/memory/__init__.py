@@ -1,0 +1,1 @@
+"""Memory files: what the agent is always told."""

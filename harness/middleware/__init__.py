@@ -1,0 +1,1 @@
+"""Middleware that ships, one file each."""

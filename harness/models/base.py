@@ -1,0 +1,112 @@
+"""What the loop asks of a chat model: messages and tools in, deltas and one answer out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from pydantic import JsonValue
+
+from harness.messages import AIMessage, Message
+
+__all__ = [
+    "ChatModel",
+    "ChatRequest",
+    "Delta",
+    "PromptSection",
+    "ToolChoice",
+    "ToolSpec",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSection:
+    """A named part of the system prompt.
+
+    Attributes:
+        name: Who owns it, such as `agent`, `filesystem` or `skills`.
+        text: What the model reads.
+        cache: Ask the provider to cache the prompt up to and including this section.
+    """
+
+    name: str
+    text: str
+    cache: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it. `cache` marks a prompt-cache breakpoint after it."""
+
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+    cache: bool = False
+
+
+ToolChoice: TypeAlias = Literal["auto", "any", "none"] | str
+"""`auto`, `any` (some tool), `none`, or the name of one tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One model call.
+
+    Attributes:
+        messages: The transcript as the model shall see it.
+        system: Sections of the system prompt, in order.
+        tools: Tools of ours, and provider-side tools as raw mappings.
+        tool_choice: Whether and what the model must call.
+        settings: Provider parameters such as `max_tokens` or `thinking`; sent only when set.
+        cache_messages: Indices of messages after which the provider shall set a cache breakpoint.
+    """
+
+    messages: Sequence[Message]
+    system: Sequence[PromptSection] = ()
+    tools: Sequence[ToolSpec | Mapping[str, JsonValue]] = ()
+    tool_choice: ToolChoice = "auto"
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    cache_messages: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of an answer that is being produced.
+
+    Attributes:
+        kind: `text`, `thinking`, or `tool_args` (a fragment of a call's JSON arguments).
+        text: The piece.
+        tool_call_id: The call, for `tool_args`.
+        tool_name: Its tool.
+    """
+
+    kind: Literal["text", "thinking", "tool_args"]
+    text: str
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+
+
+class ChatModel(Protocol):
+    """A model. Implementations are safe for concurrent calls."""
+
+    @property
+    def name(self) -> str:
+        """Full name, such as `anthropic:claude-…`."""
+        ...
+
+    @property
+    def context_window(self) -> int | None:
+        """Input tokens the model accepts, if known."""
+        ...
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[Delta | AIMessage]:
+        """Yield deltas and, last, exactly one `AIMessage`.
+
+        Arguments of a call that are not a JSON object come back as `ToolCall.invalid`, not as an
+        error. Closing the iterator stops the call.
+
+        Raises:
+            ModelError: The call failed after the provider's own retries.
+        """
+        ...

@@ -1,0 +1,288 @@
+"""State schemas: channels, reducers, visibility marks, and the fold of writes over a state.
+
+A state is a plain mapping, never changed in place. A schema is a set of *channels*, one per key,
+merged from the TypedDicts of the agent and its middleware. What a channel stores is what its
+annotation says and nothing else: values are encoded to JSON and validated on the way back, so
+loading never imports or calls anything named in the data (peers E5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, get_args, get_origin
+from typing import get_type_hints as _get_type_hints
+
+from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
+
+from harness.errors import AgentBuildError, CheckpointError, InvalidUpdate
+from harness.messages import Message, MessageWrite, add_messages
+
+__all__ = [
+    "AgentState",
+    "Channel",
+    "ChannelWrite",
+    "Mark",
+    "Overwrite",
+    "Reducer",
+    "State",
+    "StateSchema",
+]
+
+State = Mapping[str, Any]
+"""Values by channel name. Values are of the types the schema names; treat them as immutable."""
+
+
+class Mark(Enum):
+    """How far a state key travels; put it into the key's `Annotated`."""
+
+    OMIT_FROM_INPUT = "omit_from_input"
+    """Callers cannot set it."""
+    OMIT_FROM_OUTPUT = "omit_from_output"
+    """Results do not carry it."""
+    PRIVATE = "private"
+    """Both of the above, and subagents do not receive it."""
+    UNTRACKED = "untracked"
+    """Lives as long as the run; never stored."""
+    EPHEMERAL = "ephemeral"
+    """Lives for one step; never stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """Says how a write joins the value of its key.
+
+    Attributes:
+        fn: `(current, write) -> new`; must not change its arguments.
+        write: The type of a write, when it is not the type of the value.
+        default: Makes the value before the first write.
+    """
+
+    fn: Callable[[Any, Any], Any]
+    write: Any = None
+    default: Callable[[], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """A write that replaces the value instead of going through the reducer (peers A7.6)."""
+
+    value: Any
+
+
+class ChannelWrite(NamedTuple):
+    """One write: the channel's name and what goes into it."""
+
+    channel: str
+    value: Any
+
+
+class AgentState(TypedDict):
+    """The state every agent has."""
+
+    messages: Annotated[
+        NotRequired[list[Message]],
+        Reducer(add_messages, write=list[MessageWrite], default=list[Message]),
+    ]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One state key.
+
+    Attributes:
+        name: The key.
+        type: Annotation of the value, without marks.
+        owner: Who declared it; used in error messages.
+        reducer: None for last value.
+        marks: Visibility and lifetime.
+    """
+
+    name: str
+    type: Any
+    owner: str
+    reducer: Reducer | None = None
+    marks: frozenset[Mark] = frozenset()
+
+    @property
+    def stored(self) -> bool:
+        """Whether writes go into the journal."""
+        return not self.marks & {Mark.UNTRACKED, Mark.EPHEMERAL}
+
+    @property
+    def private(self) -> bool:
+        """Whether the key stays inside one agent."""
+        return Mark.PRIVATE in self.marks
+
+    @cached_property
+    def _value_adapter(self) -> TypeAdapter[Any]:
+        return self._adapter(self.type)
+
+    @cached_property
+    def _write_adapter(self) -> TypeAdapter[Any]:
+        if self.reducer is None or self.reducer.write is None:
+            return self._value_adapter
+        return self._adapter(self.reducer.write)
+
+    def _adapter(self, annotation: Any) -> TypeAdapter[Any]:
+        try:
+            return TypeAdapter(annotation)
+        except (PydanticSchemaGenerationError, PydanticUserError, TypeError) as error:
+            raise AgentBuildError(
+                f"state key {self.name!r} of {self.owner} has a type that cannot be stored: "
+                f"{annotation!r}. Use JSON types, dataclasses, TypedDicts or pydantic models, or "
+                f"mark the key Mark.UNTRACKED. ({str(error).splitlines()[0]})"
+            ) from error
+
+    def check(self) -> None:
+        """Raise `AgentBuildError` if values of this channel could not be stored."""
+        if self.stored:
+            _ = self._write_adapter, self._value_adapter
+
+    def coerce(self, write: Any) -> Any:
+        """Validate a write from outside (input, `update_state`).
+
+        Raises:
+            InvalidUpdate: It does not fit the key's type.
+        """
+        overwrite = isinstance(write, Overwrite)
+        adapter = self._value_adapter if overwrite else self._write_adapter
+        try:
+            value = adapter.validate_python(write.value if overwrite else write)
+        except ValidationError as error:
+            raise InvalidUpdate(f"{self.name!r} was given a wrong value: {error}") from error
+        return Overwrite(value) if overwrite else value
+
+    def encode(self, write: Any) -> bytes:
+        """Return the JSON bytes of a write or of an overwriting value."""
+        if isinstance(write, Overwrite):
+            return self._value_adapter.dump_json(write.value)
+        return self._write_adapter.dump_json(write)
+
+    def decode(self, data: bytes, *, overwrite: bool = False) -> Any:
+        """Return the write that `encode` stored.
+
+        Raises:
+            CheckpointError: The stored bytes do not fit the key's type any more.
+        """
+        adapter = self._value_adapter if overwrite else self._write_adapter
+        try:
+            value = adapter.validate_json(data)
+        except ValidationError as error:
+            raise CheckpointError(
+                f"stored value of {self.name!r} does not fit its type {self.type!r}: {error}"
+            ) from error
+        return Overwrite(value) if overwrite else value
+
+    def to_json(self, value: Any) -> JsonValue:
+        """Return the value as JSON data, for people and clients to read."""
+        return self._value_adapter.dump_python(value, mode="json")
+
+    def apply(self, current: Any, write: Any) -> Any:
+        """Return the value after a write."""
+        if isinstance(write, Overwrite):
+            return write.value
+        if self.reducer is None:
+            return write
+        return self.reducer.fn(current, write)
+
+    def initial(self) -> Any:
+        """Return the value before the first write; None when the key is simply absent."""
+        if self.reducer is not None and self.reducer.default is not None:
+            return self.reducer.default()
+        return None
+
+
+def _parse(name: str, annotation: Any, owner: str) -> Channel:
+    reducer: Reducer | None = None
+    marks: set[Mark] = set()
+    while True:
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            annotation, *extras = get_args(annotation)
+            for extra in extras:
+                if isinstance(extra, Reducer):
+                    reducer = reducer or extra
+                elif isinstance(extra, Mark):
+                    marks.add(extra)
+        elif origin is NotRequired:
+            (annotation,) = get_args(annotation)
+        else:
+            break
+    return Channel(name, annotation, owner, reducer, frozenset(marks))
+
+
+@dataclass(frozen=True)
+class StateSchema:
+    """The channels of one agent.
+
+    Build it with `StateSchema.of`; later schemas win on a key that both name (peers A7.4).
+    """
+
+    channels: Mapping[str, Channel]
+
+    @classmethod
+    def of(cls, *schemas: tuple[type, str]) -> StateSchema:
+        """Merge TypedDicts, each given with the name of its owner.
+
+        Raises:
+            AgentBuildError: A key cannot be stored, or an annotation cannot be resolved.
+        """
+        channels: dict[str, Channel] = {}
+        for schema, owner in schemas:
+            try:
+                hints = _get_type_hints(schema, include_extras=True)
+            except NameError as error:
+                raise AgentBuildError(
+                    f"the state schema {schema.__name__} of {owner} names a type that is not "
+                    f"known at run time: {error}. Import it outside of TYPE_CHECKING."
+                ) from error
+            for key, annotation in hints.items():
+                channels[key] = _parse(key, annotation, owner)
+        for channel in channels.values():
+            channel.check()
+        return cls(channels)
+
+    def __getitem__(self, name: str) -> Channel:
+        return self.channels[name]
+
+    def initial(self) -> State:
+        """Return the state of a thread on which nothing has happened."""
+        values = {name: channel.initial() for name, channel in self.channels.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def writes(self, update: Mapping[str, Any], author: str) -> list[ChannelWrite]:
+        """Turn an update into writes.
+
+        Raises:
+            InvalidUpdate: It names a key no schema declares (peers A5.1).
+        """
+        unknown = sorted(set(update) - set(self.channels))
+        if unknown:
+            raise InvalidUpdate(
+                f"{author} wrote undeclared state {', '.join(map(repr, unknown))}. Declare it in "
+                f"a state_schema; declared are: {', '.join(sorted(self.channels))}."
+            )
+        return [ChannelWrite(key, value) for key, value in update.items()]
+
+    def fold(self, state: State, writes: Iterable[ChannelWrite]) -> State:
+        """Return the state after the writes. Unknown channels, from older code, are dropped."""
+        values = dict(state)
+        for name, write in writes:
+            channel = self.channels.get(name)
+            if channel is None:
+                continue
+            current = values[name] if name in values else channel.initial()
+            values[name] = channel.apply(current, write)
+        return values
+
+    def without(self, state: State, marks: set[Mark]) -> State:
+        """Return the state without keys that carry one of the marks."""
+        return {
+            name: value
+            for name, value in state.items()
+            if name in self.channels and not self.channels[name].marks & marks
+        }

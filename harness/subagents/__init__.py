@@ -1,0 +1,1 @@
+"""Subagents: descriptions, and Markdown files that hold them."""
