@@ -11,11 +11,13 @@ __all__ = [
     "MiddlewareError",
     "ModelError",
     "NewerDatabase",
+    "RunEnded",
     "StaleThread",
     "ThreadBusy",
     "ToolError",
     "UnknownCheckpoint",
     "UnknownInterrupt",
+    "UnknownRun",
     "UnknownThread",
 ]
 
@@ -90,6 +92,14 @@ class UnknownInterrupt(HarnessError):
 
 class InvalidAnswer(HarnessError):
     """An answer does not fit the interrupt's schema; it was not stored."""
+
+
+class UnknownRun(HarnessError):
+    """There is no such run."""
+
+
+class RunEnded(HarnessError):
+    """The run has ended and cannot go on."""
 
 
 class ThreadBusy(HarnessError):

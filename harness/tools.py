@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_type_hints, overload
 
@@ -17,12 +17,13 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, create_m
 
 from harness.checkpoint.base import Checkpointer
 from harness.errors import AgentBuildError
-from harness.messages import Content, ToolMessage
+from harness.messages import Content
 from harness.models.base import ToolSpec
-from harness.state import State
+from harness.state import ChannelWrite, State
 
 __all__ = [
     "InvalidArguments",
+    "SubagentResult",
     "SubagentRunner",
     "Tool",
     "ToolResult",
@@ -45,21 +46,36 @@ class ToolResult:
         artifact: The same facts for programs, as JSON data.
         status: `error` tells the model that the call failed.
         update: State writes, by key; they join the step's other writes through the reducers.
+        writes: Further writes, in order, for a key that is written more than once.
     """
 
     content: Content
     artifact: JsonValue = None
     status: Literal["success", "error"] = "success"
     update: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    writes: Sequence[ChannelWrite] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentResult:
+    """What a subagent hands back.
+
+    Attributes:
+        text: Its last answer that is not empty.
+        writes: What it wrote to state keys that it shares with its parent.
+        failed: Why it did not finish, or None.
+    """
+
+    text: str
+    writes: Sequence[ChannelWrite] = ()
+    failed: str | None = None
 
 
 class SubagentRunner(Protocol):
     """Runs another agent as a child of the current tool call, durably."""
 
-    async def __call__(
-        self, agent: Any, description: str, state: Mapping[str, Any]
-    ) -> tuple[ToolMessage, Mapping[str, Any]]:
-        """Run or continue the child and return its result and the state keys it changed."""
+    async def __call__(self, agent: Any, description: str) -> SubagentResult:
+        """Run the `Agent`, or continue it after a pause or a crash, and return its result."""
         ...
 
 

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from harness.limits import Meter
 from harness.messages import AIMessage, Message, ToolCall, ToolMessage
 from harness.models.base import ChatModel, PromptSection, ToolChoice, ToolSpec
-from harness.state import State
+from harness.state import ChannelWrite, State
 from harness.tools import Tool, ToolRuntime
 
 __all__ = [
@@ -184,10 +184,17 @@ class ToolCallRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallOutcome:
-    """The result of a call: its message, and the state writes that go with it."""
+    """The result of a call.
+
+    Attributes:
+        message: The result; its `tool_call_id` is the call's.
+        update: State writes that go with it.
+        writes: Further writes, in order, for a key that is written more than once.
+    """
 
     message: ToolMessage
     update: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    writes: Sequence[ChannelWrite] = ()
 
 
 ToolHandler: TypeAlias = Callable[[ToolCallRequest], Awaitable[ToolCallOutcome]]

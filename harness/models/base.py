@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -60,6 +60,7 @@ class ChatRequest:
         tool_choice: Whether and what the model must call.
         settings: Provider parameters such as `max_tokens` or `thinking`; sent only when set.
         cache_messages: Indices of messages after which the provider shall set a cache breakpoint.
+        agent: Name of the agent that asks; for scripts and traces, never sent to a provider.
     """
 
     messages: Sequence[Message]
@@ -68,6 +69,7 @@ class ChatRequest:
     tool_choice: ToolChoice = "auto"
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     cache_messages: Sequence[int] = ()
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class ChatModel(Protocol):
         """Input tokens the model accepts, if known."""
         ...
 
-    def stream(self, request: ChatRequest) -> AsyncIterator[Delta | AIMessage]:
+    def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         """Yield deltas and, last, exactly one `AIMessage`.
 
         Arguments of a call that are not a JSON object come back as `ToolCall.invalid`, not as an

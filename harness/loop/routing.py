@@ -1,0 +1,73 @@
+"""Where the loop goes next. The whole table is here (peers A3.8, A3.9, A4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from harness.checkpoint.base import Next
+from harness.errors import MiddlewareError
+from harness.loop.requests import JumpTo
+from harness.messages import AIMessage, Message, ToolMessage, pending_tool_calls
+
+__all__ = ["after_model", "after_tools", "jump"]
+
+
+def after_model(messages: Sequence[Message]) -> Next:
+    """Return the phase after a model answer and its hooks.
+
+    Calls without a result go to the tools. An answer whose calls were all answered by hooks goes
+    back to the model. Anything else ends the run.
+    """
+    if pending_tool_calls(messages):
+        return "tools"
+    for message in reversed(messages):
+        if isinstance(message, AIMessage):
+            return "model" if message.tool_calls else "after_agent"
+    return "after_agent"
+
+
+def after_tools(messages: Sequence[Message], return_direct: Collection[str]) -> Next:
+    """Return the phase after the tools ran.
+
+    The run ends when every result comes from a tool that returns directly and none is an error
+    (peers A3.16 to A3.18); otherwise the model sees the results.
+    """
+    results: list[ToolMessage] = []
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            results.append(message)
+        elif isinstance(message, AIMessage):
+            break
+    direct = [one.name in return_direct and one.status == "success" for one in results]
+    return "after_agent" if direct and all(direct) else "model"
+
+
+_TARGETS: dict[JumpTo, Next] = {"model": "model", "tools": "tools", "end": "after_agent"}
+
+
+def jump(
+    target: JumpTo, *, author: str, hook: str, allowed: Collection[str], messages: Sequence[Message]
+) -> Next:
+    """Return the phase a hook jumps to.
+
+    Raises:
+        MiddlewareError: The jump is not declared, or leads nowhere (peers A4.4 to A4.6).
+    """
+    if target not in _TARGETS:
+        raise MiddlewareError(
+            f"{author} jumped to {target!r}; a jump goes to {', '.join(_TARGETS)}"
+        )
+    if target not in allowed:
+        raise MiddlewareError(
+            f"{author} jumped to {target!r} without declaring it; decorate the hook with "
+            f'@hook_config(can_jump_to=["{target}"])'
+        )
+    if hook == "before_model" and target == "model":
+        raise MiddlewareError(f"{author} jumped to 'model' from before it; that never ends")
+    if target == "tools" and not pending_tool_calls(messages):
+        raise MiddlewareError(
+            f"{author} jumped to 'tools', but the last answer has no calls without a result"
+        )
+    if hook == "after_agent" and target == "end":
+        return "end"
+    return _TARGETS[target]

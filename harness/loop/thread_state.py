@@ -1,0 +1,252 @@
+"""The state of one namespace of a thread: loaded from the journal, changed by writes, committed.
+
+A commit stores the writes of the step being worked on and makes them a checkpoint, at once. What
+a step's finished tasks stored before belongs to it, because a step's id follows from its parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import anyio
+
+from harness.checkpoint.base import (
+    Batch,
+    Checkpoint,
+    Interrupt,
+    Next,
+    Run,
+    Source,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+)
+from harness.loop.run_context import RunContext, StateCache
+from harness.messages import AIMessage, ToolMessage, pending_tool_calls
+from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema
+
+__all__ = ["ThreadState"]
+
+NOT_ANSWERED = (
+    "{name} did not run, or did not finish: the user went on with a new message instead. Call it "
+    "again if it is still needed."
+)
+
+_LAST = 1_000_000
+"""Index of a phase's own writes: after those of the step's tool calls."""
+
+
+class ThreadState:
+    """What a loop knows of its thread.
+
+    Attributes:
+        state: The state after the last write, uncommitted ones included.
+        head: The newest checkpoint; None on a new thread.
+        pending: Finished calls of the unfinished step, left by an earlier attempt.
+        interrupts: Questions of the unfinished step, by id.
+    """
+
+    def __init__(
+        self,
+        schema: StateSchema,
+        cache: StateCache,
+        run: RunContext,
+        ns: str,
+        path: tuple[str, ...],
+    ) -> None:
+        self.schema = schema
+        self.run = run
+        self.ns = ns
+        self.state: State = schema.initial()
+        self.head: Checkpoint | None = None
+        self.pending: Sequence[TaskWrites] = ()
+        self.interrupts: dict[str, Interrupt] = {}
+        self._cache = cache
+        self._path = path
+        self._writes: list[ChannelWrite] = []
+        self._adopted: list[ChannelWrite] = []
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there are writes that are not committed."""
+        return bool(self._writes)
+
+    @property
+    def step(self) -> str:
+        """Id of the step being worked on."""
+        return step_id(self.head.id if self.head else None)
+
+    @property
+    def next(self) -> Next:
+        """The phase that follows the newest checkpoint."""
+        return self.head.next if self.head else "end"
+
+    async def open(self, checkpoint_id: str | None = None) -> bool:
+        """Load the head, or another checkpoint; return whether there is one."""
+        thread_id, schema = self.run.thread_id, self.schema
+        cached = self._cache.get(thread_id, self.ns)
+        found = await self.run.checkpointer.load(
+            thread_id, self.ns, checkpoint_id, cached=cached[0] if cached else None
+        )
+        if found is None:
+            return False
+        known = cached is not None and found.base == cached[0]
+        start = cached[1] if cached is not None and known else schema.initial()
+        start = schema.without(start, {Mark.UNTRACKED})
+        self.state = schema.fold(start, self.decode(found.writes))
+        self.head = found.checkpoint
+        self.pending = found.pending
+        self.interrupts = {one.id: one for one in found.interrupts}
+        if checkpoint_id is None:
+            self._cache.put(thread_id, self.ns, self.head.id, self.state)
+        return True
+
+    def decode(self, writes: Sequence[StoredWrite]) -> list[ChannelWrite]:
+        """Return stored writes as values; keys no schema knows any more are left out."""
+        channels = self.schema.channels
+        return [
+            ChannelWrite(
+                one.channel, channels[one.channel].decode(one.value, overwrite=one.overwrite)
+            )
+            for one in writes
+            if one.channel in channels
+        ]
+
+    def encode(self, writes: Sequence[ChannelWrite]) -> tuple[StoredWrite, ...]:
+        """Return writes as the journal stores them; keys that are not stored are left out."""
+        channels = self.schema.channels
+        return tuple(
+            StoredWrite(name, channels[name].encode(value), isinstance(value, Overwrite))
+            for name, value in writes
+            if channels[name].stored
+        )
+
+    def write(self, update: Mapping[str, Any], author: str) -> None:
+        """Add writes to the step being worked on.
+
+        Raises:
+            InvalidUpdate: A key is not declared, or a value does not fit.
+        """
+        writes = self.check(update, author)
+        self.state = self.schema.fold(self.state, writes)
+        self._writes.extend(writes)
+
+    def check(self, update: Mapping[str, Any], author: str) -> list[ChannelWrite]:
+        """Return an update as writes, without making them.
+
+        Raises:
+            InvalidUpdate: As for `write`.
+        """
+        return [
+            ChannelWrite(name, self.schema[name].coerce(value))
+            for name, value in self.schema.writes(update, author)
+        ]
+
+    def answer(self) -> str:
+        """Return the newest answer that has text."""
+        for message in reversed(self.state["messages"]):
+            if isinstance(message, AIMessage) and message.text.strip():
+                return message.text
+        return ""
+
+    def adopt(self, writes: Sequence[ChannelWrite]) -> None:
+        """Fold writes whose bytes the step's tasks store themselves."""
+        self.state = self.schema.fold(self.state, writes)
+        self._adopted.extend(writes)
+
+    async def commit(
+        self,
+        author: str,
+        next_phase: Next,
+        *,
+        source: Source = "loop",
+        tasks: Sequence[TaskWrites] = (),
+        run: Run | None = None,
+        summary: str = "",
+        salt: str = "",
+    ) -> None:
+        """Make the writes of the step, and what its tasks left, a checkpoint.
+
+        The checkpoint that ends the main agent's run records the run's end with it.
+
+        Raises:
+            StaleThread: Somebody else moved the thread; nothing was stored.
+        """
+        head = self.head
+        checkpoint = Checkpoint(
+            thread_id=self.run.thread_id,
+            ns=self.ns,
+            id=step_id(head.id if head else None, salt),
+            parent_id=head.id if head else None,
+            step=head.step + 1 if head else 0,
+            source=source,
+            author=author,
+            next=next_phase,
+            run_id=self.run.run.id or None,
+            summary=summary,
+        )
+        own = TaskWrites(checkpoint.id, author, _LAST, self.encode(self._writes))
+        if self.ns == "" and next_phase == "end" and self.run.run.status == "running":
+            run = self.run.update_run(status="done", answer=self.answer())
+        batch = Batch(
+            checkpoint.thread_id,
+            self.ns,
+            writes=[*tasks, own] if own.writes else tasks,
+            checkpoints=[checkpoint],
+            runs=[run] if run else (),
+        )
+        with anyio.CancelScope(shield=True):
+            await self.run.checkpointer.commit(batch)
+        self.head, self.pending, self.interrupts = checkpoint, (), {}
+        self.state = self.schema.without(self.state, {Mark.EPHEMERAL})
+        self._cache.put(checkpoint.thread_id, self.ns, checkpoint.id, self.state)
+        self._announce(checkpoint)
+        self._writes, self._adopted = [], []
+
+    def _announce(self, checkpoint: Checkpoint) -> None:
+        if self.run.wants("checkpoints"):
+            self.run.send(
+                "checkpoints",
+                self._path,
+                {
+                    "checkpoint_id": checkpoint.id,
+                    "step": checkpoint.step,
+                    "author": checkpoint.author,
+                    "next": checkpoint.next,
+                    "summary": checkpoint.summary,
+                },
+            )
+        if self.run.wants("updates"):
+            written = self._json([*self._adopted, *self._writes])
+            self.run.send("updates", self._path, {checkpoint.author: written})
+        if self.run.wants("values"):
+            schema = self.schema
+            values = {name: schema[name].to_json(value) for name, value in self.state.items()}
+            self.run.send("values", self._path, values)
+
+    def _json(self, writes: Sequence[ChannelWrite]) -> Any:
+        schema = self.schema
+        return {
+            name: schema[name].to_json(schema[name].apply(schema[name].initial(), value))
+            for name, value in writes
+        }
+
+    async def accept(self, update: Mapping[str, Any], first: Next, summary: str) -> None:
+        """Commit input; what an earlier run left open is closed in the same step.
+
+        Finished calls of an interrupted step keep their results, the others are answered with an
+        error (peers B1.9).
+        """
+        for task in self.pending:
+            self.adopt(self.decode(task.writes))
+        closing = [
+            ToolMessage(call.id, NOT_ANSWERED.format(name=call.name), call.name, "error")
+            for call in pending_tool_calls(self.state["messages"])
+        ]
+        if closing:
+            self.write({"messages": closing}, "loop")
+        self.write(update, "input")
+        author = "client" if first in ("after_model", "tools") else "input"
+        run = self.run.run if self.ns == "" else None
+        await self.commit(author, first, source="input", run=run, summary=summary)
