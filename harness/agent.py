@@ -218,7 +218,7 @@ class Agent:
     ) -> AsyncGenerator[Event | RunResult, None]:
         """Run as `ainvoke` does, yielding events and, last, the result.
 
-        Leaving the loop early cancels the run.
+        Leaving the loop early and closing the generator (`contextlib.aclosing`) stops the run.
         """
         send, receive = anyio.create_memory_object_stream[Event | RunResult](float("inf"))
         chosen = replace(options or RunOptions(), emit=send.send_nowait, modes=modes)
@@ -234,7 +234,7 @@ class Agent:
                 with receive:
                     async for item in receive:
                         yield item
-            finally:
+            except GeneratorExit:
                 group.cancel_scope.cancel()
 
     def invoke(
@@ -388,6 +388,7 @@ def create_agent(
     checkpointer: Checkpointer | None = None,
     policy: Policy | None = None,
     name: str = "agent",
+    tool_names: Sequence[str] | None = None,
 ) -> Agent:
     """Build an agent.
 
@@ -400,22 +401,15 @@ def create_agent(
         checkpointer: The journal; in memory by default.
         policy: Rules in front of every tool call; allows everything by default.
         name: Shown in paths and events.
+        tool_names: Keep only these tools; the others are neither offered nor run.
 
     Raises:
-        AgentBuildError: Two tools or middleware share a name, or a state key cannot be stored.
+        AgentBuildError: Two tools or middleware share a name, a state key cannot be stored, or
+            `tool_names` names a tool that is not there.
     """
     chat_model = _model(model)
     _unique([one.name for one in middleware], "middleware")
-    owned = [(own, one.name) for one in middleware for own in one.tools]
-    owned += [(one if isinstance(one, Tool) else tool(one), "tools=") for one in tools]
-    by_name: dict[str, Tool] = {}
-    owners: dict[str, str] = {}
-    for own, owner in owned:
-        if own.name in by_name:
-            raise AgentBuildError(
-                f"two tools are named {own.name!r}: one of {owners[own.name]}, one of {owner}"
-            )
-        by_name[own.name], owners[own.name] = own, owner
+    by_name = _tools(tools, middleware, tool_names)
     schemas = [(AgentState, "the agent")]
     schemas += [(one.state_schema, one.name) for one in middleware if one.state_schema]
     schemas += [(state_schema, "state_schema=")] if state_schema is not None else []
@@ -429,6 +423,31 @@ def create_agent(
         pipeline=ToolPipeline(by_name, middleware, policy or Policy()),
     )
     return Agent(definition, checkpointer or MemoryCheckpointer())
+
+
+def _tools(
+    tools: Sequence[Tool | Callable[..., Any]],
+    middleware: Sequence[AgentMiddleware],
+    names: Sequence[str] | None,
+) -> dict[str, Tool]:
+    owned = [(own, one.name) for one in middleware for own in one.tools]
+    owned += [(one if isinstance(one, Tool) else tool(one), "tools=") for one in tools]
+    by_name: dict[str, Tool] = {}
+    owners: dict[str, str] = {}
+    for own, owner in owned:
+        if own.name in by_name:
+            raise AgentBuildError(
+                f"two tools are named {own.name!r}: one of {owners[own.name]}, one of {owner}"
+            )
+        by_name[own.name], owners[own.name] = own, owner
+    if names is None:
+        return by_name
+    unknown = sorted(set(names) - set(by_name))
+    if unknown:
+        raise AgentBuildError(
+            f"there are no tools named {', '.join(unknown)}; tools: {', '.join(by_name)}"
+        )
+    return {name: own for name, own in by_name.items() if name in set(names)}
 
 
 def _sections(prompt: str | Sequence[PromptSection]) -> tuple[PromptSection, ...]:

@@ -1,0 +1,43 @@
+"""A chat model that plays turns from a Python list, and shorthands for building them."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+import anyio
+
+from harness.messages import AIMessage, TextBlock, ToolCall
+from harness.models.base import ChatRequest, Delta
+
+Turn = AIMessage | Exception | Callable[[ChatRequest], AIMessage]
+
+
+def call(call_id: str, tool: str, /, **args: object) -> ToolCall:
+    return ToolCall(call_id, tool, args)  # type: ignore[arg-type]
+
+
+def says(text: str = "", *calls: ToolCall) -> AIMessage:
+    return AIMessage((*((TextBlock(text),) if text else ()), *calls))
+
+
+class Turns:
+    """Answers with the turn after those that are in the transcript."""
+
+    name = "turns:test"
+    context_window = None
+
+    def __init__(self, *turns: Turn) -> None:
+        self.turns: Sequence[Turn] = turns
+        self.requests: list[ChatRequest] = []
+        self.gate: anyio.Event | None = None
+        self.asked = anyio.Event()
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+        self.requests.append(request)
+        self.asked.set()
+        yield Delta("text", "…")
+        if self.gate is not None:
+            await self.gate.wait()
+        place = sum(isinstance(one, AIMessage) and one.source is None for one in request.messages)
+        turn = self.turns[place]
+        if isinstance(turn, Exception):
+            raise turn
+        yield turn(request) if callable(turn) else turn
