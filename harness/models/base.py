@@ -112,3 +112,7 @@ class ChatModel(Protocol):
             ModelError: The call failed after the provider's own retries.
         """
         ...
+
+    async def aclose(self) -> None:
+        """Release connections, if it holds any; the model can be used again."""
+        ...

@@ -41,3 +41,6 @@ class Turns:
         if isinstance(turn, Exception):
             raise turn
         yield turn(request) if callable(turn) else turn
+
+    async def aclose(self) -> None:
+        pass

@@ -1,0 +1,157 @@
+"""Failures of Anthropic calls as `ModelError`: what kind, whether to retry, and what to do."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+from harness.errors import ModelError
+
+__all__ = [
+    "MISSING_KEY",
+    "api_error",
+    "auth_error",
+    "connection_error",
+    "from_sdk",
+    "is_overflow",
+    "retry_after_of",
+]
+
+MISSING_KEY = (
+    "No Anthropic API key: set ANTHROPIC_API_KEY, or choose another model with --model; everything "
+    "else works without it. Nothing was sent."
+)
+
+_KIND_OF_TYPE = {
+    "authentication_error": "auth",
+    "permission_error": "auth",
+    "billing_error": "auth",
+    "rate_limit_error": "rate_limit",
+    "overloaded_error": "overloaded",
+    "request_too_large": "overflow",
+    "invalid_request_error": "invalid_request",
+    "not_found_error": "invalid_request",
+    "timeout_error": "server",
+    "conflict_error": "server",
+    "api_error": "server",
+}
+_KIND_OF_STATUS = {
+    401: "auth",
+    402: "auth",
+    403: "auth",
+    408: "server",
+    409: "server",
+    413: "overflow",
+    429: "rate_limit",
+    529: "overloaded",
+}
+_RETRYABLE = {"rate_limit", "overloaded", "connection", "server"}
+_ADVICE = {
+    "auth": "Check ANTHROPIC_API_KEY, or choose another model with --model.",
+    "rate_limit": "Wait and run it again.",
+    "overloaded": "Wait and run it again.",
+    "overflow": "Shorten the conversation (compact it) or use a model with a larger window.",
+    "invalid_request": "The same request will fail again; change the model or its settings.",
+    "connection": "Check the network and run it again.",
+    "server": "Run it again.",
+}
+# The API's own wordings first, then those of servers that speak the same protocol.
+_OVERFLOW_MARKERS = (
+    "prompt is too long",
+    "exceed context limit",
+    "exceeds the maximum allowed number of input tokens",
+    "context window",
+    "maximum context length",
+    "context length",
+)
+
+
+def is_overflow(message: str) -> bool:
+    """Whether a 400's text says that the request is larger than the model's window (peers C3.6)."""
+    lowered = message.lower()
+    return any(marker in lowered for marker in _OVERFLOW_MARKERS)
+
+
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds a response asks to wait: `retry-after-ms`, seconds or an HTTP date."""
+    for header, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            return max(0.0, float(headers[header]) / scale)
+        except (KeyError, ValueError):
+            continue
+    date = email.utils.parsedate_tz(headers.get("retry-after"))
+    return None if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
+
+
+def _error_of(body: object) -> tuple[str, str]:
+    """Return type and message of an error body; empty where it does not say."""
+    error = cast(Mapping[str, Any], body).get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict):
+        return "", ""
+    inner = cast(Mapping[str, Any], error)
+    return str(inner.get("type") or ""), str(inner.get("message") or "")
+
+
+def _kind(status: int, error_type: str, message: str) -> str:
+    kind = _KIND_OF_TYPE.get(error_type) or _KIND_OF_STATUS.get(status)
+    if kind is None:
+        kind = "server" if status >= 500 or status == 200 else "invalid_request"
+    return "overflow" if kind == "invalid_request" and is_overflow(message) else kind
+
+
+def api_error(
+    status: int, body: object, headers: Mapping[str, str], *, streaming: bool = False
+) -> ModelError:
+    """Return the error for a refusal.
+
+    Args:
+        status: HTTP status; that of the stream when the refusal came inside it.
+        body: The decoded body, or its text when it is not JSON.
+        headers: Of the response.
+        streaming: The refusal ended an answer that had begun.
+    """
+    error_type, message = _error_of(body)
+    message = message or (body[:500] if isinstance(body, str) else "") or "no reason given"
+    kind = _kind(status, error_type, message)
+    wait = retry_after_of(headers)
+    told = [] if wait is None else [f"It asks to wait {wait:g} s."]
+    request_id = headers.get("request-id")
+    where = error_type if streaming else f"{status} {error_type}".strip()
+    where += f", request {request_id}" if request_id else ""
+    verb = "broke its answer off" if streaming else "refused the request"
+    text = [f"Anthropic {verb} ({where}): {message}", "No answer was kept.", *told, _ADVICE[kind]]
+    return ModelError(" ".join(text), kind=kind, retryable=kind in _RETRYABLE, retry_after=wait)
+
+
+def auth_error(reason: str) -> ModelError:
+    """Return the error for credentials that cannot be used."""
+    return ModelError(f"{reason} Nothing was sent. {_ADVICE['auth']}", kind="auth")
+
+
+def connection_error(reason: str) -> ModelError:
+    """Return the error for a call that was lost on the way, or cut off in the middle."""
+    return ModelError(
+        f"The connection to Anthropic failed: {reason}. No answer was kept. "
+        f"{_ADVICE['connection']}",
+        kind="connection",
+        retryable=True,
+    )
+
+
+def from_sdk(error: Exception) -> ModelError:
+    """Return the error for what the SDK raised."""
+    import anthropic
+
+    match error:
+        case anthropic.APIStatusError():
+            return api_error(error.status_code, error.body, error.response.headers)
+        case anthropic.APITimeoutError():
+            return connection_error("the server stayed silent too long")
+        case anthropic.APIConnectionError():
+            return connection_error(str(error.__cause__ or error))
+        case anthropic.CredentialsError():
+            return auth_error(f"The Anthropic credentials cannot be used: {error}.")
+        case _:
+            return ModelError(f"The call to Anthropic failed: {error}. No answer was kept.")

@@ -1,0 +1,260 @@
+"""A `ChatRequest` as the body of an Anthropic Messages request.
+
+What the API refuses is never sent: empty text, ids and names it does not know, a transcript that
+starts or ends with the assistant, more than four cache breakpoints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import JsonValue
+
+from harness.messages import (
+    AIMessage,
+    Content,
+    HumanMessage,
+    ImageBlock,
+    Message,
+    ProviderBlock,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCall,
+    ToolMessage,
+)
+from harness.models._anthropic_stream import clean_text
+from harness.models.base import ChatRequest, PromptSection, ToolSpec
+
+__all__ = ["MAX_BREAKPOINTS", "PRIVATE_SETTINGS", "body_of", "render_answer", "tool_use_id"]
+
+MAX_BREAKPOINTS = 4
+"""Cache breakpoints the API accepts in one request."""
+
+PRIVATE_SETTINGS = frozenset({"betas", "cache_ttl"})
+"""Settings that are not parameters of the API."""
+
+_OPENING = "(The conversation starts with what was already done.)"
+_CONTINUE = "Continue."
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_BAD_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+
+_Json = dict[str, Any]  # a JSON object that goes to the API
+
+
+def tool_use_id(call_id: str) -> str:
+    """Return an id the API accepts; equal ids stay equal, so call and result stay a pair."""
+    if _ID.fullmatch(call_id):
+        return call_id
+    return f"call_{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
+
+
+def _tool_name(name: str) -> str:
+    return _BAD_IN_NAME.sub("_", name)[:128] or "unknown"
+
+
+def _text(text: str) -> list[_Json]:
+    return [{"type": "text", "text": clean_text(text)}] if text.strip() else []
+
+
+def _content(content: Content) -> list[_Json]:
+    if isinstance(content, str):
+        return _text(content)
+    blocks: list[_Json] = []
+    for block in content:
+        if isinstance(block, ImageBlock):
+            source = {"type": "base64", "media_type": block.media_type, "data": block.data}
+            blocks.append({"type": "image", "source": source})
+        else:
+            blocks += _text(block.text)
+    return blocks
+
+
+def _result(message: ToolMessage) -> _Json:
+    block: _Json = {"type": "tool_result", "tool_use_id": tool_use_id(message.tool_call_id)}
+    if content := _content(message.content):
+        block["content"] = content
+    if message.status == "error":
+        block["is_error"] = True
+    return block
+
+
+def render_answer(content: Sequence[Any]) -> list[_Json]:
+    """Return an answer's blocks as the API takes them back, in their order.
+
+    Thinking travels only with its signature, and provider blocks only to the provider they came
+    from: anything else would be refused.
+    """
+    blocks: list[_Json] = []
+    for block in content:
+        match block:
+            case TextBlock(text):
+                blocks += _text(text)
+            case ThinkingBlock(thinking, signature) if signature:
+                thought = {"type": "thinking", "thinking": thinking, "signature": signature}
+                blocks.append(thought)
+            case RedactedThinkingBlock(data):
+                blocks.append({"type": "redacted_thinking", "data": data})
+            case ToolCall(call_id, name, args):
+                # `input` must be an object. A call with broken arguments has none; the error
+                # result that answers it says what was wrong with them.
+                use: _Json = {"type": "tool_use", "id": tool_use_id(call_id)}
+                use |= {"name": _tool_name(name), "input": args}
+                blocks.append(use)
+            case ProviderBlock("anthropic", data):
+                blocks.append(dict(data))
+            case _:
+                pass
+    return blocks
+
+
+def _render(message: Message) -> tuple[str, list[_Json]]:
+    match message:
+        case HumanMessage():
+            return "user", _content(message.content)
+        case AIMessage():
+            return "assistant", render_answer(message.content)
+        case ToolMessage():
+            return "user", [_result(message)]
+
+
+@dataclass(slots=True)
+class _Marks:
+    """Blocks that ask for a cache breakpoint, by part of the request, in order."""
+
+    ttl: str | None
+    tools: list[_Json] = field(default_factory=list[_Json])
+    system: list[_Json] = field(default_factory=list[_Json])
+    messages: list[_Json] = field(default_factory=list[_Json])
+
+    def apply(self, limit: int) -> None:
+        """Mark the most valuable blocks, at most `limit` of them.
+
+        A breakpoint caches everything before it, so the last one of the messages is worth most.
+        Next come the last two of the system prompt: they hold when the transcript is rewritten,
+        and the second when only the volatile end of the prompt changed (peers B17, C9.4).
+        """
+        control: _Json = {"type": "ephemeral"} | ({"ttl": self.ttl} if self.ttl else {})
+        messages, system = self.messages[::-1], self.system[::-1]
+        tools = self.tools[::-1]
+        ranked = [*messages[:1], *system[:2], *messages[1:2], *tools[:1]]
+        ranked += [*system[2:], *messages[2:], *tools[1:]]
+        for place, block in enumerate(ranked):
+            own = block.pop("cache_control", None)
+            if place < limit:
+                block["cache_control"] = own or control
+
+
+def _last_cacheable(blocks: Sequence[_Json]) -> _Json | None:
+    uncacheable = ("thinking", "redacted_thinking")
+    return next((block for block in reversed(blocks) if block["type"] not in uncacheable), None)
+
+
+def _results_first(message: _Json) -> _Json:
+    results = [block for block in message["content"] if block["type"] == "tool_result"]
+    others = [block for block in message["content"] if block["type"] != "tool_result"]
+    return {"role": message["role"], "content": results + others}
+
+
+def _messages(request: ChatRequest, marks: _Marks) -> list[_Json]:
+    cached = {index % len(request.messages) for index in request.cache_messages if request.messages}
+    merged: list[_Json] = []
+    last: Message | None = None
+    for index, message in enumerate(request.messages):
+        role, blocks = _render(message)
+        if not blocks:
+            continue
+        last = message
+        marks.messages += [block for block in blocks if "cache_control" in block]
+        block = _last_cacheable(blocks) if index in cached else None
+        if block is not None and "cache_control" not in block:
+            marks.messages.append(block)
+        if merged and merged[-1]["role"] == role:
+            merged[-1]["content"] += blocks
+        else:
+            merged.append({"role": role, "content": blocks})
+    if not merged or merged[0]["role"] == "assistant":
+        merged.insert(0, {"role": "user", "content": _text(_OPENING)})
+    # Current models refuse to go on from an assistant message, except from a paused turn.
+    if isinstance(last, AIMessage) and last.stop_reason != "pause_turn" and not last.tool_calls:
+        merged.append({"role": "user", "content": _text(_CONTINUE)})
+    return [_results_first(message) for message in merged]
+
+
+def _system(sections: Sequence[PromptSection], marks: _Marks) -> list[_Json]:
+    """Return the prompt as one block per stretch between breakpoints."""
+    blocks: list[_Json] = []
+    open_block = False
+    for section in sections:
+        if section.text.strip():
+            text = clean_text(section.text)
+            if open_block:
+                blocks[-1]["text"] += f"\n\n{text}"
+            else:
+                blocks.append({"type": "text", "text": text if not blocks else f"\n\n{text}"})
+            open_block = True
+        if section.cache and open_block:
+            marks.system.append(blocks[-1])
+            open_block = False
+    return blocks
+
+
+def _tools(tools: Sequence[ToolSpec | Mapping[str, JsonValue]], marks: _Marks) -> list[_Json]:
+    rendered: list[_Json] = []
+    for tool in tools:
+        if isinstance(tool, ToolSpec):
+            schema = {"type": "object", **tool.parameters}
+            block: _Json = {"name": tool.name, "input_schema": schema}
+            if tool.description.strip():
+                block["description"] = clean_text(tool.description)
+            wanted = tool.cache
+        else:
+            block = dict(tool)
+            wanted = "cache_control" in block
+        rendered.append(block)
+        if wanted:
+            marks.tools.append(block)
+    return rendered
+
+
+def _tool_choice(choice: str) -> _Json | None:
+    if choice == "auto":
+        return None
+    return {"type": choice} if choice in ("any", "none") else {"type": "tool", "name": choice}
+
+
+def body_of(
+    request: ChatRequest, parameters: Mapping[str, Any], *, model: str, max_tokens: int
+) -> _Json:
+    """Return the request's body.
+
+    Args:
+        request: The call.
+        parameters: The model's own defaults; the request's settings win. Sampling parameters are
+            sent only when one of the two has them. `cache_ttl` (`5m`, `1h`) is how long
+            breakpoints live.
+        model: Id of the model.
+        max_tokens: Sent when neither names it: the API requires it.
+    """
+    settings = {**parameters, **request.settings}
+    marks = _Marks(settings.get("cache_ttl"))
+    body: _Json = {"model": model, "max_tokens": max_tokens}
+    body["messages"] = _messages(request, marks)
+    if system := _system(request.system, marks):
+        body["system"] = system
+    if tools := _tools(request.tools, marks):
+        body["tools"] = tools
+        if choice := _tool_choice(request.tool_choice):
+            body["tool_choice"] = choice
+    body |= {
+        key: value
+        for key, value in settings.items()
+        if key not in PRIVATE_SETTINGS and value is not None
+    }
+    # The API's automatic breakpoint counts as one.
+    marks.apply(MAX_BREAKPOINTS - ("cache_control" in body))
+    return body

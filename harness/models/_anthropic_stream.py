@@ -1,0 +1,230 @@
+"""The event stream of one Anthropic answer, turned into deltas and content blocks.
+
+Works on the events as they are on the wire, not on the SDK's objects: provider blocks stay
+verbatim, and the arguments of a call are judged by their own text (the SDK silently makes `{}` of
+a broken one).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pydantic import JsonValue
+
+from harness.errors import ModelError
+from harness.messages import (
+    AIMessage,
+    ProviderBlock,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCall,
+    Usage,
+)
+from harness.models._anthropic_errors import api_error
+from harness.models.base import Delta
+
+__all__ = ["AnswerBuilder", "clean_text", "parse_arguments"]
+
+_Block = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolCall | ProviderBlock
+
+
+def clean_text(text: str) -> str:
+    """Return the text with lone surrogates replaced: they cannot be stored or sent as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _no_constant(name: str) -> JsonValue:
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse_arguments(raw: str) -> dict[str, JsonValue] | None:
+    """Return the arguments a call's raw JSON holds, or None when it is not a JSON object.
+
+    No text at all means no arguments.
+    """
+    if not raw.strip():
+        return {}
+    try:
+        args = json.loads(raw, parse_constant=_no_constant)
+        json.dumps(args, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return cast(dict[str, JsonValue], args) if isinstance(args, dict) else None
+
+
+@dataclass(slots=True)
+class _OpenBlock:
+    """A block that is being received: its first form, and the pieces that followed."""
+
+    start: dict[str, Any]
+    text: list[str] = field(default_factory=list[str])
+    json: list[str] = field(default_factory=list[str])
+    signature: str = ""
+
+    def delta(self, delta: Mapping[str, Any]) -> Delta | None:
+        match delta.get("type"):
+            case "text_delta":
+                text = str(delta.get("text") or "")
+                self.text.append(text)
+                return Delta("text", clean_text(text)) if text else None
+            case "thinking_delta":
+                text = str(delta.get("thinking") or "")
+                self.text.append(text)
+                return Delta("thinking", clean_text(text)) if text else None
+            case "signature_delta":
+                self.signature += str(delta.get("signature") or "")
+            case "input_json_delta":
+                text = str(delta.get("partial_json") or "")
+                self.json.append(text)
+                if text and self.start.get("type") == "tool_use":
+                    call_id, name = str(self.start.get("id")), str(self.start.get("name"))
+                    return Delta("tool_args", clean_text(text), call_id, name)
+            case _:  # citations and kinds unknown here add nothing an answer keeps
+                pass
+        return None
+
+    def close(self) -> _Block:
+        start, text = self.start, "".join(self.text)
+        match start.get("type"):
+            case "text":
+                return TextBlock(clean_text(str(start.get("text") or "") + text))
+            case "thinking":
+                thinking = str(start.get("thinking") or "") + text
+                signature = self.signature or str(start.get("signature") or "")
+                return ThinkingBlock(clean_text(thinking), signature)
+            case "redacted_thinking":
+                return RedactedThinkingBlock(str(start.get("data") or ""))
+            case "tool_use":
+                return self._call()
+            case _:
+                return self._provider_block()
+
+    def _raw_arguments(self) -> str:
+        raw = "".join(self.json)
+        # Some servers send the whole input at the start and no pieces.
+        return raw if raw or not self.start.get("input") else json.dumps(self.start["input"])
+
+    def _call(self) -> ToolCall:
+        raw = self._raw_arguments()
+        args = parse_arguments(raw)
+        call_id, name = str(self.start.get("id")), str(self.start.get("name"))
+        if args is None:
+            return ToolCall(call_id, name, invalid=clean_text(raw))
+        return ToolCall(call_id, name, args)
+
+    def _provider_block(self) -> ProviderBlock:
+        data: dict[str, JsonValue] = dict(self.start)
+        if self.json:
+            data["input"] = parse_arguments("".join(self.json)) or {}
+        return ProviderBlock("anthropic", data)
+
+
+@dataclass(slots=True)
+class AnswerBuilder:
+    """Collects one answer.
+
+    Feed it every event with `feed`; once `complete` is true, `message` gives the answer.
+    An answer that the provider paused may go on in a second stream: call `resume` in between.
+    """
+
+    provider_model: str = ""
+    stop_reason: str | None = None
+    complete: bool = False
+    usage: Usage = field(default_factory=Usage)
+    _blocks: dict[int, _Block] = field(default_factory=dict[int, _Block])
+    _open: dict[int, _OpenBlock] = field(default_factory=dict[int, _OpenBlock])
+    _done: list[_Block] = field(default_factory=list[_Block])
+    _counts: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def content(self) -> tuple[_Block, ...]:
+        """All finished blocks, in order. Empty text is left out: it cannot be sent back."""
+        blocks = [*self._done, *(self._blocks[index] for index in sorted(self._blocks))]
+        return tuple(b for b in blocks if not (isinstance(b, TextBlock) and not b.text))
+
+    @property
+    def paused(self) -> bool:
+        """Whether the provider stopped in the middle of its own tools and waits to go on."""
+        return self.stop_reason == "pause_turn" and not any(
+            isinstance(block, ToolCall) for block in self.content
+        )
+
+    def resume(self) -> None:
+        """Get ready for the stream that continues this answer."""
+        self._done = list(self.content)
+        self._blocks, self._open, self._counts = {}, {}, {}
+        self.complete, self.stop_reason = False, None
+
+    def feed(self, event: Mapping[str, Any]) -> Delta | None:
+        """Take one event; return the delta it carries, if any.
+
+        Raises:
+            ModelError: The event reports a failure, or does not fit the ones before it.
+        """
+        try:
+            return self._feed(event)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ModelError(
+                f"Anthropic's answer does not follow its own protocol ({event.get('type')}: "
+                f"{error!r}). No answer was kept. Run it again; if base_url names another server, "
+                "check that it speaks the Messages API.",
+                kind="server",
+                retryable=True,
+            ) from error
+
+    def _feed(self, event: Mapping[str, Any]) -> Delta | None:
+        match event.get("type"):
+            case "message_start":
+                self.provider_model = str(event["message"].get("model") or "")
+                self._count(event["message"].get("usage"))
+            case "content_block_start":
+                self._open[event["index"]] = _OpenBlock(dict(event["content_block"]))
+            case "content_block_delta":
+                return self._open[event["index"]].delta(event["delta"])
+            case "content_block_stop":
+                self._blocks[event["index"]] = self._open.pop(event["index"]).close()
+            case "message_delta":
+                self.stop_reason = event["delta"].get("stop_reason") or self.stop_reason
+                self._count(event.get("usage"))
+            case "message_stop":
+                self._finish()
+            case "error":
+                raise api_error(200, dict(event), {}, streaming=True)
+            case _:  # pings, and kinds of events added later
+                pass
+        return None
+
+    def _count(self, usage: Mapping[str, Any] | None) -> None:
+        # Counts are running totals of the stream: a later one replaces an earlier one.
+        for key, value in (usage or {}).items():
+            if isinstance(value, int):
+                self._counts[key] = value
+
+    def _finish(self) -> None:
+        for index in list(self._open):  # a block its server never closed
+            self._blocks[index] = self._open.pop(index).close()
+        self.usage += Usage(
+            self._counts.get("input_tokens", 0),
+            self._counts.get("output_tokens", 0),
+            self._counts.get("cache_read_input_tokens", 0),
+            self._counts.get("cache_creation_input_tokens", 0),
+        )
+        self.complete = True
+
+    def message(self, model: str, agent: str | None) -> AIMessage:
+        """Return the answer; `model` is the id asked for, used when the server names none."""
+        return AIMessage(
+            self.content,
+            model=f"anthropic:{self.provider_model or model}",
+            stop_reason=self.stop_reason,
+            usage=self.usage,
+            name=agent,
+        )

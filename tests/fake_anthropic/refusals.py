@@ -1,0 +1,234 @@
+"""What the real Messages API refuses, as far as a client can get it wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tests.fake_anthropic.answers import sign
+
+_TOOL_NAME = re.compile(r"^[a-zA-Z0-9_-]{1,128}$")
+_TOOL_ID = re.compile(r"^[a-zA-Z0-9_-]+$")
+_PARAMETERS = {
+    "model", "max_tokens", "messages", "cache_control", "container", "inference_geo", "metadata",
+    "output_config", "service_tier", "speed", "stop_sequences", "stream", "system", "thinking",
+    "tool_choice", "tools", "context_management", "mcp_servers",
+}  # fmt: skip
+_SAMPLING = ("temperature", "top_p", "top_k")
+_BLOCK_KEYS = {
+    "text": {"text", "citations"},
+    "image": {"source"},
+    "thinking": {"thinking", "signature"},
+    "redacted_thinking": {"data"},
+    "tool_use": {"id", "name", "input", "caller"},
+    "tool_result": {"tool_use_id", "content", "is_error"},
+}
+_SERVER_BLOCKS = re.compile(r"^(server_tool_use|[a-z_]+_tool_result|container_upload)$")
+_MAX_TOKENS = 128_000
+
+
+class Refused(Exception):
+    """The request is invalid; the text is the API's."""
+
+
+def refuse_bad(body: Any) -> None:
+    """Raise `Refused` for a request that the API answers with 400."""
+    if not isinstance(body, dict):
+        raise Refused("The request body is not a JSON object.")
+    for check in (_parameters, _tools, _system, _messages, _breakpoints):
+        check(body)
+
+
+def _parameters(body: Mapping[str, Any]) -> None:
+    for name in _SAMPLING:
+        if name in body:
+            raise Refused(f"{name}: this parameter is not supported by this API version")
+    for name in body:
+        if name not in _PARAMETERS:
+            raise Refused(f"{name}: Extra inputs are not permitted")
+    if not isinstance(body.get("model"), str) or not body["model"]:
+        raise Refused("model: Field required")
+    bound = body.get("max_tokens")
+    if bound is None:
+        raise Refused("max_tokens: Field required")
+    if not isinstance(bound, int) or isinstance(bound, bool) or bound < 1:
+        raise Refused("max_tokens: Input should be a valid integer greater than or equal to 1")
+    if bound > _MAX_TOKENS:
+        raise Refused(f"max_tokens: {bound} > {_MAX_TOKENS}, which is the maximum allowed")
+
+
+def _tools(body: Mapping[str, Any]) -> None:
+    names: list[str] = []
+    for place, tool in enumerate(body.get("tools", [])):
+        name = tool.get("name", "")
+        if not _TOOL_NAME.match(name):
+            raise Refused(
+                f"tools.{place}.custom.name: String should match pattern '{_TOOL_NAME.pattern}'"
+            )
+        if name in names:
+            raise Refused("tools: Tool names must be unique.")
+        names.append(name)
+        if tool.get("type", "custom") == "custom":
+            schema = tool.get("input_schema")
+            if not isinstance(schema, dict) or schema.get("type") != "object":
+                raise Refused(f"tools.{place}.custom.input_schema.type: Input should be 'object'")
+    choice = body.get("tool_choice")
+    if choice is not None and not names:
+        raise Refused("tool_choice: tool_choice may only be specified while providing tools")
+    if choice is not None and choice.get("type") == "tool" and choice.get("name") not in names:
+        raise Refused(f"Tool '{choice.get('name')}' not found in provided tools")
+
+
+def _system(body: Mapping[str, Any]) -> None:
+    system = body.get("system", [])
+    for block in [] if isinstance(system, str) else system:
+        if not str(block.get("text", "")).strip():
+            raise Refused("system: text content blocks must be non-empty")
+
+
+def _merged(messages: list[Any]) -> list[dict[str, Any]]:
+    """Return the messages as the API sees them: consecutive ones of a role are one."""
+    merged: list[dict[str, Any]] = []
+    for place, message in enumerate(messages):
+        role, content = message.get("role"), message.get("content")
+        if role not in ("user", "assistant"):
+            raise Refused(f"messages.{place}.role: Input should be 'user' or 'assistant'")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not blocks:
+            raise Refused(f"messages.{place}: all messages must have non-empty content")
+        for index, block in enumerate(blocks):
+            _block(block, f"messages.{place}.content.{index}", role)
+        if merged and merged[-1]["role"] == role:
+            merged[-1]["content"].extend(blocks)
+        else:
+            merged.append({"role": role, "content": list(blocks)})
+    return merged
+
+
+def _block(block: Mapping[str, Any], place: str, role: str) -> None:
+    kind = str(block.get("type"))
+    keys = _BLOCK_KEYS.get(kind)
+    if keys is None:
+        if role == "assistant" and _SERVER_BLOCKS.match(kind):
+            return
+        raise Refused(f"{place}: Input tag '{kind}' found using 'type' does not match any tag")
+    extra = sorted(set(block) - keys - {"type", "cache_control"})
+    if extra:
+        raise Refused(f"{place}.{kind}.{extra[0]}: Extra inputs are not permitted")
+    match kind:
+        case "text":
+            _text(block, place)
+        case "thinking" | "redacted_thinking":
+            _thinking(block, place, kind)
+        case "tool_use":
+            _tool_use(block, place, role)
+        case "tool_result":
+            _tool_result(block, place, role)
+
+
+def _text(block: Mapping[str, Any], place: str) -> None:
+    if not block.get("text"):
+        raise Refused(f"{place}: text content blocks must be non-empty")
+    if not block["text"].strip():
+        raise Refused(f"{place}: text content blocks must contain non-whitespace text")
+
+
+def _thinking(block: Mapping[str, Any], place: str, kind: str) -> None:
+    if "cache_control" in block:
+        raise Refused(f"{place}.{kind}.cache_control: Extra inputs are not permitted")
+    if kind == "thinking" and block.get("signature") != sign(block.get("thinking", "")):
+        raise Refused(f"{place}: Invalid `signature` in `thinking` block")
+
+
+def _tool_use(block: Mapping[str, Any], place: str, role: str) -> None:
+    if role != "assistant":
+        raise Refused(f"{place}: `tool_use` blocks can only be in `assistant` messages")
+    if not _TOOL_ID.match(block.get("id", "")):
+        raise Refused(f"{place}.tool_use.id: String should match pattern '{_TOOL_ID.pattern}'")
+    if not _TOOL_NAME.match(block.get("name", "")):
+        raise Refused(f"{place}.tool_use.name: String should match pattern '{_TOOL_NAME.pattern}'")
+    if not isinstance(block.get("input"), dict):
+        raise Refused(f"{place}.tool_use.input: Input should be a valid dictionary")
+
+
+def _tool_result(block: Mapping[str, Any], place: str, role: str) -> None:
+    if role != "user":
+        raise Refused(f"{place}: `tool_result` blocks can only be in `user` messages")
+    if not _TOOL_ID.match(block.get("tool_use_id", "")):
+        raise Refused(
+            f"{place}.tool_result.tool_use_id: String should match pattern '{_TOOL_ID.pattern}'"
+        )
+    content = block.get("content", [])
+    for index, inner in enumerate([] if isinstance(content, str) else content):
+        if inner.get("type") not in ("text", "image", "document", "search_result"):
+            raise Refused(f"{place}.tool_result.content.{index}: unexpected {inner.get('type')}")
+        if inner["type"] == "text":
+            _text(inner, f"{place}.tool_result.content.{index}")
+
+
+def _messages(body: Mapping[str, Any]) -> None:
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise Refused("messages: at least one message is required")
+    merged = _merged(messages)
+    if merged[0]["role"] != "user":
+        raise Refused('messages: first message must use the "user" role')
+    _pairs(merged)
+    last = merged[-1]
+    if last["role"] == "assistant" and not _SERVER_BLOCKS.match(last["content"][-1]["type"]):
+        raise Refused(
+            "This model does not support assistant message prefill. The conversation must end "
+            "with a user message."
+        )
+
+
+def _pairs(merged: list[dict[str, Any]]) -> None:
+    """Check that each call has its result at the head of the next message, and the reverse."""
+    open_calls: list[str] = []
+    seen: set[str] = set()
+    for place, message in enumerate(merged):
+        results = [b["tool_use_id"] for b in message["content"] if b["type"] == "tool_result"]
+        leading = list(_leading_results(message["content"]))
+        for result in results:
+            if result not in open_calls:
+                raise Refused(
+                    f"messages.{place}.content.0: unexpected `tool_use_id` found in `tool_result` "
+                    f"blocks: {result}. Each `tool_result` block must have a corresponding "
+                    "`tool_use` block in the previous message."
+                )
+        if len(set(results)) != len(results):
+            raise Refused(f"messages.{place}: each tool_use must have a single result")
+        _no_open(open_calls, leading, place)
+        open_calls = [b["id"] for b in message["content"] if b["type"] == "tool_use"]
+        if len(set(open_calls)) != len(open_calls) or seen & set(open_calls):
+            raise Refused(f"messages.{place}: `tool_use` ids must be unique")
+        seen.update(open_calls)
+    _no_open(open_calls, [], len(merged))
+
+
+def _no_open(calls: list[str], results: list[str], place: int) -> None:
+    missing = [call for call in calls if call not in results]
+    if missing:
+        raise Refused(
+            f"messages.{place - 1}: `tool_use` ids were found without `tool_result` blocks "
+            f"immediately after: {', '.join(missing)}. Each `tool_use` block must have a "
+            "corresponding `tool_result` block in the next message."
+        )
+
+
+def _leading_results(blocks: list[dict[str, Any]]) -> Iterator[str]:
+    for block in blocks:
+        if block["type"] != "tool_result":
+            return
+        yield block["tool_use_id"]
+
+
+def _breakpoints(body: Mapping[str, Any]) -> None:
+    system = body.get("system", [])
+    blocks = [*body.get("tools", []), *([] if isinstance(system, str) else system)]
+    for message in body["messages"]:
+        blocks += [] if isinstance(message["content"], str) else message["content"]
+    count = sum("cache_control" in block for block in blocks) + ("cache_control" in body)
+    if count > 4:
+        raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {count}.")

@@ -1,0 +1,212 @@
+"""The HTTP side of the fake server, on one loopback port, inside the test's own event loop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import anyio
+import anyio.abc
+import h11
+
+from tests.fake_anthropic.answers import Answer
+from tests.fake_anthropic.refusals import Refused, refuse_bad
+
+Answers = Iterable[Answer | Mapping[str, Any] | str]
+
+
+@dataclass
+class Recorded:
+    """One request: what came in, and whether its client hung up early."""
+
+    body: dict[str, Any]
+    headers: dict[str, str]
+    refused: str | None = None
+    streaming: anyio.Event = field(default_factory=anyio.Event)
+    hung_up: anyio.Event = field(default_factory=anyio.Event)
+
+
+class _HangUp(Exception):
+    """Close the connection without ending the response."""
+
+
+class FakeAnthropic:
+    """A server for `async with`.
+
+    An answer may be given as `Answer`, as its fields, or as plain text. The first answer in the
+    queue that fits a request is used up by it; a refused request uses up none.
+
+    Attributes:
+        url: For `base_url` or `ANTHROPIC_BASE_URL`.
+        requests: Bodies of all requests, in order of arrival.
+        recorded: The same with headers and outcome.
+        answers: The queue; append to it at any time.
+    """
+
+    def __init__(
+        self, answers: Answers = (), *, port: int = 0, check: Callable[[Any], None] = refuse_bad
+    ) -> None:
+        self.answers = [_answer(answer) for answer in answers]
+        self.recorded: list[Recorded] = []
+        self.url = ""
+        self._port = port
+        self._check = check
+        self._stack = AsyncExitStack()
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        return [record.body for record in self.recorded]
+
+    def add(self, *answers: Answer | Mapping[str, Any] | str) -> None:
+        self.answers += [_answer(answer) for answer in answers]
+
+    async def __aenter__(self) -> Self:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=self._port)
+        await self._stack.enter_async_context(listener)
+        group = await self._stack.enter_async_context(anyio.create_task_group())
+        group.start_soon(listener.serve, self._serve)
+        self._stack.callback(group.cancel_scope.cancel)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        self.url = f"http://127.0.0.1:{port}"
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def _serve(self, stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            connection = _Connection(stream)
+            with suppress(_HangUp, anyio.BrokenResourceError, anyio.EndOfStream):
+                await self._exchange(connection)
+
+    async def _exchange(self, connection: _Connection) -> None:
+        method, path, headers, data = await connection.request()
+        if path.partition("?")[0] != "/v1/messages" or method != "POST":
+            await connection.error(404, "not_found_error", f"Not found: {method} {path}")
+            return
+        key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer")
+        if not key.strip():
+            await connection.error(401, "authentication_error", "x-api-key header is required")
+            return
+        if "anthropic-version" not in headers:
+            message = "anthropic-version: header is required"
+            await connection.error(400, "invalid_request_error", message)
+            return
+        try:
+            body = json.loads(data)
+        except ValueError:
+            await connection.error(400, "invalid_request_error", "The body is not valid JSON")
+            return
+        record = Recorded(body, headers)
+        self.recorded.append(record)
+        try:
+            self._check(body)
+        except Refused as refusal:
+            record.refused = str(refusal)
+            await connection.error(400, "invalid_request_error", str(refusal))
+            return
+        await self._answer(connection, record)
+
+    async def _answer(self, connection: _Connection, record: Recorded) -> None:
+        answer = self._next(record.body)
+        await anyio.sleep(answer.delay)
+        if answer.status != 200:
+            await connection.json(answer.status, answer.error_body(), answer.headers)
+        elif not record.body.get("stream"):
+            await connection.json(200, answer.body(record.body["model"]), answer.headers)
+        else:
+            await self._stream(connection, record, answer)
+
+    def _next(self, body: dict[str, Any]) -> Answer:
+        text = json.dumps([body.get("system"), body["messages"][-1]], ensure_ascii=False)
+        for place, answer in enumerate(self.answers):
+            if answer.match is None or answer.match in text:
+                return answer if answer.repeat else self.answers.pop(place)
+        message = "the fake server has no answer left for this request"
+        return Answer(status=400, message=message, headers={"x-should-retry": "false"})
+
+    async def _stream(self, connection: _Connection, record: Recorded, answer: Answer) -> None:
+        headers = {"content-type": "text/event-stream; charset=utf-8", **answer.headers}
+        await connection.head(200, headers)
+        for count, event in enumerate(answer.events(record.body["model"])):
+            if count == answer.hang_up_after:
+                raise _HangUp
+            if count == answer.stall_after:
+                record.streaming.set()
+                await connection.wait_for_hang_up()
+                record.hung_up.set()
+                return
+            if count == answer.error_after:
+                failure = Answer(status=529, error_type=answer.error_type, message=answer.message)
+                await connection.event(failure.error_body())
+                break
+            if count == answer.truncate_after:
+                break
+            await connection.event(event)
+        await connection.end()
+
+
+def _answer(answer: Answer | Mapping[str, Any] | str) -> Answer:
+    if isinstance(answer, str):
+        return Answer(text=answer)
+    return answer if isinstance(answer, Answer) else Answer.model_validate(answer)
+
+
+class _Connection:
+    """One HTTP/1.1 exchange; the connection is closed after it."""
+
+    def __init__(self, stream: anyio.abc.SocketStream) -> None:
+        self._stream = stream
+        self._http = h11.Connection(h11.SERVER)
+
+    async def request(self) -> tuple[str, str, dict[str, str], bytes]:
+        request: h11.Request | None = None
+        data = b""
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                self._http.receive_data(await self._stream.receive())
+            elif isinstance(event, h11.Request):
+                request = event
+            elif isinstance(event, h11.Data):
+                data += event.data
+            elif request is not None:
+                headers = {name.decode(): value.decode() for name, value in request.headers}
+                return request.method.decode(), request.target.decode(), headers, data
+            else:
+                raise _HangUp
+
+    async def head(self, status: int, headers: Mapping[str, str]) -> None:
+        fields = {"request-id": "req_fake", "connection": "close", **headers}
+        await self._send(h11.Response(status_code=status, headers=list(fields.items())))
+
+    async def json(self, status: int, body: object, headers: Mapping[str, str]) -> None:
+        data = json.dumps(body).encode()
+        fields = {"content-type": "application/json", "content-length": str(len(data)), **headers}
+        await self.head(status, fields)
+        await self._send(h11.Data(data=data))
+        await self.end()
+
+    async def error(self, status: int, kind: str, message: str) -> None:
+        body = {"type": "error", "error": {"type": kind, "message": message}}
+        await self.json(status, body, {})
+
+    async def event(self, event: Mapping[str, Any]) -> None:
+        text = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+        await self._send(h11.Data(data=text.encode()))
+
+    async def end(self) -> None:
+        await self._send(h11.EndOfMessage())
+
+    async def wait_for_hang_up(self) -> None:
+        try:
+            while True:
+                await self._stream.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            return
+
+    async def _send(self, event: Any) -> None:
+        await self._stream.send(self._http.send(event) or b"")

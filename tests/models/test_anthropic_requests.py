@@ -1,0 +1,245 @@
+from typing import Any
+
+import pytest
+
+from harness.errors import ModelError
+from harness.messages import (
+    AIMessage,
+    HumanMessage,
+    ImageBlock,
+    Message,
+    ProviderBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCall,
+    ToolMessage,
+)
+from harness.models.base import PromptSection, ToolSpec
+from tests.fake_anthropic import FakeAnthropic
+from tests.models.calls import ask, claude
+
+pytestmark = pytest.mark.anyio
+
+EPHEMERAL = {"type": "ephemeral"}
+
+
+async def sent(
+    *messages: Message | str, model: dict[str, Any] | None = None, **fields: Any
+) -> dict[str, Any]:
+    """Return the body of a request that the server accepted."""
+    async with FakeAnthropic(["ok"]) as api, claude(api.url, **(model or {})) as claude_model:
+        await ask(claude_model, *messages, **fields)
+    assert api.recorded[0].refused is None
+    return api.requests[0]
+
+
+def spec(name: str, *, cache: bool = False) -> ToolSpec:
+    return ToolSpec(name, "Does it.", {"properties": {}}, cache)
+
+
+def ai(*blocks: Any, **fields: Any) -> AIMessage:
+    return AIMessage(blocks, **fields)
+
+
+def marked(blocks: list[dict[str, Any]]) -> list[int]:
+    return [place for place, block in enumerate(blocks) if "cache_control" in block]
+
+
+async def test_only_what_was_asked_for_is_sent() -> None:
+    body = await sent("hi", agent="main")
+    assert body == {
+        "model": "claude-sonnet-5-5",
+        "max_tokens": 32_000,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+        "stream": True,
+    }
+
+
+async def test_settings_of_the_request_win_over_the_models() -> None:
+    config = {"effort": "low"}
+    model = {"max_tokens": 5, "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}
+    body = await sent("hi", model=model, settings={"output_config": config, "max_tokens": 9})
+    assert body["max_tokens"] == 9
+    assert body["thinking"] == {"type": "adaptive"}
+    assert body["output_config"] == config
+
+
+async def test_sampling_parameters_go_out_only_when_set() -> None:
+    async with FakeAnthropic(["ok"]) as api, claude(api.url) as model:
+        with pytest.raises(ModelError, match="temperature"):
+            await ask(model, "hi", settings={"temperature": 1.0})
+    assert api.requests[0]["temperature"] == 1.0
+
+
+async def test_betas_travel_as_a_header() -> None:
+    async with FakeAnthropic(["ok"]) as api, claude(api.url) as model:
+        await ask(model, "hi", settings={"betas": ["a-1", "b-2"]})
+    assert api.recorded[0].headers["anthropic-beta"] == "a-1,b-2"
+
+
+async def test_messages_of_one_role_are_merged_with_results_first() -> None:
+    body = await sent(
+        "a",
+        "b",
+        ai(ToolCall("c1", "x")),
+        ai(ToolCall("c2", "x")),
+        HumanMessage("steer"),
+        ToolMessage("c1", "r1"),
+        ToolMessage("c2", ""),
+    )
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
+    first, second, third = body["messages"][2]["content"]
+    assert first == {
+        "type": "tool_result",
+        "tool_use_id": "c1",
+        "content": [{"type": "text", "text": "r1"}],
+    }
+    assert second == {"type": "tool_result", "tool_use_id": "c2"}
+    assert third == {"type": "text", "text": "steer"}
+
+
+async def test_a_driven_transcript_is_made_acceptable() -> None:
+    odd = "call/1 ü"
+    body = await sent(
+        ai(ToolCall(odd, "my tool!", {"a": 1}), source="client"),
+        ToolMessage(odd, "done"),
+        ai(TextBlock("fine")),
+    )
+    opening, call, result, last, end = body["messages"]
+    assert opening["role"] == "user"
+    assert call["content"][0]["id"] == result["content"][0]["tool_use_id"]
+    assert call["content"][0]["name"] == "my_tool_"
+    assert last["content"] == [{"type": "text", "text": "fine"}]
+    assert end["role"] == "user"
+
+
+async def test_odd_ids_map_the_same_way_in_every_request() -> None:
+    def history(odd: str) -> list[Message]:
+        return [HumanMessage("go"), ai(ToolCall(odd, "x")), ToolMessage(odd, "r")]
+
+    first, again, other = [await sent(*history(odd)) for odd in ("a b", "a b", "a/b")]
+    ids = [body["messages"][1]["content"][0]["id"] for body in (first, again, other)]
+    assert ids[0] == ids[1] != ids[2]
+
+
+async def test_empty_text_is_never_sent() -> None:
+    body = await sent(
+        HumanMessage(""),
+        HumanMessage((TextBlock(" \n"), TextBlock("go"))),
+        ai(TextBlock("")),
+        "more",
+        system=[PromptSection("empty", " "), PromptSection("agent", "Be good.")],
+    )
+    assert body["system"] == [{"type": "text", "text": "Be good."}]
+    assert [b["text"] for m in body["messages"] for b in m["content"]] == ["go", "more"]
+
+
+async def test_an_empty_transcript_still_makes_a_request() -> None:
+    body = await sent(system=[PromptSection("agent", "Begin.")])
+    assert body["messages"][0]["role"] == "user"
+
+
+async def test_what_other_providers_said_in_private_stays_home() -> None:
+    body = await sent(
+        "go", ai(ThinkingBlock("unsigned"), ProviderBlock("other", {"type": "x"}), TextBlock("a"))
+    )
+    assert body["messages"][1]["content"] == [{"type": "text", "text": "a"}]
+
+
+async def test_images_travel_in_messages_and_results() -> None:
+    image = ImageBlock("image/png", "aGk=")
+    body = await sent(
+        HumanMessage((image,)), ai(ToolCall("c1", "x")), ToolMessage("c1", (TextBlock("t"), image))
+    )
+    wire = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
+    }
+    assert body["messages"][0]["content"] == [wire]
+    assert body["messages"][2]["content"][0]["content"][1] == wire
+
+
+async def test_text_that_is_no_valid_unicode_can_be_sent() -> None:
+    body = await sent("a\ud800b")
+    assert body["messages"][0]["content"][0]["text"] == "a\ufffdb"
+
+
+@pytest.mark.parametrize(
+    ("choice", "wire"),
+    [("any", {"type": "any"}), ("none", {"type": "none"}), ("a", {"type": "tool", "name": "a"})],
+)
+async def test_tool_choice_is_translated(choice: str, wire: dict[str, Any]) -> None:
+    body = await sent("go", tools=[spec("a")], tool_choice=choice)
+    assert body["tool_choice"] == wire
+    assert body["tools"][0]["input_schema"] == {"type": "object", "properties": {}}
+    assert "tool_choice" not in await sent("go", tool_choice=choice)
+
+
+async def test_breakpoints_follow_what_the_harness_marked() -> None:
+    body = await sent(
+        "a",
+        ai(TextBlock("b")),
+        "c",
+        tools=[spec("one"), spec("two", cache=True)],
+        system=[
+            PromptSection("agent", "A", cache=True),
+            PromptSection("memory", "M"),
+            PromptSection("more", "N"),
+        ],
+        cache_messages=[-1],
+        settings={"cache_ttl": "1h"},
+    )
+    control = {**EPHEMERAL, "ttl": "1h"}
+    assert body["system"] == [
+        {"type": "text", "text": "A", "cache_control": control},
+        {"type": "text", "text": "\n\nM\n\nN"},
+    ]
+    assert marked(body["tools"]) == [1]
+    assert body["messages"][2]["content"][0]["cache_control"] == control
+
+
+async def test_of_too_many_breakpoints_the_most_valuable_stay() -> None:
+    body = await sent(
+        *(HumanMessage(str(number)) for number in range(6)),
+        tools=[spec("one", cache=True), spec("two", cache=True)],
+        system=[PromptSection(name, name, cache=True) for name in "abc"],
+        cache_messages=[0, 2, 4, 5],
+    )
+    assert marked(body["messages"][0]["content"]) == [4, 5]
+    assert marked(body["system"]) == [1, 2]
+    assert marked(body["tools"]) == []
+
+
+async def test_breakpoints_of_raw_tools_and_automatic_caching_count_too() -> None:
+    raw = {"type": "web_search_20260318", "name": "s", "cache_control": EPHEMERAL}
+    body = await sent(
+        "a",
+        tools=[raw],
+        system=[PromptSection(name, name, cache=True) for name in "ab"],
+        cache_messages=[0],
+        settings={"cache_control": EPHEMERAL},
+    )
+    assert "cache_control" not in body["tools"][0]
+    assert raw["cache_control"] == EPHEMERAL
+    assert marked(body["system"]) == [0, 1]
+
+
+async def test_a_breakpoint_never_sits_on_a_thought() -> None:
+    from tests.fake_anthropic import sign
+
+    body = await sent(
+        "a",
+        ai(TextBlock("b"), ThinkingBlock("t", sign("t"))),
+        "c",
+        cache_messages=[1],
+    )
+    assert marked(body["messages"][1]["content"]) == [0]
+
+
+async def test_arguments_that_are_no_valid_unicode_are_refused_before_sending() -> None:
+    async with FakeAnthropic(["ok"]) as api, claude(api.url) as model:
+        call = ai(ToolCall("c1", "x", {"a": "\ud800"}))
+        with pytest.raises(ModelError, match="lone surrogate") as raised:
+            await ask(model, "go", call, ToolMessage("c1", "r"))
+    assert raised.value.kind == "invalid_request"
+    assert api.requests == []

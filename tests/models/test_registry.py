@@ -1,0 +1,113 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.models.anthropic import AnthropicModel
+from harness.models.registry import DEFAULT_MODEL, PROVIDERS, UnknownModel, init_chat_model
+from harness.models.scripted import ScriptedModel
+
+
+def test_a_full_name_gives_the_providers_model() -> None:
+    model = init_chat_model("anthropic:claude-opus-5-5", max_tokens=100)
+    assert isinstance(model, AnthropicModel)
+    assert model.name == "anthropic:claude-opus-5-5"
+
+
+def test_a_bare_claude_id_is_anthropics() -> None:
+    assert init_chat_model("claude-haiku-5-5").name == "anthropic:claude-haiku-5-5"
+
+
+def test_a_path_with_a_colon_names_a_script(tmp_path: Path) -> None:
+    folder = tmp_path / "C:"
+    folder.mkdir()
+    (folder / "demo.yaml").write_text("- text: hi\n", encoding="utf-8")
+    model = init_chat_model(f"scripted:{folder / 'demo.yaml'}")
+    assert isinstance(model, ScriptedModel)
+    assert model.name == "scripted:demo"
+
+
+def test_the_default_model_is_the_newest_sonnet_the_sdk_knows() -> None:
+    from typing import get_args
+
+    from anthropic.types.model import Model
+
+    sonnets = [name for name in get_args(get_args(Model)[0]) if "-sonnet-" in name]
+    newest = max(sonnets, key=lambda n: [int(part) for part in n.split("-")[2:4]])
+    # A dated id, such as 4-5-20250929, would compare wrongly; there is none of the newest.
+    assert f"anthropic:{newest}" == DEFAULT_MODEL
+    assert init_chat_model(DEFAULT_MODEL).context_window == 1_000_000
+
+
+@pytest.mark.parametrize("name", ["openai:gpt", "gpt-5", "", "anthropic:", "scripted:"])
+def test_an_unknown_name_is_told_what_is_accepted(name: str) -> None:
+    with pytest.raises(UnknownModel) as raised:
+        init_chat_model(name)
+    for provider in PROVIDERS:
+        assert f"{provider}:" in str(raised.value)
+    assert DEFAULT_MODEL in str(raised.value)
+
+
+def test_a_setting_the_provider_does_not_take_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("- text: hi\n", encoding="utf-8")
+    with pytest.raises(UnknownModel, match="scripted models take no setting 'max_tokens'"):
+        init_chat_model(f"scripted:{tmp_path / 's.yaml'}", max_tokens=5)
+
+
+def test_making_a_model_does_not_import_the_sdk() -> None:
+    code = (
+        "import sys; from harness.models.registry import init_chat_model, DEFAULT_MODEL;"
+        "m = init_chat_model(DEFAULT_MODEL); m.name; m.context_window;"
+        "print([n for n in sys.modules if n.split('.')[0] in ('anthropic', 'httpx2')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("model", "window"),
+    [
+        ("claude-sonnet-4-5-20250929", 200_000),
+        ("claude-sonnet-4-6", 1_000_000),
+        ("claude-sonnet-5-5", 1_000_000),
+        ("qwen-3", None),
+    ],
+)
+def test_the_context_window_is_known_per_family(model: str, window: int | None) -> None:
+    assert AnthropicModel(model).context_window == window
+
+
+def test_concurrent_first_calls_import_the_sdk_off_the_event_loop() -> None:
+    code = """
+import sys, threading, anyio
+from harness.errors import ModelError
+from harness.messages import HumanMessage
+from harness.models.anthropic import AnthropicModel
+from harness.models.base import ChatRequest
+
+threads = []
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "anthropic":
+            threads.append(threading.current_thread() is threading.main_thread())
+sys.meta_path.insert(0, Watch())
+kinds = []
+
+async def call():
+    try:
+        async for _ in AnthropicModel("claude-sonnet-5-5").stream(ChatRequest([HumanMessage("x")])):
+            pass
+    except ModelError as error:
+        kinds.append(error.kind)
+
+async def main():
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(call)
+
+anyio.run(main)
+print(threads, kinds)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"[False] {['auth'] * 5}"
