@@ -1,0 +1,1 @@
+"""Measurements behind the bars of the design: `python -m benchmarks NAME [--json]`."""

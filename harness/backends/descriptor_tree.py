@@ -1,0 +1,291 @@
+"""Confinement by directory descriptors (POSIX).
+
+Every path is walked from the root's descriptor one name at a time, never following a link in the
+kernel. A link is read and walked by the same rules, so one that stays inside works and one that
+leads out is refused, also when it is put there between two system calls (peers C2.3).
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import secrets
+import stat
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from harness.backends.base import FileEntry, FileError
+from harness.backends.tree import (
+    MAX_DEPTH,
+    READ_FLAGS,
+    WRITE_FLAGS,
+    Leaf,
+    Present,
+    changed,
+    file_errors,
+    nameable,
+    read_regular,
+    require_deletable,
+    require_same,
+)
+
+__all__ = ["DescriptorTree"]
+
+_DIR_FLAGS = READ_FLAGS | os.O_DIRECTORY
+_MAX_LINKS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A name in an open directory. `name` is `.` for the directory itself."""
+
+    fd: int
+    name: str
+    path: str
+
+
+class DescriptorTree:
+    """A `Tree` on directory descriptors."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def read(self, path: str, limit: int) -> bytes:
+        """See `Tree`."""
+        with file_errors(path), self._at(path) as place:
+            return read_regular(place.name, path, limit, dir_fd=place.fd)
+
+    def is_dir(self, path: str) -> bool:
+        """See `Tree`."""
+        with file_errors(path):
+            return stat.S_ISDIR(self._status(path).st_mode)
+
+    def children(self, path: str) -> list[FileEntry]:
+        """See `Tree`."""
+        with file_errors(path), self._directory(path) as fd, os.scandir(fd) as entries:
+            return [self._entry(path, entry) for entry in entries if nameable(entry.name)]
+
+    def walk(self, path: str) -> Iterator[Leaf]:
+        """See `Tree`."""
+        with file_errors(path), self._directory(path) as fd:
+            yield from _walk(fd, path.rstrip("/"), 0)
+
+    def present(self, path: str, limit: int, *, create: bool = False) -> Present:
+        """See `Tree`."""
+        with file_errors(path), self._at(path, create=create) as place:
+            try:
+                data = read_regular(place.name, path, limit, dir_fd=place.fd)
+            except FileNotFoundError:
+                data = None
+            return Present(place.path, data)
+
+    def replace(self, present: Present, data: bytes) -> None:
+        """See `Tree`."""
+        path = present.path
+        with file_errors(path), self._at(path, create=True, links=0) as place:
+            temporary = f".~{secrets.token_hex(8)}.tmp"
+            mode = self._require_same(place, present)
+            fd = os.open(temporary, WRITE_FLAGS, 0o666, dir_fd=place.fd)
+            try:
+                with open(fd, "wb", buffering=0) as file:
+                    if mode is not None:
+                        os.fchmod(fd, mode)
+                    view = memoryview(data)
+                    while view:
+                        view = view[file.write(view) :]
+                os.replace(temporary, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=place.fd)
+                raise
+
+    def remove(self, present: Present) -> None:
+        """See `Tree`."""
+        with file_errors(present.path), self._at(present.path, links=0) as place:
+            self._require_same(place, present)
+            os.unlink(place.name, dir_fd=place.fd)
+
+    def remove_empty(self, path: str) -> None:
+        """See `Tree`."""
+        with file_errors(path), self._at(path, links=0) as place:
+            _remove_empty(place.fd, place.name)
+
+    def contents(self, path: str, limit: int) -> Sequence[Present]:
+        """See `Tree`."""
+        found: list[Present] = []
+        with file_errors(path), self._at(path) as place:
+            fd = os.open(place.name, _DIR_FLAGS, dir_fd=place.fd)
+            try:
+                for base, dirs, files, base_fd in os.fwalk(".", onerror=_refuse, dir_fd=fd):
+                    for name in (*dirs, *files):
+                        below = posixpath.normpath(f"{place.path}/{base}/{name}")
+                        status = os.stat(name, dir_fd=base_fd, follow_symlinks=False)
+                        if require_deletable(below, status):
+                            data = read_regular(name, below, limit, dir_fd=base_fd)
+                            limit -= len(data)
+                            found.append(Present(below, data))
+            finally:
+                os.close(fd)
+        return found
+
+    def _require_same(self, place: _Place, present: Present) -> int | None:
+        """Return the mode of the file that is there, or None; raise if it is not `present`."""
+        try:
+            mode = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False).st_mode
+            size = len(present.data or b"")
+            data = read_regular(place.name, place.path, size, dir_fd=place.fd)
+        except FileNotFoundError:
+            require_same(present, None)
+            return None
+        except FileError as error:
+            if error.code != "too_large":
+                raise
+            raise changed(place.path) from error
+        require_same(present, data)
+        return stat.S_IMODE(mode)
+
+    def _entry(self, path: str, entry: os.DirEntry[str]) -> FileEntry:
+        full = f"{path.rstrip('/')}/{entry.name}"
+        try:
+            status = self._status(full) if entry.is_symlink() else entry.stat(follow_symlinks=False)
+        except (OSError, FileError):
+            return FileEntry(full)
+        if stat.S_ISDIR(status.st_mode):
+            return FileEntry(full, is_dir=True, modified=status.st_mtime)
+        return FileEntry(full, size=status.st_size, modified=status.st_mtime)
+
+    def _status(self, path: str) -> os.stat_result:
+        with self._at(path) as place:
+            return os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
+
+    @contextmanager
+    def _directory(self, path: str) -> Generator[int]:
+        with self._at(path) as place:
+            fd = os.open(place.name, _DIR_FLAGS, dir_fd=place.fd)
+            try:
+                yield fd
+            finally:
+                os.close(fd)
+
+    @contextmanager
+    def _at(self, path: str, *, create: bool = False, links: int = _MAX_LINKS) -> Generator[_Place]:
+        """Walk to the directory that holds the last name of `path`, links resolved."""
+        walk = _Walk(self._root, path, links)
+        try:
+            yield walk.go(create=create)
+        finally:
+            walk.close()
+
+
+class _Walk:
+    """The way from the root to one place; holds the descriptors of all directories on it."""
+
+    def __init__(self, root: str, path: str, links: int) -> None:
+        self._root = root.rstrip("/")
+        self._path = path
+        self._links = links
+        self._fds = [os.open(root, _DIR_FLAGS)]
+        self._names: list[str] = []
+        self._todo = self._parts(path)
+
+    def close(self) -> None:
+        while self._fds:
+            os.close(self._fds.pop())
+
+    def go(self, *, create: bool) -> _Place:
+        while self._todo:
+            name = self._todo.pop()
+            if name == "..":
+                self._up()
+            elif (target := _link(name, self._fds[-1])) is not None:
+                self._follow(target)
+            elif self._todo:
+                self._fds.append(_enter(name, self._fds[-1], create=create))
+                self._names.append(name)
+            else:
+                return _Place(self._fds[-1], name, "/" + "/".join([*self._names, name]))
+        return _Place(self._fds[-1], ".", "/" + "/".join(self._names))
+
+    def _up(self) -> None:
+        if not self._names:
+            raise self._refusal("a link that leads out of the files")
+        self._names.pop()
+        os.close(self._fds.pop())
+
+    def _follow(self, target: str) -> None:
+        self._links -= 1
+        if self._links < 0:
+            raise self._refusal("links that are not followed here")
+        if target.startswith("/"):
+            if target != self._root and not target.startswith(self._root + "/"):
+                raise self._refusal("a link that leads out of the files")
+            target = target[len(self._root) :]
+            while self._names:
+                self._up()
+        self._todo.extend(self._parts(target))
+
+    def _parts(self, path: str) -> list[str]:
+        return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+    def _refusal(self, why: str) -> FileError:
+        return FileError(
+            "permission_denied",
+            self._path,
+            f"{self._path} is, or passes through, {why}. Nothing was done.",
+        )
+
+
+def _refuse(error: OSError) -> None:
+    raise error
+
+
+def _link(name: str, fd: int) -> str | None:
+    """Return where a link points, or None for anything that is not a link."""
+    try:
+        return os.readlink(name, dir_fd=fd)
+    except OSError:
+        return None
+
+
+def _enter(name: str, fd: int, *, create: bool) -> int:
+    try:
+        return os.open(name, _DIR_FLAGS, dir_fd=fd)
+    except FileNotFoundError:
+        if not create:
+            raise
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=fd)
+    return os.open(name, _DIR_FLAGS, dir_fd=fd)
+
+
+def _walk(fd: int, prefix: str, depth: int) -> Iterator[Leaf]:
+    with os.scandir(fd) as scan:
+        entries = sorted(scan, key=lambda entry: entry.name)
+    for entry in entries:
+        if not nameable(entry.name):
+            continue
+        path = f"{prefix}/{entry.name}"
+        if entry.is_file(follow_symlinks=False):
+            yield Leaf(path, entry, fd)
+        elif depth < MAX_DEPTH and entry.is_dir(follow_symlinks=False):
+            try:
+                child = os.open(entry.name, _DIR_FLAGS, dir_fd=fd)
+            except OSError:
+                continue  # gone, unreadable, or swapped for a link meanwhile
+            try:
+                yield from _walk(child, path, depth + 1)
+            finally:
+                os.close(child)
+
+
+def _remove_empty(parent: int, name: str) -> None:
+    fd = os.open(name, _DIR_FLAGS, dir_fd=parent)
+    try:
+        with os.scandir(fd) as scan:
+            names = [entry.name for entry in scan if entry.is_dir(follow_symlinks=False)]
+        for child in names:
+            _remove_empty(fd, child)
+    finally:
+        os.close(fd)
+    os.rmdir(name, dir_fd=parent)

@@ -1,0 +1,325 @@
+"""Files in a real directory, confined to it, with every change recorded before it is made.
+
+A change is first written to the journal with what the file held before, then made at once by
+replacing the file. So a thread can put files back as they were; see `DirectoryBackend.restore`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.to_thread
+
+from harness.backends import undo
+from harness.backends.base import FileEntry, FileError, Page
+from harness.backends.search import Budget, find_lines, glob_matcher, line_pattern
+from harness.backends.tree import (
+    Leaf,
+    Present,
+    Tree,
+    changed,
+    checked_path,
+    open_tree,
+    size_text,
+)
+from harness.checkpoint.base import Batch, Checkpointer, FileChange
+from harness.errors import AgentBuildError, ToolError
+from harness.tools import ToolRuntime
+
+__all__ = ["DirectoryBackend", "DirectoryFiles", "native_to_virtual"]
+
+MAX_READ_BYTES = 16 << 20
+MAX_UNDO_BYTES = 8 << 20
+
+_T = TypeVar("_T")
+
+
+def native_to_virtual(path: str, root: PurePath) -> str | None:
+    r"""Return the path below `root` of an absolute path of the platform, or None if it is neither.
+
+    `C:\work\a.txt` is `/a.txt` below `C:\work` (peers E21).
+    """
+    native = type(root)(path)
+    if not native.is_absolute() or ".." in native.parts or not native.is_relative_to(root):
+        return None
+    return "/" + "/".join(native.relative_to(root).parts)
+
+
+class DirectoryBackend:
+    """A real directory; nothing outside of it can be reached.
+
+    Links that stay inside are followed, others refused. Deleting and replacing is refused for
+    files above `max_undo_bytes`, because it could not be undone. What a change records is content:
+    a file that was deleted comes back with the default mode, and empty directories are not kept.
+
+    Args:
+        root: The directory; it must exist.
+        max_undo_bytes: Largest content kept for undo, per file, and per deleted directory.
+        max_read_bytes: Larger files are not read, and skipped by grep.
+        tree: Another implementation of confinement than the platform's best.
+
+    Raises:
+        AgentBuildError: The root is not a directory.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        max_undo_bytes: int = MAX_UNDO_BYTES,
+        max_read_bytes: int = MAX_READ_BYTES,
+        tree: Callable[[str], Tree] = open_tree,
+    ) -> None:
+        self._given = Path(os.path.abspath(root))
+        self.root = Path(os.path.realpath(root))
+        if not self.root.is_dir():
+            raise AgentBuildError(f"{self._given} is not a directory, so files cannot live there")
+        self.tree = tree(str(self.root))
+        self.max_undo_bytes = max_undo_bytes
+        self.max_read_bytes = max_read_bytes
+        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+
+    @property
+    def description(self) -> str:
+        """One line for the system prompt."""
+        return f"Files live on disk: / is the directory {self.root}."
+
+    def canonical(self, path: str) -> str:
+        """Return the canonical path; real paths inside the root are accepted too.
+
+        A path that reads both ways (the root is `/app` and holds an `app`) counts from the root
+        of the files. Call it once, before the policy judges the path.
+
+        Raises:
+            FileError: The path is not usable.
+        """
+        for root in dict.fromkeys((self.root, self._given)):
+            virtual = native_to_virtual(path, root)
+            if virtual is not None and len(root.parts) > 1:
+                shadowed = not root.drive and os.path.lexists(self.root / root.parts[1])
+                return checked_path(path if shadowed else virtual)
+        return checked_path(path)
+
+    def open(self, runtime: ToolRuntime) -> DirectoryFiles:
+        """Return the files; changes are recorded for the runtime's thread and run."""
+        return DirectoryFiles(self, runtime.thread_id, runtime.run_id, runtime.checkpointer)
+
+    def lock(self, path: str) -> anyio.Lock:
+        """Return the lock of a path; held while one of this process's calls changes it."""
+        lock = self._locks.get(path)
+        if lock is None:
+            lock = self._locks[path] = anyio.Lock()
+        return lock
+
+    async def restore(
+        self,
+        changes: Sequence[FileChange],
+        *,
+        thread_id: str,
+        run_id: str,
+        checkpointer: Checkpointer,
+        force: bool = False,
+    ) -> list[str]:
+        """Undo changes and return the paths that were put back.
+
+        The undoing is recorded like any other change, so that it can be undone as well.
+
+        Args:
+            changes: What to undo, newest first, as `Checkpointer.file_changes` returns them.
+            thread_id: The thread to record it for.
+            run_id: The run to record it for.
+            checkpointer: Where to record it.
+            force: Undo also what somebody else changed afterwards or in between; what they wrote
+                is recorded before it is replaced.
+
+        Raises:
+            FileError: `changed`: a file is not as the thread left it. `too_large`: one outgrew
+                `max_undo_bytes`. Nothing was done in either case.
+            ToolError: The disk failed in between; the text says what was put back.
+        """
+        plan = await anyio.to_thread.run_sync(
+            undo.plan, self.tree, changes, self.max_undo_bytes, force
+        )
+        if not plan:
+            return []
+        records = [_change(thread_id, run_id, step.present, step.target) for step in plan]
+        await checkpointer.commit(Batch(thread_id, file_changes=records))
+        return await anyio.to_thread.run_sync(undo.apply, self.tree, plan)
+
+
+class DirectoryFiles:
+    """`Files` of a directory, for one thread and run."""
+
+    def __init__(
+        self, backend: DirectoryBackend, thread_id: str, run_id: str, checkpointer: Checkpointer
+    ) -> None:
+        self._backend = backend
+        self._tree = backend.tree
+        self._thread_id = thread_id
+        self._run_id = run_id
+        self._checkpointer = checkpointer
+
+    async def ls(self, path: str) -> Sequence[FileEntry]:
+        """See `Files`."""
+        entries = await _in_thread(self._tree.children, checked_path(path))
+        return sorted(entries, key=lambda entry: (not entry.is_dir, entry.path))
+
+    async def read(self, path: str) -> bytes:
+        """See `Files`. `too_large` above the backend's `max_read_bytes`."""
+        return await _in_thread(self._tree.read, checked_path(path), self._backend.max_read_bytes)
+
+    async def write(self, path: str, data: bytes, *, expected: bytes | None = None) -> bool:
+        """See `Files`. `too_large` when the present file is above `max_undo_bytes`."""
+        path = checked_path(path)
+        async with self._backend.lock(path):
+            present = await self._present(path, create=expected is None)
+            if expected is not None and present.data != expected:
+                raise changed(path)
+            if present.data == data:
+                return False
+            await self._record([present], data)
+            await _in_thread(self._tree.replace, present, data)
+        return present.data is None
+
+    async def delete(self, path: str) -> None:
+        """See `Files`. Refused for links, and where it could not be undone."""
+        path = checked_path(path)
+        if path == "/":
+            raise FileError("permission_denied", path, "the root itself cannot be deleted.")
+        async with self._backend.lock(path):
+            if await _in_thread(self._tree.is_dir, path):
+                limit = self._backend.max_undo_bytes
+                files = await _in_thread(self._tree.contents, path, limit)
+                await self._record(files, None)
+                await _in_thread(self._remove_all, path, files)
+                return
+            present = await self._present(path, create=False)
+            if present.path != path:
+                raise FileError(
+                    "not_a_file",
+                    path,
+                    f"{path} is reached through a link; its real place is {present.path}. "
+                    "Nothing was done.",
+                )
+            await self._record([present], None)
+            await _in_thread(self._tree.remove, present)
+
+    async def glob(
+        self, pattern: str, path: str = "/", *, limit: int = 1_000
+    ) -> Sequence[FileEntry]:
+        """See `Files`.
+
+        Raises:
+            ToolError: It took longer than ten seconds.
+        """
+        path = checked_path(path)
+        test = glob_matcher(pattern, path)
+        return await _search(lambda budget: self._glob(test, path, limit, budget))
+
+    async def grep(
+        self,
+        pattern: str,
+        path: str = "/",
+        *,
+        glob: str | None = None,
+        ignore_case: bool = False,
+        limit: int = 1_000,
+    ) -> Page:
+        """See `Files`. Links are not followed; files above `max_read_bytes` are left out."""
+        path = checked_path(path)
+        expression = line_pattern(pattern, ignore_case=ignore_case)
+        test = glob_matcher(glob, path) if glob is not None else None
+        return await _search(
+            lambda budget: find_lines(self._documents(path, test), expression, limit, budget)
+        )
+
+    def update(self) -> Mapping[str, Any]:
+        """Return nothing: these files are not part of the state."""
+        return {}
+
+    async def _present(self, path: str, *, create: bool) -> Present:
+        limit = self._backend.max_undo_bytes
+
+        def look() -> Present:
+            return self._tree.present(path, limit, create=create)
+
+        try:
+            return await _in_thread(look)
+        except FileError as error:
+            if error.code != "too_large":
+                raise
+            raise FileError(
+                "too_large",
+                path,
+                f"{path} is larger than {size_text(limit)}, so replacing or deleting it could not "
+                "be undone. Nothing was done; write to another path instead.",
+            ) from error
+
+    async def _record(self, present: Sequence[Present], data: bytes | None) -> None:
+        changes = [_change(self._thread_id, self._run_id, one, data) for one in present]
+        if changes:
+            await self._checkpointer.commit(Batch(self._thread_id, file_changes=changes))
+
+    def _remove_all(self, path: str, files: Sequence[Present]) -> None:
+        for file in files:
+            self._tree.remove(file)
+        self._tree.remove_empty(path)
+
+    def _glob(
+        self, test: Callable[[str], bool], path: str, limit: int, budget: Budget
+    ) -> list[FileEntry]:
+        def found() -> Iterator[FileEntry]:
+            for leaf in self._tree.walk(path):
+                if budget.over():
+                    raise ToolError(
+                        f"looking through {path} took too long and was stopped. Search a "
+                        "directory further down, or use a pattern in a smaller one."
+                    )
+                if test(leaf.path) and (entry := _entry(leaf)) is not None:
+                    yield entry
+
+        return heapq.nsmallest(limit, found(), key=lambda one: (-(one.modified or 0), one.path))
+
+    def _documents(
+        self, path: str, test: Callable[[str], bool] | None
+    ) -> Iterator[tuple[str, Callable[[], bytes | None]]]:
+        limit = self._backend.max_read_bytes
+        if not self._tree.is_dir(path):
+            yield path, lambda: self._tree.read(path, limit)
+            return
+        for leaf in self._tree.walk(path):
+            if test is None or test(leaf.path):
+                yield leaf.path, lambda leaf=leaf: leaf.read(limit)
+
+
+def _entry(leaf: Leaf) -> FileEntry | None:
+    try:
+        status = leaf.status()
+    except OSError:
+        return None
+    return FileEntry(leaf.path, size=status.st_size, modified=status.st_mtime)
+
+
+def _change(thread_id: str, run_id: str, present: Present, data: bytes | None) -> FileChange:
+    after = None if data is None else sha256(data).hexdigest()
+    return FileChange(thread_id, run_id, present.path, present.data, after)
+
+
+async def _in_thread(function: Callable[..., _T], *args: Any) -> _T:
+    return await anyio.to_thread.run_sync(function, *args)
+
+
+async def _search(function: Callable[[Budget], _T]) -> _T:
+    """Run a search in a thread; when the caller goes away, the thread ends soon after."""
+    budget = Budget()
+    try:
+        return await anyio.to_thread.run_sync(function, budget, abandon_on_cancel=True)
+    finally:
+        budget.stop()

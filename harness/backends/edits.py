@@ -1,0 +1,54 @@
+"""Where an edit applies, or what is wrong with it and how to repair it (peers C1.7)."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from harness.backends.pages import shown
+from harness.backends.text import Text, lf
+from harness.errors import ToolError
+
+__all__ = ["edit_places"]
+
+
+def edit_places(path: str, text: Text, old: str, new: str, every: bool) -> list[int]:
+    """Return where `old` starts in the text's view.
+
+    Raises:
+        ToolError: It is not there, there more than once without `every`, or the edit would change
+            nothing; the text says what to do.
+    """
+    unchanged = f"{shown(path)} was not changed: "
+    if not old:
+        raise ToolError(f"{unchanged}old_string is empty; use write_file to set the whole text.")
+    if lf(old) == lf(new):
+        raise ToolError(f"{unchanged}old_string and new_string are the same.")
+    places = text.find(old)
+    if not places:
+        raise ToolError(f"{unchanged}old_string is not in it. {_nearest(text, lf(old))}")
+    if len(places) > 1 and not every:
+        lines = [str(text.view.count("\n", 0, place) + 1) for place in places[:10]]
+        raise ToolError(
+            f"{unchanged}old_string is there {len(places)} times (lines {', '.join(lines)}"
+            f"{', …' if len(places) > 10 else ''}). Give more of the lines around it, or set "
+            "replace_all."
+        )
+    return places
+
+
+def _nearest(text: Text, old: str) -> str:
+    """Return the most useful hint for text that was not found."""
+    if old.rstrip("\n") and old.rstrip("\n") in text.view:
+        return "It is there without the newline at the end of old_string."
+    wanted = [line for line in old.split("\n") if line.strip()]
+    if not wanted:
+        return "Read the file again."
+    for number, line in enumerate(text.lines, start=1):
+        if line.strip() == wanted[0].strip():
+            rest = "its indentation" if line != wanted[0] else "the lines after it"
+            return f"Line {number} is like its first line, but {rest} differs: {line[:200]!r}."
+    near = get_close_matches(wanted[0][:200], [line[:200] for line in text.lines[:5_000]], n=1)
+    if near:
+        number = next(place for place, line in enumerate(text.lines, 1) if line[:200] == near[0])
+        return f"The nearest is line {number}: {near[0]!r}."
+    return "Nothing is like it; read the file again."

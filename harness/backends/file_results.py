@@ -1,0 +1,163 @@
+"""What the file tools answer, as text and as data with the same facts, and the data's schemas."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
+
+from harness.backends.base import FileEntry, GrepMatch
+from harness.backends.pages import Listing, Row, call_text, shown
+from harness.backends.tree import size_text
+from harness.messages import ImageBlock, TextBlock
+from harness.tools import ToolResult
+
+__all__ = [
+    "ENTRIES",
+    "FLAG",
+    "MATCHES",
+    "NEXT",
+    "NUMBER",
+    "STRING",
+    "binary_content",
+    "entry_line",
+    "entry_row",
+    "found_schema",
+    "match_line",
+    "match_rows",
+    "next_page",
+    "results",
+    "schema",
+    "span",
+]
+
+_MAX_IMAGE_BYTES = 3_500_000
+"""A provider's bound is 5 MB in base64."""
+
+
+def binary_content(path: str, data: bytes) -> str | tuple[TextBlock | ImageBlock, ...]:
+    """Return an image to look at, or a notice for other bytes (peers C1.4)."""
+    size = size_text(len(data))
+    media = _image_type(data)
+    if media is None:
+        return f"[{shown(path)} is a binary file of {size}; there is no text to show]"
+    if len(data) > _MAX_IMAGE_BYTES:
+        return f"[{shown(path)} is an image ({media}) of {size}, too large to show]"
+    image = ImageBlock(media, base64.b64encode(data).decode("ascii"))
+    return (TextBlock(f"[{shown(path)}: {media}, {size}]"), image)
+
+
+def _image_type(data: bytes) -> str | None:
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data[:6] in (b"GIF87a", b"GIF89a"):
+        return "image/gif"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+def entry_row(entry: FileEntry) -> Row:
+    """Return a file or directory as data."""
+    if entry.is_dir:
+        return {"path": entry.path, "is_dir": True}
+    size = {} if entry.size is None else {"size": entry.size}
+    return {"path": entry.path, "is_dir": False, **size}
+
+
+def entry_line(row: Row) -> str:
+    """Return it as text; directories end with a slash."""
+    path = shown(str(row["path"]))
+    if row["is_dir"]:
+        return f"{path}/"
+    return f"{path} ({row['size']} bytes)" if "size" in row else f"{path} (size unknown)"
+
+
+def match_rows(matches: Sequence[GrepMatch], mode: str) -> list[Row]:
+    """Return matches as data, in the order of the files."""
+    if mode == "content":
+        return [{"path": one.path, "line": one.line, "text": one.text} for one in matches]
+    counts = Counter(one.path for one in matches)
+    if mode == "count":
+        return [{"path": path, "count": count} for path, count in counts.items()]
+    return [{"path": path} for path in counts]
+
+
+def match_line(row: Row) -> str:
+    """Return a row of any mode as text."""
+    path = shown(str(row["path"]))
+    if "line" in row:
+        return f"{path}:{row['line']}: {row['text']}"
+    return f"{path}: {row['count']}" if "count" in row else path
+
+
+def span(listing: Listing, offset: int, total: int, what: str) -> str:
+    """Return which rows are shown, such as `entries 1-20 of 45`."""
+    if not listing.rows:
+        return f"no {what}" if not total else f"{total} {what}, offset {offset} is past the end"
+    return f"{what} {offset + 1}-{listing.end} of {total}"
+
+
+def next_page(
+    listing: Listing, total: int, name: str, **arguments: JsonValue
+) -> dict[str, JsonValue]:
+    """Return the call that continues the listing, or nothing."""
+    if not listing.rows or listing.end >= total:
+        return {}
+    return {"next": call_text(name, **arguments, offset=listing.end)}
+
+
+def results(
+    head: str,
+    listing: Listing,
+    offset: int,
+    total: int,
+    truncated: bool,
+    more: Mapping[str, JsonValue],
+) -> ToolResult:
+    """Return search results as text and data."""
+    notes = [f"[{span(listing, offset, total, head)}"]
+    if truncated:
+        notes.append("the search was cut off, so there may be more: narrow it to see them")
+    if more:
+        notes.append(f"next: {more['next']}")
+    text = "\n".join(["; ".join(notes) + "]", *listing.lines])
+    return ToolResult(
+        text, {"total": total, "truncated": truncated, "results": listing.rows, **more}
+    )
+
+
+def schema(properties: dict[str, JsonValue], *optional: str) -> dict[str, JsonValue]:
+    """Return the schema of an object with exactly these properties."""
+    required: list[JsonValue] = [name for name in properties if name not in optional]
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+STRING: JsonValue = {"type": "string"}
+NUMBER: JsonValue = {"type": "integer"}
+FLAG: JsonValue = {"type": "boolean"}
+NEXT: JsonValue = {"type": "string", "description": "The call that gets the next results"}
+
+
+def _list_of(properties: dict[str, JsonValue], *optional: str) -> JsonValue:
+    return {"type": "array", "items": schema(properties, *optional)}
+
+
+ENTRIES = _list_of({"path": STRING, "is_dir": FLAG, "size": NUMBER}, "size")
+MATCHES = _list_of(
+    {"path": STRING, "line": NUMBER, "text": STRING, "count": NUMBER}, "line", "text", "count"
+)
+
+
+def found_schema(results: JsonValue) -> dict[str, JsonValue]:
+    """Return the schema of search results."""
+    return schema({"total": NUMBER, "truncated": FLAG, "results": results, "next": NEXT}, "next")

@@ -1,0 +1,213 @@
+"""Confinement by checked real paths, for platforms without directory descriptors.
+
+Each operation resolves the path with all of its links and refuses what lies outside of the root.
+Between the check and the use a link could be swapped by another program of the same user; this
+guards against mistakes and against models, not against such a program.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from harness.backends.base import FileEntry, FileError
+from harness.backends.tree import (
+    MAX_DEPTH,
+    WRITE_FLAGS,
+    Leaf,
+    Present,
+    changed,
+    file_errors,
+    nameable,
+    read_regular,
+    require_deletable,
+    require_same,
+)
+
+__all__ = ["RealpathTree", "windows_problem"]
+
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d|conin\$|conout\$)\s*(\..*)?$")
+_FORBIDDEN = re.compile(r'[<>:"|?*\x01-\x1f]')
+
+
+def windows_problem(name: str) -> str | None:
+    """Return why Windows would take a name for something else than a plain file, or None.
+
+    Device names, alternate streams (`a.txt:x`) and trailing dots or spaces would reach another
+    file than the one the policy judged.
+    """
+    if _RESERVED.match(name):
+        return "it is the name of a device"
+    if _FORBIDDEN.search(name):
+        return "it holds a character that Windows does not allow"
+    if name.endswith((".", " ")):
+        return "Windows drops dots and spaces at the end of a name"
+    return None
+
+
+class RealpathTree:
+    """A `Tree` on checked real paths."""
+
+    def __init__(self, root: str, *, windows: bool = os.name == "nt") -> None:
+        self._root = root
+        self._windows = windows
+
+    def read(self, path: str, limit: int) -> bytes:
+        """See `Tree`."""
+        with file_errors(path):
+            return read_regular(self._real(path), path, limit)
+
+    def is_dir(self, path: str) -> bool:
+        """See `Tree`."""
+        with file_errors(path):
+            return stat.S_ISDIR(os.stat(self._real(path)).st_mode)
+
+    def children(self, path: str) -> list[FileEntry]:
+        """See `Tree`."""
+        with file_errors(path), os.scandir(self._real(path)) as entries:
+            return [self._entry(path, entry) for entry in entries if nameable(entry.name)]
+
+    def walk(self, path: str) -> Iterator[Leaf]:
+        """See `Tree`."""
+        with file_errors(path):
+            yield from _walk(self._real(path), path.rstrip("/"), 0)
+
+    def present(self, path: str, limit: int, *, create: bool = False) -> Present:
+        """See `Tree`."""
+        with file_errors(path):
+            real = self._real(path)
+            if create:
+                os.makedirs(os.path.dirname(real), exist_ok=True)
+                real = self._real(path)
+            elif not os.path.isdir(os.path.dirname(real)):
+                os.stat(os.path.dirname(real))
+                raise NotADirectoryError(20, "not a directory")
+            try:
+                data = read_regular(real, path, limit)
+            except FileNotFoundError:
+                data = None
+            return Present(self._virtual(real), data)
+
+    def replace(self, present: Present, data: bytes) -> None:
+        """See `Tree`."""
+        with file_errors(present.path):
+            real = self._real(present.path)
+            os.makedirs(os.path.dirname(real), exist_ok=True)
+            mode = self._require_same(real, present)
+            temporary = os.path.join(os.path.dirname(real), f".~{secrets.token_hex(8)}.tmp")
+            fd = os.open(temporary, WRITE_FLAGS, 0o666)
+            try:
+                with open(fd, "wb") as file:
+                    file.write(data)
+                if mode is not None:
+                    os.chmod(temporary, mode)
+                os.replace(temporary, real)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary)
+                raise
+
+    def remove(self, present: Present) -> None:
+        """See `Tree`."""
+        with file_errors(present.path):
+            real = self._real(present.path)
+            self._require_same(real, present)
+            os.unlink(real)
+
+    def remove_empty(self, path: str) -> None:
+        """See `Tree`."""
+        with file_errors(path):
+            for base, _, _ in os.walk(self._real(path), topdown=False):
+                os.rmdir(base)
+
+    def contents(self, path: str, limit: int) -> Sequence[Present]:
+        """See `Tree`."""
+        found: list[Present] = []
+        with file_errors(path):
+            for base, dirs, files in os.walk(self._real(path), onerror=_refuse):
+                for name in (*dirs, *files):
+                    real = os.path.join(base, name)
+                    below = self._virtual(real)
+                    if require_deletable(below, os.lstat(real)):
+                        data = read_regular(real, below, limit)
+                        limit -= len(data)
+                        found.append(Present(below, data))
+        return found
+
+    def _require_same(self, real: str, present: Present) -> int | None:
+        try:
+            mode = os.lstat(real).st_mode
+            data = read_regular(real, present.path, len(present.data or b""))
+        except FileNotFoundError:
+            require_same(present, None)
+            return None
+        except FileError as error:
+            if error.code != "too_large":
+                raise
+            raise changed(present.path) from error
+        require_same(present, data)
+        return stat.S_IMODE(mode)
+
+    def _entry(self, path: str, entry: os.DirEntry[str]) -> FileEntry:
+        full = posixpath.join(path, entry.name)
+        try:
+            status = os.stat(self._real(full))
+        except (OSError, FileError):
+            return FileEntry(full)
+        if stat.S_ISDIR(status.st_mode):
+            return FileEntry(full, is_dir=True, modified=status.st_mtime)
+        return FileEntry(full, size=status.st_size, modified=status.st_mtime)
+
+    def _real(self, path: str) -> str:
+        """Return the real path, links resolved; raise `permission_denied` outside of the root."""
+        names = path.split("/")[1:] if path != "/" else []
+        for name in names if self._windows else ():
+            problem = windows_problem(name)
+            if problem is not None:
+                raise FileError("invalid_path", path, f"{path}: {problem}. Nothing was done.")
+        real = os.path.realpath(os.path.join(self._root, *names))
+        if os.path.commonpath((real, self._root)) != self._root:
+            raise FileError(
+                "permission_denied",
+                path,
+                f"{path} is, or passes through, a link that leads out of the files. "
+                "Nothing was done.",
+            )
+        return real
+
+    def _virtual(self, real: str) -> str:
+        below = os.path.relpath(real, self._root).replace(os.sep, "/")
+        return "/" if below == "." else "/" + below
+
+
+def _refuse(error: OSError) -> None:
+    raise error
+
+
+def _walk(directory: str, prefix: str, depth: int) -> Iterator[Leaf]:
+    try:
+        with os.scandir(directory) as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
+    except OSError:
+        if depth == 0:
+            raise
+        return  # gone or unreadable meanwhile
+    for entry in entries:
+        if not nameable(entry.name):
+            continue
+        path = f"{prefix}/{entry.name}"
+        if entry.is_file(follow_symlinks=False):
+            yield Leaf(path, entry, None)
+        elif depth < MAX_DEPTH and entry.is_dir(follow_symlinks=False) and not _junction(entry):
+            yield from _walk(entry.path, path, depth + 1)
+
+
+def _junction(entry: os.DirEntry[str]) -> bool:
+    """Whether a directory is a Windows junction, which is a link by another name."""
+    tag = getattr(entry.stat(follow_symlinks=False), "st_reparse_tag", 0)
+    return tag == getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)

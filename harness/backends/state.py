@@ -1,0 +1,241 @@
+"""Files in the thread's own state: they live, fork and rewind with its checkpoints (peers C2.2)."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
+
+import anyio.to_thread
+
+from harness.backends.base import FileEntry, FileError, Page
+from harness.backends.search import Budget, find_lines, glob_matcher, line_pattern
+from harness.backends.tree import changed, checked_path, size_text
+from harness.state import Reducer
+from harness.tools import ToolRuntime
+
+__all__ = ["FileData", "FilesState", "StateBackend", "merge_files"]
+
+MAX_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileData:
+    """A file in the state.
+
+    Attributes:
+        content: The text, or base64 when the bytes are not UTF-8.
+        encoding: Which of the two.
+        modified: Unix time in seconds.
+    """
+
+    content: str
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+    modified: float = 0.0
+
+    @classmethod
+    def of(cls, data: bytes) -> FileData:
+        """Return bytes as a file changed now."""
+        try:
+            return cls(data.decode(), "utf-8", time.time())
+        except UnicodeDecodeError:
+            return cls(base64.b64encode(data).decode("ascii"), "base64", time.time())
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of the file."""
+        if self.encoding == "base64":
+            return base64.b64decode(self.content)
+        return self.content.encode()
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return len(self.data)
+
+
+def merge_files(
+    current: Mapping[str, FileData], write: Mapping[str, FileData | None]
+) -> dict[str, FileData]:
+    """Return the files after a write; None deletes."""
+    merged = {**current, **write}
+    return {path: file for path, file in merged.items() if file is not None}
+
+
+class FilesState(TypedDict):
+    """The channel of `StateBackend`: files by canonical path."""
+
+    files: Annotated[
+        NotRequired[dict[str, FileData]],
+        Reducer(merge_files, write=dict[str, FileData | None], default=dict[str, FileData]),
+    ]
+
+
+class StateBackend:
+    """Files in the `files` channel; needs a middleware whose schema includes `FilesState`."""
+
+    description = "Files live in this thread: they are kept with its history and are not on disk."
+
+    def open(self, runtime: ToolRuntime) -> StateFiles:
+        """Return the files of the thread; writes show in this object at once."""
+        return StateFiles(cast(Mapping[str, FileData], runtime.state.get("files") or {}))
+
+
+class StateFiles:
+    """`Files` over a mapping, with this call's changes on top."""
+
+    def __init__(self, stored: Mapping[str, FileData]) -> None:
+        self._stored = stored
+        self._changes: dict[str, FileData | None] = {}
+
+    async def ls(self, path: str) -> Sequence[FileEntry]:
+        """See `Files`."""
+        path = checked_path(path)
+        prefix = _prefix(path)
+        entries: dict[str, FileEntry] = {}
+        for full, file in self._below(path):
+            name, slash, _ = full[len(prefix) :].partition("/")
+            if slash:
+                entries[prefix + name] = FileEntry(prefix + name, is_dir=True)
+            else:
+                entries[full] = _entry(full, file)
+        return sorted(entries.values(), key=lambda entry: (not entry.is_dir, entry.path))
+
+    async def read(self, path: str) -> bytes:
+        """See `Files`."""
+        return self._file(checked_path(path)).data
+
+    async def write(self, path: str, data: bytes, *, expected: bytes | None = None) -> bool:
+        """See `Files`. `too_large` above 16 MiB: every version stays in the journal."""
+        path = checked_path(path)
+        if len(data) > MAX_BYTES:
+            raise FileError(
+                "too_large",
+                path,
+                f"{path}: {size_text(len(data))} is too much for one file; the bound is "
+                f"{size_text(MAX_BYTES)}. Nothing was written.",
+            )
+        if path == "/" or self._holds_files(path):
+            raise _is_directory(path)
+        self._require_directories(path)
+        present = self._get(path)
+        if expected is not None and (present is None or present.data != expected):
+            raise changed(path)
+        self._changes[path] = FileData.of(data)
+        return present is None
+
+    async def delete(self, path: str) -> None:
+        """See `Files`."""
+        path = checked_path(path)
+        doomed = [path] if self._get(path) is not None else [full for full, _ in self._below(path)]
+        self._changes.update(dict.fromkeys(doomed))
+
+    async def glob(
+        self, pattern: str, path: str = "/", *, limit: int = 1_000
+    ) -> Sequence[FileEntry]:
+        """See `Files`."""
+        path = checked_path(path)
+        test = glob_matcher(pattern, path)
+        found = [_entry(full, file) for full, file in self._below(path) if test(full)]
+        found.sort(key=lambda entry: (-(entry.modified or 0), entry.path))
+        return found[:limit]
+
+    async def grep(
+        self,
+        pattern: str,
+        path: str = "/",
+        *,
+        glob: str | None = None,
+        ignore_case: bool = False,
+        limit: int = 1_000,
+    ) -> Page:
+        """See `Files`."""
+        path = checked_path(path)
+        expression = line_pattern(pattern, ignore_case=ignore_case)
+        file = self._get(path)
+        found = [(path, file)] if file is not None else sorted(self._below(path))
+        if glob is not None:
+            test = glob_matcher(glob, path)
+            found = [(full, one) for full, one in found if test(full)]
+        budget = Budget()
+        documents = [(full, _reader(one)) for full, one in found]
+        try:
+            return await anyio.to_thread.run_sync(
+                find_lines, documents, expression, limit, budget, abandon_on_cancel=True
+            )
+        finally:
+            budget.stop()
+
+    def update(self) -> Mapping[str, Any]:
+        """Return `{"files": …}` with what this call changed, or nothing."""
+        return {"files": dict(self._changes)} if self._changes else {}
+
+    def _get(self, path: str) -> FileData | None:
+        return self._changes[path] if path in self._changes else self._stored.get(path)
+
+    def _all(self) -> Iterator[tuple[str, FileData]]:
+        files = {**self._stored, **self._changes} if self._changes else self._stored
+        for path, file in files.items():
+            if file is not None:
+                yield path, file
+
+    def _holds_files(self, path: str) -> bool:
+        prefix = _prefix(path)
+        return any(full.startswith(prefix) for full, _ in self._all())
+
+    def _below(self, path: str) -> list[tuple[str, FileData]]:
+        """Return the files below a directory.
+
+        Raises:
+            FileError: It is a file, or nothing is there.
+        """
+        prefix = _prefix(path)
+        found = [(full, file) for full, file in self._all() if full.startswith(prefix)]
+        if not found and path != "/":
+            if self._get(path) is not None:
+                raise FileError(
+                    "not_a_directory", path, f"{path} is a file, not a directory; read it instead."
+                )
+            raise _not_found(path)
+        return found
+
+    def _file(self, path: str) -> FileData:
+        file = self._get(path)
+        if file is not None:
+            return file
+        raise _is_directory(path) if path == "/" or self._holds_files(path) else _not_found(path)
+
+    def _require_directories(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        while parent:
+            if self._get(parent) is not None:
+                raise FileError(
+                    "not_a_directory",
+                    path,
+                    f"{path}: {parent} is a file, not a directory. Nothing was done.",
+                )
+            parent = parent.rpartition("/")[0]
+
+
+def _prefix(path: str) -> str:
+    return "/" if path == "/" else path + "/"
+
+
+def _entry(path: str, file: FileData) -> FileEntry:
+    return FileEntry(path, size=file.size, modified=file.modified)
+
+
+def _reader(file: FileData) -> Callable[[], bytes]:
+    return lambda: file.data
+
+
+def _is_directory(path: str) -> FileError:
+    return FileError("is_directory", path, f"{path} is a directory, not a file; list it.")
+
+
+def _not_found(path: str) -> FileError:
+    return FileError(
+        "not_found", path, f"{path}: there is no such file or directory. Nothing was done."
+    )

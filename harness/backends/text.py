@@ -1,0 +1,156 @@
+"""Text files as bytes: what they say, and edits that change nothing else.
+
+A model sees and writes text with LF line ends. The file keeps its own encoding, byte order mark
+and line ends: matches are found on the LF view and spliced back into the text as it is stored
+(peers E20, C2.3, C2.4).
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+__all__ = ["Text", "decode", "lf"]
+
+_UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_CONTROL = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
+
+
+def lf(text: str) -> str:
+    """Return the text with every line end as LF."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+@dataclass(frozen=True)
+class Text:
+    """A decoded file.
+
+    Attributes:
+        raw: The text with its own line ends, without byte order mark.
+        encoding: Codec of the bytes after the mark.
+        bom: The byte order mark, usually empty.
+    """
+
+    raw: str
+    encoding: str = "utf-8"
+    bom: bytes = b""
+
+    @cached_property
+    def view(self) -> str:
+        """The text with LF line ends, as a model sees it."""
+        return lf(self.raw)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the view; a final line end starts no further line."""
+        lines = self.view.split("\n")
+        if not lines[-1]:
+            lines.pop()
+        return lines
+
+    @cached_property
+    def newline(self) -> str:
+        """The most frequent line end; LF when there is none."""
+        crlf = self.raw.count("\r\n")
+        counts = {
+            "\n": self.raw.count("\n") - crlf,
+            "\r\n": crlf,
+            "\r": self.raw.count("\r") - crlf,
+        }
+        return max(counts, key=lambda end: counts[end])
+
+    def encode(self) -> bytes:
+        """Return the bytes of the file.
+
+        Raises:
+            UnicodeEncodeError: The text holds characters that the encoding does not have.
+        """
+        return self.bom + self.raw.encode(self.encoding)
+
+    def notes(self) -> str:
+        """Return what is unusual about the bytes, such as `CRLF line ends, utf-16-le`."""
+        notes: list[str] = []
+        if "\r" in self.raw:
+            notes.append({"\r\n": "CRLF", "\r": "CR"}.get(self.newline, "mixed") + " line ends")
+        if self.encoding != "utf-8":
+            notes.append(self.encoding)
+        elif self.bom:
+            notes.append("byte order mark")
+        return ", ".join(notes)
+
+    def find(self, old: str) -> list[int]:
+        """Return where `old` starts in the view, overlapping places too."""
+        return list(_occurrences(self.view, lf(old), 1)) if old else []
+
+    def replaced(self, old: str, new: str, *, every: bool = False) -> Text:
+        """Return the text with the first place, or every place, of `old` replaced by `new`.
+
+        Everything outside of the difference between `old` and `new` stays as it is, byte for
+        byte; new line ends are of the file's most frequent kind.
+        """
+        old, new = lf(old), lf(new)
+        places = list(_occurrences(self.view, old, len(old)))
+        head = _common(old, new)
+        tail = _common(old[head:][::-1], new[head:][::-1])
+        middle = new[head : len(new) - tail].replace("\n", self.newline)
+        crlfs = [
+            match.start() - number for number, match in enumerate(re.finditer("\r\n", self.raw))
+        ]
+        pieces: list[str] = []
+        done = 0
+        for place in places if every else places[:1]:
+            start, end = place + head, place + len(old) - tail
+            begin = start + bisect_left(crlfs, start)
+            pieces += (self.raw[done:begin], middle)
+            done = end + bisect_left(crlfs, end)
+        return replace(self, raw=_join([*pieces, self.raw[done:]]))
+
+
+def _occurrences(text: str, part: str, step: int) -> Iterator[int]:
+    place = text.find(part)
+    while place >= 0:
+        yield place
+        place = text.find(part, place + step)
+
+
+def _common(one: str, other: str) -> int:
+    """Return how many characters two texts begin with together."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _join(pieces: list[str]) -> str:
+    """Join pieces; a CR that meets an LF stays a line end of its own."""
+    joined: list[str] = []
+    for piece in filter(None, pieces):
+        if joined and joined[-1].endswith("\r") and piece.startswith("\n"):
+            joined.append("\n")
+        joined.append(piece)
+    return "".join(joined)
+
+
+def decode(data: bytes) -> Text | None:
+    """Return the bytes as text, or None when they are binary.
+
+    UTF-8 with or without mark, UTF-16 with mark, else Latin-1. NUL means binary; so do control
+    characters in what would be Latin-1. Encoding the result gives the same bytes.
+    """
+    encoding = _UTF16.get(data[:2])
+    bom = data[:2] if encoding else b""
+    if data.startswith(codecs.BOM_UTF8):
+        bom = codecs.BOM_UTF8
+    try:
+        raw = data[len(bom) :].decode(encoding or "utf-8")
+    except UnicodeDecodeError:
+        if encoding:
+            return None
+        raw, encoding, bom = data.decode("latin-1"), "latin-1", b""
+        if _CONTROL.search(raw):
+            return None
+    if "\0" in raw:
+        return None
+    return Text(raw, encoding or "utf-8", bom)

@@ -1,0 +1,295 @@
+"""A directory on disk, confined: the seam between the directory backend and the platform.
+
+A `Tree` does blocking file operations below one root and nowhere else; it is called in worker
+threads. Paths are canonical (`harness.backends.base.canonical_path`). `open_tree` picks the
+implementation: descriptors that do not follow links where the platform has them, checked real
+paths elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from harness.backends.base import FileEntry, FileError, canonical_path
+from harness.errors import ToolError
+
+__all__ = [
+    "MAX_DEPTH",
+    "Leaf",
+    "Present",
+    "Tree",
+    "changed",
+    "checked_path",
+    "file_errors",
+    "nameable",
+    "open_tree",
+    "read_regular",
+    "require_deletable",
+    "require_same",
+    "size_text",
+]
+
+MAX_DEPTH = 100
+"""Paths with more names are refused, and directories deeper than this not walked into."""
+
+_MAX_PATH = 1_024
+
+READ_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+WRITE_FLAGS = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_EXCL
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What is at a place that is about to change.
+
+    Attributes:
+        path: The canonical path with links resolved.
+        data: The file's content, or None when there is no file.
+    """
+
+    path: str
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A regular file met on a walk; usable until the walk moves on."""
+
+    path: str
+    entry: os.DirEntry[str]
+    dir_fd: int | None
+
+    def status(self) -> os.stat_result:
+        """Return size and times.
+
+        Raises:
+            OSError: It is gone.
+        """
+        return self.entry.stat(follow_symlinks=False)
+
+    def read(self, limit: int) -> bytes | None:
+        """Return its bytes, or None when it is gone, unreadable or larger than `limit`."""
+        name = self.entry.path if self.dir_fd is None else self.entry.name
+        try:
+            return read_regular(name, self.path, limit, dir_fd=self.dir_fd)
+        except (OSError, FileError):
+            return None
+
+
+class Tree(Protocol):
+    """Blocking file operations below a root. All raise `FileError` for normal failures."""
+
+    def read(self, path: str, limit: int) -> bytes:
+        """Return a regular file's bytes; `too_large` above `limit`."""
+        ...
+
+    def children(self, path: str) -> list[FileEntry]:
+        """Return the entries of a directory, unsorted."""
+        ...
+
+    def walk(self, path: str) -> Iterator[Leaf]:
+        """Yield the regular files below a directory in a stable order, following no links."""
+        ...
+
+    def is_dir(self, path: str) -> bool:
+        """Whether a directory, not a file, is at the path; `not_found` when nothing is."""
+        ...
+
+    def present(self, path: str, limit: int, *, create: bool = False) -> Present:
+        """Return what a write to the path would replace.
+
+        With `create` missing parent directories are made, else a missing parent is `not_found`.
+        """
+        ...
+
+    def replace(self, present: Present, data: bytes) -> None:
+        """Put `data` in the file's place at once; `changed` when it is not as `present` says."""
+        ...
+
+    def remove(self, present: Present) -> None:
+        """Delete the file; `changed` when it is not as `present` says."""
+        ...
+
+    def remove_empty(self, path: str) -> None:
+        """Delete a directory that holds nothing but directories."""
+        ...
+
+    def contents(self, path: str, limit: int) -> Sequence[Present]:
+        """Return all files below a directory, for deletion; `limit` bounds their bytes together.
+
+        Raises:
+            FileError: Something below is neither a regular file nor a directory (`not_a_file`).
+        """
+        ...
+
+
+def open_tree(root: str) -> Tree:
+    """Return the tree of a root that exists; `root` must be a real path."""
+    # Imported here: the module of descriptors cannot be loaded where they do not exist.
+    if os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW") and os.scandir in os.supports_fd:
+        from harness.backends.descriptor_tree import DescriptorTree
+
+        return DescriptorTree(root)
+    from harness.backends.realpath_tree import RealpathTree
+
+    return RealpathTree(root)
+
+
+def checked_path(path: str) -> str:
+    """Return the canonical path.
+
+    Raises:
+        FileError: It is not usable, too long, or holds what no file name can.
+    """
+    canonical = canonical_path(path)
+    problem = None
+    if not nameable(canonical):
+        problem = "it is not valid Unicode"
+    elif len(canonical) > _MAX_PATH:
+        problem = f"it is longer than {_MAX_PATH} characters"
+    elif canonical.count("/") > MAX_DEPTH:
+        problem = f"it is deeper than {MAX_DEPTH} directories"
+    if problem is not None:
+        start = canonical[:100]
+        raise FileError("invalid_path", path, f"path {start!r}: {problem}. Nothing was done.")
+    return canonical
+
+
+def nameable(name: str) -> bool:
+    """Whether a name on disk can be written down; others are left out of listings."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def changed(path: str) -> FileError:
+    """Return the error for a file that is not what it was."""
+    return FileError(
+        "changed",
+        path,
+        f"{path} was changed by someone else in the meantime. Nothing was done; read it again.",
+    )
+
+
+def require_same(present: Present, data: bytes | None) -> None:
+    """Raise `changed` when the content that is there now is not the one seen before."""
+    if data != present.data:
+        raise changed(present.path)
+
+
+def require_deletable(path: str, status: os.stat_result) -> bool:
+    """Whether it is a file rather than a directory.
+
+    Raises:
+        FileError: Deleting it could not be undone: a link, a device, a name that is not Unicode.
+    """
+    regular = stat.S_ISREG(status.st_mode)
+    if not (regular or stat.S_ISDIR(status.st_mode)) or not nameable(path):
+        raise FileError(
+            "not_a_file",
+            path,
+            f"{path!r} is neither a plain file nor a directory, so its deletion could not be "
+            "undone. Nothing was done.",
+        )
+    return regular
+
+
+def size_text(size: int) -> str:
+    """Return a size for people, such as `12.3 MiB`."""
+    amount, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount, units = amount / 1024, units[1:]
+    return f"{amount:.0f} bytes" if units[0] == "bytes" else f"{amount:.1f} {units[0]}"
+
+
+_BY_ERRNO = {
+    errno.ENOENT: ("not_found", "there is no such file or directory"),
+    errno.EACCES: ("permission_denied", "the operating system does not permit it"),
+    errno.EPERM: ("permission_denied", "the operating system does not permit it"),
+    errno.EROFS: ("permission_denied", "the disk is read-only"),
+    errno.ELOOP: ("permission_denied", "the path leads through a link that is not followed"),
+    errno.EISDIR: ("is_directory", "it is a directory"),
+    errno.ENOTDIR: ("not_a_directory", "a part of the path is a file, not a directory"),
+    errno.EEXIST: ("not_a_directory", "a part of the path is a file, not a directory"),
+    errno.ENAMETOOLONG: ("invalid_path", "the name is too long for the disk"),
+    errno.EINVAL: ("invalid_path", "the disk does not accept the name"),
+    errno.ENOTEMPTY: ("changed", "something was added to the directory in the meantime"),
+    errno.ENXIO: ("not_a_file", "it is a device or socket, not a file"),
+}
+
+
+@contextmanager
+def file_errors(path: str) -> Generator[None]:
+    """Turn `OSError` into `FileError`, or into `ToolError` when the machine is at fault."""
+    try:
+        yield
+    except OSError as error:
+        known = _BY_ERRNO.get(error.errno or 0)
+        if known is None:
+            raise ToolError(f"{path}: the disk reported: {error.strerror}.") from error
+        code, why = known
+        raise FileError(code, path, f"{path}: {why}. Nothing was done.") from error  # type: ignore[arg-type]
+
+
+def read_regular(name: str, path: str, limit: int, *, dir_fd: int | None = None) -> bytes:
+    """Return the bytes of a regular file; opens nothing else and never blocks on a pipe.
+
+    Raises:
+        FileError: It is a directory or device, or larger than `limit`.
+        OSError: The system refused.
+    """
+    _require_regular(os.stat(name, dir_fd=dir_fd, follow_symlinks=False), path)
+    fd = os.open(name, READ_FLAGS, dir_fd=dir_fd)
+    try:
+        status = os.fstat(fd)
+        _require_regular(status, path)
+        pieces: list[bytes] = []
+        size = max(status.st_size, 0)
+        _require_size(size, limit, path)
+        while piece := os.read(fd, min(size, 1 << 20) + 1):
+            pieces.append(piece)
+            if len(pieces) > 1:
+                _require_size(sum(map(len, pieces)), limit, path)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    finally:
+        os.close(fd)
+
+
+def _require_regular(status: os.stat_result, path: str) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise FileError("is_directory", path, f"{path} is a directory, not a file; list it.")
+    if stat.S_ISLNK(status.st_mode):
+        raise FileError("permission_denied", path, f"{path} became a link; it is not followed.")
+    if not stat.S_ISREG(status.st_mode):
+        raise FileError("not_a_file", path, f"{path} is a device, pipe or socket, not a file.")
+
+
+def _require_size(size: int, limit: int, path: str) -> None:
+    if size > limit:
+        raise FileError(
+            "too_large",
+            path,
+            f"{path} has {size_text(size)}; the bound is {size_text(limit)}. Nothing was done.",
+        )

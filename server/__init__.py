@@ -1,0 +1,1 @@
+"""The MCP face of the harness: command line, transports and handlers."""

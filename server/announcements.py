@@ -1,0 +1,91 @@
+"""Tells clients what changed: everything goes out twice, once per protocol era (mcp 2.6).
+
+Clients of 2026-07-28 listen on the subscription bus, older ones on their connection. Changes of
+threads are collected for a moment and sent in one go, because a run commits many steps per second
+and a client that is told reads everything again.
+
+Tools never change: what they are does not depend on skills or threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import anyio
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    SubscriptionBus,
+)
+
+from server.sessions import SessionRegistry
+from server.uris import THREADS_URI, thread_uri, thread_uris
+
+__all__ = ["Announcements"]
+
+COLLECT_SECONDS = 0.1
+"""How long changes of threads are collected before they are announced."""
+
+logger = logging.getLogger(__name__)
+
+
+class Announcements:
+    """Sends change notices to clients of both eras.
+
+    Args:
+        bus: Reaches clients of 2026-07-28; a bus over several processes has the same two methods.
+        sessions: The connections of older clients.
+    """
+
+    def __init__(
+        self, bus: SubscriptionBus | None = None, sessions: SessionRegistry | None = None
+    ) -> None:
+        self.bus: SubscriptionBus = bus or InMemorySubscriptionBus()
+        self.sessions = sessions or SessionRegistry()
+        self._changed: dict[str, None] = {}
+        self._new_threads = False
+        self._wake = anyio.Event()
+
+    async def skills_changed(self) -> None:
+        """Skills were added, edited or removed: prompts and resources are other ones now."""
+        await self.bus.publish(PromptsListChanged())
+        await self.bus.publish(ResourcesListChanged())
+        await self.sessions.prompts_changed()
+        await self.sessions.resources_changed()
+
+    async def resource_changed(self, uri: str) -> None:
+        """One resource has other content now."""
+        await self.bus.publish(ResourceUpdated(uri=uri))
+        await self.sessions.resource_updated(uri)
+
+    def thread_changed(
+        self, thread_id: str, *, files: Iterable[str] = (), is_new: bool = False
+    ) -> None:
+        """Note that a thread moved on; `run` announces it soon.
+
+        Args:
+            thread_id: The thread.
+            files: Paths of files that were written.
+            is_new: Whether this is its first step.
+        """
+        for uri in (*thread_uris(thread_id), *(thread_uri(thread_id, "files" + f) for f in files)):
+            self._changed[uri] = None
+        self._new_threads = self._new_threads or is_new
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Announce what `thread_changed` notes; never returns."""
+        while True:
+            await self._wake.wait()
+            await anyio.sleep(COLLECT_SECONDS)
+            self._wake = anyio.Event()
+            changed, self._changed = list(self._changed), {}
+            new_threads, self._new_threads = self._new_threads, False
+            if new_threads:
+                await self.bus.publish(ResourcesListChanged())
+                await self.sessions.resources_changed()
+            for uri in (THREADS_URI, *changed):
+                await self.resource_changed(uri)

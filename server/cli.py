@@ -1,0 +1,171 @@
+"""The command line. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from server.settings import Settings
+
+__all__ = ["cli", "main"]
+
+USAGE_ERROR = 2
+
+
+class _Refused(click.ClickException):
+    """One readable message on stderr and exit code 2: nothing was started."""
+
+    exit_code = USAGE_ERROR
+
+    def show(self, file: Any = None) -> None:
+        """Print the message without the frame click would draw."""
+        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from server.version import NAME, version
+
+        click.echo(f"{NAME} {version()}")
+        ctx.exit()
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Give any MCP client a durable deep agent: todos, files, skills, subagents, history.
+
+    Without a command it serves MCP on standard input and output, as hosts expect; at a terminal it
+    shows this help.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if sys.stdin is None or sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
+        click.echo(ctx.get_help())
+    else:
+        _serve({}, None)
+
+
+@cli.command()
+@click.option("--transport", metavar="stdio|http|sse", help="How clients connect.  [stdio]")
+@click.option("--host", metavar="ADDRESS", help="Address to bind for http and sse.  [127.0.0.1]")
+@click.option("--port", metavar="PORT", help="Port to bind; 0 takes any free one.  [8000]")
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A host name clients use besides localhost. Repeatable; needed to bind other addresses.",
+)
+@click.option("--root", metavar="DIR", help="Let the file tools work in this directory.")
+@click.option("--skills", multiple=True, metavar="DIR", help="More skills. Repeatable.")
+@click.option("--agents", metavar="DIR", help="Directory of subagent files.")
+@click.option("--memory", multiple=True, metavar="FILE", help="Memory every run reads. Repeatable.")
+@click.option("--model", metavar="NAME", help="Model of delegated runs, anthropic:<id>.")
+@click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
+@click.option(
+    "--approve",
+    multiple=True,
+    metavar="GLOB",
+    help="Tools whose calls need a person's approval, such as 'write_*'. Repeatable.",
+)
+@click.option("--wait-budget", metavar="SECONDS", help="How long a call waits for its run.  [45]")
+@click.option("--config", metavar="FILE", help="TOML file of settings.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
+def serve(config: str | None, **flags: object) -> None:
+    """Serve MCP to one client on stdio, or to many over HTTP.
+
+    Each option is also read from DEEP_AGENT_<OPTION> and from the TOML file; flags win.
+    """
+    _serve(flags, config)
+
+
+@cli.command()
+@click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
+def demo(live: bool) -> None:
+    """Show what it does, end to end, with a scripted model."""
+    from server.demo import main as run_demo
+
+    sys.exit(run_demo(live))
+
+
+def _serve(flags: dict[str, object], config: str | None) -> None:
+    from server.settings import SettingsError, load_settings
+
+    logging.basicConfig(stream=sys.stderr, format="deep-agent-mcp: %(levelname)s: %(message)s")
+    try:
+        settings = load_settings(flags, os.environ, config=config)
+    except SettingsError as error:
+        raise _Refused(str(error)) from None
+    logging.getLogger().setLevel(settings.log_level.upper())
+    _run(settings)
+
+
+def _run(settings: Settings) -> None:
+    # Imports make only objects that stay; collecting among them is a twentieth of the start.
+    gc.disable()
+    import anyio
+
+    from harness.errors import HarnessError
+    from server.state_dir import StateDirError
+    from server.transports import AddressError
+
+    refused: list[Exception] = []
+    try:
+        try:
+            anyio.run(_main, settings, backend="asyncio")
+        except* (AddressError, StateDirError, HarnessError) as group:
+            refused += _leaves(group)
+    except KeyboardInterrupt:  # before the signal handlers stand
+        sys.exit(130)
+    if refused:
+        raise _Refused("\n".join(map(str, refused)))
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
+    """Return the errors inside a task group's error, whatever groups wrap them."""
+    found: list[Exception] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+async def _main(settings: Settings) -> None:
+    from server.transports import bind, serve_http, serve_stdio, stop_on_signals
+
+    over_http = settings.transport != "stdio"
+    listener = bind(settings.host, settings.port) if over_http else None
+
+    from server.app import create_app  # the harness; not needed to find that a port is taken
+
+    with stop_on_signals() as stop:
+        async with create_app(settings) as app:
+            gc.freeze()
+            gc.enable()
+            if listener is None:
+                await serve_stdio(app.server, stop)
+            else:
+                await serve_http(app.server, settings, stop, listener=listener, status=app.status)
+
+
+def main() -> None:
+    """Run the console script."""
+    cli(prog_name="deep-agent-mcp")
+
+
+if __name__ == "__main__":
+    main()

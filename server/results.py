@@ -1,0 +1,109 @@
+"""What a tool call comes back with: one set of facts, as text and as structured content.
+
+Half the clients show a model only `structuredContent`, the other half only the text (clients 2.4),
+so both are made from one `Answer` and carry the same facts. Three rules hold for every result:
+
+- A document (a file, a skill) is text only, because as JSON it would be escaped twice.
+- An error has everything in its text; clients show nothing else of it.
+- A result stays below 10 KB; what was cut is said, with the call that gets the rest.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from mcp.types import CallToolResult, TextContent
+from pydantic import JsonValue
+
+__all__ = ["MAX_CHARS", "Answer", "cut", "error", "moment", "unknown"]
+
+MAX_CHARS = 9_000
+"""Characters of text or JSON that one result may have; some clients cut from 10,000 on."""
+
+MAX_DOCUMENT_CHARS = 45_000
+"""Characters of a document whose reader asked for it by page; below every client's limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a tool call before it is put into protocol words.
+
+    Attributes:
+        text: All facts, for reading.
+        data: The same facts, for programs; None for a document.
+        notes: Further lines such as the thread id, kept apart from a document's own text.
+        failed: Whether the call failed.
+    """
+
+    text: str
+    data: Mapping[str, JsonValue] | None = None
+    notes: tuple[str, ...] = field(default=())
+    failed: bool = False
+
+    def result(self) -> CallToolResult:
+        """Return the protocol's result."""
+        limit = MAX_CHARS if self.data is not None or self.failed else MAX_DOCUMENT_CHARS
+        blocks = [TextContent(type="text", text=cut(self.text, limit))]
+        if self.notes:
+            blocks.append(TextContent(type="text", text="\n".join(self.notes)))
+        return CallToolResult(
+            content=list(blocks),
+            structured_content=None if self.data is None else _bounded(dict(self.data)),
+            is_error=self.failed,
+        )
+
+
+def error(text: str, **facts: JsonValue) -> CallToolResult:
+    """Return the result of a call that failed: what failed, what happened, what to do next."""
+    return Answer(text, facts or None, failed=True).result()
+
+
+def cut(text: str, limit: int, advice: str = "Ask for a smaller part.") -> str:
+    """Return the text, or its start and a line that says how much is missing."""
+    if len(text) <= limit:
+        return text
+    missing = len(text) - limit
+    return f"{text[:limit]}\n… {missing} of {len(text)} characters are not shown. {advice}"
+
+
+def _bounded(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Shorten the longest values until the data fit; `truncated` names what was shortened."""
+    shortened: list[JsonValue] = []
+    while (size := len(json.dumps(data, ensure_ascii=False))) > MAX_CHARS:
+        over = size - MAX_CHARS
+        sizes = {
+            key: len(json.dumps(value, ensure_ascii=False))
+            for key, value in data.items()
+            if isinstance(value, str | list) and len(value) > 1
+        }
+        if not sizes:
+            break
+        key = max(sizes, key=lambda name: sizes[name])
+        value = data[key]
+        assert isinstance(value, str | list)
+        keep = max(1, min(len(value) - 1, int(len(value) * (1 - (over + 100) / sizes[key]))))
+        data[key] = value[:keep]
+        if key not in shortened:
+            shortened.append(key)
+            data["truncated"] = shortened
+    return data
+
+
+def unknown(kind: str, wanted: str, known: Iterable[str], advice: str) -> str:
+    """Return the error text for an id that does not exist, with the nearest ones that do."""
+    ids = list(known)
+    near = difflib.get_close_matches(wanted, ids, n=3, cutoff=0.3) or ids[:3]
+    if not near:
+        return (
+            f"There is no {kind} {wanted!r}: there are no {kind}s yet. Nothing was done. {advice}"
+        )
+    return f"There is no {kind} {wanted!r}. Nothing was done. Nearest: {', '.join(near)}. {advice}"
+
+
+def moment(seconds: float) -> str:
+    """Return Unix time as `2026-11-21T10:30:00Z`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

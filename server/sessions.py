@@ -1,0 +1,110 @@
+"""The registry of connections of the handshake era, so that changes can be announced to them.
+
+Clients of 2026-07-28 listen on `subscriptions/listen`; older ones are told on their connection. The
+SDK reaches that connection only from inside a request, so a middleware keeps the session of each
+successful `initialize` until the connection ends, and corrects what that handshake promises: the
+SDK says `listChanged: false` on its own (mcp 2.9).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, cast
+
+import anyio
+from mcp.server.connection import Connection
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.session import ServerSession
+
+__all__ = ["SessionRegistry"]
+
+SEND_SECONDS = 2.0
+"""How long one slow client may hold up its own notice before it is dropped."""
+
+logger = logging.getLogger(__name__)
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+
+
+def _connection(ctx: Context) -> Connection:
+    # The SDK gives handlers no public name for the connection a request came on.
+    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
+
+
+class SessionRegistry:
+    """Connected clients of the handshake era and the resources each of them watches.
+
+    Append `registry.middleware` to `Server.middleware`; route `resources/subscribe` and
+    `resources/unsubscribe` to `subscribe` and `unsubscribe`.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[Connection, ServerSession] = {}
+        self._watched: dict[Connection, set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Register the session of a handshake that succeeds."""
+        result = await call_next(ctx)
+        if ctx.method != "initialize" or not isinstance(result, dict):
+            return result
+        connection = _connection(ctx)
+        if connection not in self._sessions:
+            connection.exit_stack.callback(self._forget, connection)
+        self._sessions[connection] = ctx.session
+        return _promising_notices(result)
+
+    def subscribe(self, ctx: Context, uri: str) -> None:
+        """Tell this connection when the resource changes."""
+        self._watched.setdefault(_connection(ctx), set()).add(uri)
+
+    def unsubscribe(self, ctx: Context, uri: str) -> None:
+        """Stop telling it; a URI it does not watch is fine."""
+        self._watched.get(_connection(ctx), set()).discard(uri)
+
+    async def tools_changed(self) -> None:
+        """Announce that the list of tools changed."""
+        await self._each(list(self._sessions), ServerSession.send_tool_list_changed)
+
+    async def prompts_changed(self) -> None:
+        """Announce that the list of prompts changed."""
+        await self._each(list(self._sessions), ServerSession.send_prompt_list_changed)
+
+    async def resources_changed(self) -> None:
+        """Announce that the list of resources changed."""
+        await self._each(list(self._sessions), ServerSession.send_resource_list_changed)
+
+    async def resource_updated(self, uri: str) -> None:
+        """Announce that one resource changed, to the connections that watch it."""
+        watching = [connection for connection, uris in self._watched.items() if uri in uris]
+        await self._each(watching, lambda session: session.send_resource_updated(uri))
+
+    async def _each(
+        self, connections: list[Connection], send: Callable[[ServerSession], Awaitable[None]]
+    ) -> None:
+        async def tell(session: ServerSession) -> None:
+            with anyio.move_on_after(SEND_SECONDS) as scope:
+                await send(session)
+            if scope.cancelled_caught:
+                logger.warning("a client took no notice for %s s; it was dropped", SEND_SECONDS)
+
+        async with anyio.create_task_group() as tasks:
+            for connection in connections:
+                session = self._sessions.get(connection)
+                if session is not None:
+                    tasks.start_soon(tell, session)
+
+    def _forget(self, connection: Connection) -> None:
+        self._sessions.pop(connection, None)
+        self._watched.pop(connection, None)
+
+
+def _promising_notices(result: dict[str, Any]) -> dict[str, Any]:
+    capabilities = dict(cast("dict[str, dict[str, Any]]", result.get("capabilities") or {}))
+    for kind in ("tools", "prompts", "resources"):
+        if kind in capabilities:
+            capabilities[kind] = {**capabilities[kind], "listChanged": True}
+    return {**result, "capabilities": capabilities}

@@ -1,0 +1,367 @@
+"""Settings: flags over environment over a TOML file over defaults, in one typed object.
+
+Every value remembers where it came from, so that a wrong one is reported as
+`setting 'port' = 'abc' (from environment DEEP_AGENT_PORT): …`. Sources are four plain mappings laid
+over each other and validated once by pydantic; pydantic-settings would cost 17 ms of start-up and
+does not say which source a refused value came from.
+
+The file is `--config`, else `DEEP_AGENT_CONFIG`, else `config.toml` in the platform's configuration
+directory if it exists. Paths in it are relative to the file; all others to the current directory.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias, cast
+
+import platformdirs
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+__all__ = [
+    "ENV_PREFIX",
+    "LimitSettings",
+    "LogLevel",
+    "Settings",
+    "SettingsError",
+    "Transport",
+    "default_config_file",
+    "is_loopback",
+    "load_settings",
+]
+
+APP_NAME = "deep-agent-mcp"
+ENV_PREFIX = "DEEP_AGENT_"
+
+logger = logging.getLogger(__name__)
+
+Transport: TypeAlias = Literal["stdio", "http", "sse"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+class SettingsError(Exception):
+    """A setting is wrong; the text names it, its source and what is accepted."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _expand(value: Path) -> Path:
+    return Path(os.path.abspath(value.expanduser()))
+
+
+def _directory(value: Path) -> Path:
+    if not value.is_dir():
+        raise ValueError("not an existing directory")
+    return value
+
+
+def _not_a_file(value: Path) -> Path:
+    if value.exists() and not value.is_dir():
+        raise ValueError("it exists and is not a directory")
+    return value
+
+
+def _host_name(value: str) -> str:
+    if not value or any(char in value for char in "/@ *") or "://" in value:
+        raise ValueError("a bare host name or address, without scheme, path or wildcard")
+    return value.lower()
+
+
+AnyPath = Annotated[Path, AfterValidator(_expand)]
+ExistingDirectory = Annotated[AnyPath, AfterValidator(_directory)]
+
+
+class LimitSettings(BaseModel):
+    """Bounds for one run and all of its subagents; see `harness.limits.Limits`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model_calls: int = Field(default=200, ge=1, description="a whole number, at least 1")
+    tool_calls: int = Field(default=1_000, ge=1, description="a whole number, at least 1")
+    depth: int = Field(default=3, ge=0, description="a whole number, at least 0")
+    parallel_tool_calls: int = Field(default=16, ge=1, description="a whole number, at least 1")
+
+
+class Settings(BaseModel):
+    """Everything an operator can choose. The field descriptions say what is accepted.
+
+    Attributes:
+        transport: How clients connect; `http` and `sse` are the same app.
+        host: Address to bind (`http`, `sse`).
+        port: Port to bind; 0 lets the system choose.
+        root: Directory the file tools work in; None keeps files inside the thread.
+        skills: Directories of skills, added to the bundled ones; a later one wins.
+        agents: Directory of subagent files.
+        memory: Files (`AGENTS.md`) that every run reads; they need not exist yet.
+        model: Name for the model registry; None means its default.
+        state_dir: Where the journal and the locks live.
+        log_level: Least severe level that is logged to stderr.
+        allow_hosts: Host names clients may use besides the loopback ones.
+        wait_budget: Seconds `task` and `wait` block before they answer `running`.
+        approve: Globs over tool names whose calls need a person's approval.
+        limits: Bounds of one run tree.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    transport: Annotated[Transport, BeforeValidator(_lower)] = Field(
+        default="stdio", description="'stdio', 'http' or 'sse'"
+    )
+    host: Annotated[str, AfterValidator(_host_name)] = Field(
+        default="127.0.0.1", description="a host name or address to bind"
+    )
+    port: int = Field(
+        default=8000, ge=0, le=65_535, description="a whole number from 0 (any free port) to 65535"
+    )
+    root: ExistingDirectory | None = Field(default=None, description="an existing directory")
+    skills: tuple[ExistingDirectory, ...] = Field(default=(), description="existing directories")
+    agents: ExistingDirectory | None = Field(default=None, description="an existing directory")
+    memory: tuple[AnyPath, ...] = Field(default=(), description="paths of files")
+    model: str | None = Field(
+        default=None, min_length=1, description="a model name such as 'anthropic:<model id>'"
+    )
+    state_dir: Annotated[AnyPath, AfterValidator(_not_a_file)] = Field(
+        default_factory=lambda: Path(platformdirs.user_state_dir(APP_NAME, appauthor=False)),
+        description="a directory, made if missing",
+    )
+    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
+        default="warning", description="'debug', 'info', 'warning' or 'error'"
+    )
+    allow_hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = Field(
+        default=(), description="host names without scheme, port or path"
+    )
+    wait_budget: float = Field(default=45.0, ge=0, le=3_600, description="seconds from 0 to 3600")
+    approve: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), description="globs over tool names, such as 'write_*'"
+    )
+    limits: LimitSettings = Field(
+        default_factory=LimitSettings,
+        description="a table with " + ", ".join(LimitSettings.model_fields),
+    )
+
+    @model_validator(mode="after")
+    def _bound_for_this_machine(self) -> Settings:
+        if self.transport != "stdio" and not is_loopback(self.host) and not self.allow_hosts:
+            raise ValueError(
+                f"binding {self.host} lets other machines reach this server, and it has no "
+                "authentication yet: anyone who reaches it can run tools and read every thread. "
+                "Nothing was started. Bind 127.0.0.1, or name each host clients will use with "
+                "--allow-host NAME (repeatable) and keep strangers out by other means."
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """One raw value and the words that say where it was written."""
+
+    raw: object
+    source: str
+
+
+_Layer: TypeAlias = dict[str, _Value]
+"""Dotted key (`port`, `limits.depth`) -> value."""
+
+_PATH_LISTS = frozenset({"skills", "memory"})
+_NAME_LISTS = frozenset({"approve", "allow_hosts"})
+_PATHS = frozenset({"root", "agents", "state_dir"}) | _PATH_LISTS
+_FLAGS = {"allow_hosts": "--allow-host"}
+
+
+def default_config_file() -> Path:
+    """Where a configuration file is looked for when none is named."""
+    return Path(platformdirs.user_config_dir(APP_NAME, appauthor=False)) / "config.toml"
+
+
+def load_settings(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    *,
+    config: str | os.PathLike[str] | None = None,
+    warn: Callable[[str], None] = logger.warning,
+) -> Settings:
+    """Lay the sources over each other and validate the result.
+
+    Args:
+        flags: Values of command-line flags by field name; None and empty tuples are unset.
+        environ: The environment; `DEEP_AGENT_<FIELD>`, limits as `DEEP_AGENT_LIMITS_<NAME>`.
+            Lists are separated as in `PATH` (paths) or by commas (names).
+        config: The `--config` flag.
+        warn: Told about `DEEP_AGENT_` variables that mean nothing.
+
+    Raises:
+        SettingsError: A value is refused, a key is unknown or the file cannot be read. Nothing
+            has been started or written.
+    """
+    merged: _Layer = {}
+    merged.update(_file_layer(config, environ))
+    merged.update(_environ_layer(environ, warn))
+    merged.update(_flag_layer(flags))
+    return _validate(merged)
+
+
+def _keys() -> list[str]:
+    plain = [name for name in Settings.model_fields if name != "limits"]
+    return plain + [f"limits.{name}" for name in LimitSettings.model_fields]
+
+
+def _flag_layer(flags: Mapping[str, object]) -> _Layer:
+    return {
+        name: _Value(value, f"flag {_FLAGS.get(name, '--' + name.replace('_', '-'))}")
+        for name, value in flags.items()
+        if value is not None and value != ()
+    }
+
+
+def _environ_layer(environ: Mapping[str, str], warn: Callable[[str], None]) -> _Layer:
+    known = {ENV_PREFIX + key.replace(".", "_").upper(): key for key in _keys()}
+    layer: _Layer = {}
+    for variable, text in sorted(environ.items()):
+        if not variable.startswith(ENV_PREFIX) or variable == ENV_PREFIX + "CONFIG":
+            continue
+        key = known.get(variable)
+        if key is None:
+            warn(
+                f"environment {variable} is not a setting and is ignored; did you mean "
+                f"{_nearest(variable, list(known))}?"
+            )
+        elif text:
+            layer[key] = _Value(_split(key, text), f"environment {variable}")
+    return layer
+
+
+def _split(key: str, text: str) -> object:
+    if key in _PATH_LISTS:
+        return [part for part in text.split(os.pathsep) if part]
+    if key in _NAME_LISTS:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> _Layer:
+    if config is not None:
+        path, named_by = Path(config), "flag --config"
+    elif environ.get(ENV_PREFIX + "CONFIG"):
+        path, named_by = Path(environ[ENV_PREFIX + "CONFIG"]), f"environment {ENV_PREFIX}CONFIG"
+    else:
+        path, named_by = default_config_file(), ""
+        if not path.is_file():
+            return {}
+    path = _expand(path)
+    layer: _Layer = {}
+    for key, raw in _read_toml(path, named_by).items():
+        if key == "limits" and isinstance(raw, dict):
+            for name, value in cast("dict[str, object]", raw).items():
+                layer[f"limits.{name}"] = _Value(value, f"file {path}, key limits.{name}")
+        else:
+            layer[key] = _Value(_anchored(key, raw, path.parent), f"file {path}, key {key}")
+    _refuse_unknown(layer)
+    return layer
+
+
+def _read_toml(path: Path, named_by: str) -> dict[str, object]:
+    why = f" (from {named_by})" if named_by else ""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(
+            f"configuration file {path}{why} cannot be read: {error.strerror or error}. "
+            "Accepted: a readable TOML file."
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"configuration file {path}{why} is not valid TOML: {error}."
+        ) from error
+
+
+def _anchored(key: str, raw: object, folder: Path) -> object:
+    """Make relative paths of a file relative to the file, not to where the server is started."""
+    if key not in _PATHS:
+        return raw
+    if isinstance(raw, str):
+        return str(folder / Path(raw).expanduser())
+    if isinstance(raw, list):
+        return [_anchored(key, item, folder) for item in cast("list[object]", raw)]
+    return raw
+
+
+def _refuse_unknown(layer: _Layer) -> None:
+    known = _keys()
+    for key, value in layer.items():
+        if key not in known:
+            accepted = "a table" if key == "limits" else _nearest(key, known)
+            raise SettingsError(
+                f"setting {key!r} ({value.source}) does not exist; nearest: {accepted}. "
+                f"Accepted keys: {', '.join(known)}."
+            )
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    import difflib  # only on the way to a message
+
+    return (difflib.get_close_matches(word, known, n=1, cutoff=0.0) or known)[0]
+
+
+def _validate(merged: _Layer) -> Settings:
+    nested: dict[str, object] = {}
+    limits: dict[str, object] = {}
+    for key, value in merged.items():
+        head, _, name = key.partition(".")
+        if name:
+            limits[name] = value.raw
+        else:
+            nested[head] = value.raw
+    if limits:
+        nested["limits"] = limits
+    try:
+        return Settings.model_validate(nested)
+    except ValidationError as refused:
+        raise SettingsError("\n".join(_explain(refused, merged))) from refused
+
+
+def _explain(refused: ValidationError, merged: _Layer) -> list[str]:
+    lines: list[str] = []
+    for error in refused.errors(include_url=False):
+        location = [str(part) for part in error["loc"]]
+        reason = error["msg"].removeprefix("Value error, ")
+        if not location:  # a rule over several settings brings its own words
+            lines.append(_with_sources(reason, merged))
+            continue
+        nested = location[0] == "limits"
+        key = ".".join(location[: 2 if nested else 1])
+        field = (LimitSettings if nested else Settings).model_fields[key.rpartition(".")[2]]
+        lines.append(
+            f"setting {key!r} = {error['input']!s:.200} (from {merged[key].source}) is refused: "
+            f"{reason}. Accepted: {field.description}."
+        )
+    return lines
+
+
+def _with_sources(reason: str, merged: _Layer) -> str:
+    host = merged.get("host")
+    return f"setting 'host' (from {host.source}) is refused: {reason}" if host else reason

@@ -1,0 +1,96 @@
+"""The directory where a server keeps what must survive it, and how servers see each other in it.
+
+Several servers may share one directory (a host starts one per session). Each holds a lock on a
+file named after its id for as long as it lives, and the operating system drops the lock when the
+process ends in whatever way. So a run whose `owner` is no longer alive can be continued by anyone.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["StateDir", "StateDirError"]
+
+
+class StateDirError(Exception):
+    """The state directory cannot be used; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateDir:
+    """Names and locks inside a state directory. Make one with `StateDir.open`."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path) -> StateDir:
+        """Make the directory, private to this user, if it is missing.
+
+        Raises:
+            StateDirError: It cannot be made or written.
+        """
+        state = cls(path)
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            state._servers.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StateDirError(_unusable(path, error.strerror or str(error))) from error
+        if not os.access(state._servers, os.W_OK | os.X_OK):
+            raise StateDirError(_unusable(path, "no permission to write"))
+        return state
+
+    @property
+    def journal(self) -> Path:
+        """The SQLite file of the checkpoint journal."""
+        return self.path / "journal.sqlite3"
+
+    @property
+    def _servers(self) -> Path:
+        return self.path / "servers"
+
+    @contextmanager
+    def claim(self) -> Generator[str]:
+        """Live as a server: yield this server's id, known alive to others until the exit."""
+        from filelock import FileLock
+
+        owner = secrets.token_hex(8)
+        with FileLock(self._lock_file(owner)):
+            yield owner
+        _discard(self._lock_file(owner))
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether the server with that id still runs, in this process or another."""
+        from filelock import FileLock, Timeout
+
+        path = self._lock_file(owner)
+        if not path.exists():
+            return False
+        try:
+            with FileLock(path, blocking=False):
+                pass
+        except Timeout:
+            return True
+        _discard(path)  # left by a dead server; its id never comes back
+        return False
+
+    def _lock_file(self, owner: str) -> Path:
+        if not owner.isalnum():
+            raise ValueError(f"not a server id: {owner!r}")
+        return self._servers / f"{owner}.lock"
+
+
+def _discard(path: Path) -> None:
+    with suppress(OSError):  # someone else may have removed it, or look at it right now (Windows)
+        path.unlink()
+
+
+def _unusable(path: Path, why: str) -> str:
+    return (
+        f"state directory {path} cannot be used: {why}. Nothing was started. Choose another with "
+        "--state-dir DIR or DEEP_AGENT_STATE_DIR, or make this one writable."
+    )

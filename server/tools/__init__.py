@@ -1,0 +1,1 @@
+"""The tools of the MCP face. Their names and shapes stay."""

@@ -1,0 +1,280 @@
+"""Delegating: `task` starts a run, `wait` waits for it, `reply` answers it, `cancel` ends it.
+
+All four return the same shape (`run_results`). None of them holds a call open for longer than the
+client bears: a run that is not done by then is reported as running, with what to call next.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
+from pydantic import Field, JsonValue
+
+from harness.checkpoint.base import Interrupt
+from harness.errors import HarnessError
+from server.results import error, unknown
+from server.services import Context, Services, wait_seconds
+from server.tools.base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
+from server.tools.driven import THREAD_ID
+from server.tools.run_results import RUN_SCHEMA, run_result
+from server.tools.settling import resumed_run, settle
+
+__all__ = ["Delegation"]
+
+RunId = Annotated[
+    str, Field(min_length=1, description="The run, as task named it, such as run_9f86d081884c7d65.")
+]
+WaitSeconds = Annotated[
+    float | None,
+    Field(
+        ge=0, description="Seconds to wait at most; by default what your client bears. 0: don't."
+    ),
+]
+
+
+class TaskArguments(Arguments):
+    """Arguments of `task`."""
+
+    goal: str = Field(
+        min_length=1,
+        description="What shall be done, self-contained: all facts the agent needs, and what it "
+        "shall report.",
+    )
+    thread_id: str = Field(default="", description=str(THREAD_ID["description"]))
+    agent: str = Field(
+        default="",
+        description="A subagent to give the goal to directly, such as general-purpose. Leave out "
+        "for the main agent, which plans and can use subagents itself.",
+    )
+    wait_seconds: WaitSeconds = None
+    idempotency_key: str = Field(
+        default="",
+        description="Any text of yours. A second call with the same key returns the first call's "
+        "run instead of starting another, also after a restart.",
+    )
+
+
+class WaitArguments(Arguments):
+    """Arguments of `wait`."""
+
+    run_id: RunId
+    wait_seconds: WaitSeconds = None
+    answer_offset: int = Field(
+        default=0, ge=0, description="Where to go on in an answer that is too long for one result."
+    )
+
+
+class ReplyArguments(Arguments):
+    """Arguments of `reply`."""
+
+    run_id: RunId
+    decision: Literal["", "approve", "reject", "respond"] = Field(
+        default="",
+        description="Decides every pending approval: approve runs the call, reject does not and "
+        "message says why, respond does not and message is its result.",
+    )
+    message: str = Field(
+        default="",
+        description="Goes with reject and respond; alone it answers a question in words, or goes "
+        "on with a run that has ended.",
+    )
+    answers: dict[str, Any] = Field(
+        default_factory=dict,
+        description='Instead of decision: one answer per question id, such as {"int_1f": '
+        '{"decision": "edit", "args": {"path": "/a.txt"}}, "int_2b": "approve"}.',
+    )
+    wait_seconds: WaitSeconds = None
+
+
+class CancelArguments(Arguments):
+    """Arguments of `cancel`."""
+
+    run_id: RunId
+
+
+class Delegation:
+    """The four tools."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def tools(self) -> list[FaceTool]:
+        """Return them in the order they are listed."""
+        return [self._task(), self._wait(), self._reply(), self._cancel()]
+
+    def _task(self) -> FaceTool:
+        definition = define(
+            "task",
+            "Delegate a goal",
+            """Give a goal to an agent with a model of its own that works on it with todos, files,
+            skills and subagents until it is done. Use it for work of many steps whose details you
+            do not need to see; for single steps call the other tools yourself. Returns the answer
+            if the agent is done within the wait; otherwise status "running" and a run_id: then
+            call wait. The run goes on if this call is cut off, and survives a restart of the
+            server. status "needs_approval" has questions for the user: answer with reply.""",
+            plain_schema(TaskArguments),
+            destructive=True,
+            open_world=True,
+            always_load=True,
+            output=RUN_SCHEMA,
+        )
+        return FaceTool(definition, self.task)
+
+    def _wait(self) -> FaceTool:
+        definition = define(
+            "wait",
+            "Wait for a run",
+            """Wait until a run is done, fails or needs an answer, and return where it stands. It
+            blocks as long as your client bears, so one call after the other is right and anything
+            faster is waste. Also shows the result of a run that ended long ago.""",
+            plain_schema(WaitArguments),
+            read_only=True,
+            idempotent=True,
+            always_load=True,
+            output=RUN_SCHEMA,
+        )
+        return FaceTool(definition, self.wait)
+
+    def _reply(self) -> FaceTool:
+        definition = define(
+            "reply",
+            "Answer a run",
+            """Answer what a run asks, then wait for it like wait. Pass on what the user decided;
+            never approve on your own. For a run with status "needs_approval" give decision (for
+            all its approvals) or answers (by question id). For a failed run call it with run_id
+            alone to go on where it stopped. With message alone on a run that has ended, the agent
+            goes on in the same thread with that message.""",
+            plain_schema(ReplyArguments),
+            destructive=True,
+            open_world=True,
+            output=RUN_SCHEMA,
+        )
+        return FaceTool(definition, self.reply)
+
+    def _cancel(self) -> FaceTool:
+        definition = define(
+            "cancel",
+            "Cancel a run",
+            """Stop a run. What it has done stays in its thread. Not needed to stop waiting: a
+            run does not depend on your calls. Cancelling a run that has ended changes nothing.""",
+            plain_schema(CancelArguments),
+            destructive=True,
+            idempotent=True,
+            output=RUN_SCHEMA,
+        )
+        return FaceTool(definition, self.cancel)
+
+    # --- handlers --------------------------------------------------------------------------
+
+    async def task(
+        self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
+    ) -> ToolReply:
+        """Start a run, or find the one an earlier call started, and wait for it."""
+        given = parse(TaskArguments, "task", args)
+        run_id = resumed_run(params)
+        if run_id is None:
+            agents = self._services.subagents.subagents
+            if given.agent and given.agent not in agents:
+                advice = "Leave agent out for the main agent."
+                return error(unknown("subagent", given.agent, agents, advice))
+            run_id = await self._services.runs.start(
+                given.goal,
+                thread_id=given.thread_id or None,
+                agent=given.agent or None,
+                key=given.idempotency_key or None,
+            )
+        return await self._settled(ctx, params, run_id, given.wait_seconds)
+
+    async def wait(
+        self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
+    ) -> ToolReply:
+        """Wait for a run."""
+        given = parse(WaitArguments, "wait", args)
+        run_id = resumed_run(params) or given.run_id
+        return await self._settled(ctx, params, run_id, given.wait_seconds, given.answer_offset)
+
+    async def reply(
+        self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
+    ) -> ToolReply:
+        """Answer a run, or let it go on, and wait for it."""
+        given = parse(ReplyArguments, "reply", args)
+        run_id = resumed_run(params)
+        if run_id is None:
+            outcome = await self._answer(given)
+            if isinstance(outcome, CallToolResult):
+                return outcome
+            run_id = outcome
+        return await self._settled(ctx, params, run_id, given.wait_seconds)
+
+    async def cancel(
+        self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
+    ) -> ToolReply:
+        """End a run."""
+        given = parse(CancelArguments, "cancel", args)
+        await self._services.runs.cancel(given.run_id, "cancelled by the client")
+        return run_result(await self._services.runs.snapshot(given.run_id))
+
+    async def _settled(
+        self,
+        ctx: Context,
+        params: CallToolRequestParams,
+        run_id: str,
+        asked: float | None,
+        answer_offset: int = 0,
+    ) -> ToolReply:
+        seconds = wait_seconds(ctx, self._services.settings, asked)
+        settled = await settle(ctx, self._services, params, run_id, seconds)
+        if isinstance(settled, InputRequiredResult):
+            return settled
+        return run_result(settled, answer_offset=answer_offset)
+
+    async def _answer(self, given: ReplyArguments) -> str | CallToolResult:
+        """Hand the reply over; return the run to wait for."""
+        runs = self._services.runs
+        snapshot = await runs.snapshot(given.run_id)
+        run = snapshot.run
+        questions = list(snapshot.questions)
+        if run.status == "running":
+            known = await self._services.journal.interrupts(run.id)
+            questions = [one for one in known if not one.answered]
+        if questions:
+            answers = _answers(given, questions)
+            if not answers:
+                return run_result(snapshot)
+            await runs.reply(run.id, answers)
+            return run.id
+        if given.answers or given.decision:
+            raise HarnessError(
+                f"Run {run.id} is {run.status} and asks nothing, so nothing was stored. "
+                "See where it stands with wait."
+            )
+        if run.status == "running":
+            raise HarnessError(
+                f"Run {run.id} is still working and asks nothing; the message was not delivered. "
+                "Wait for it, or cancel it and start a new task on its thread."
+            )
+        if given.message:
+            return await runs.start(given.message, thread_id=run.thread_id)
+        if run.status == "failed":
+            await runs.reply(run.id, {})
+        return run.id
+
+
+def _answers(given: ReplyArguments, questions: list[Interrupt]) -> dict[str, JsonValue]:
+    if given.answers:
+        approvals = {one.id for one in questions if one.kind == "approval"}
+        return {
+            key: {"decision": value} if key in approvals and isinstance(value, str) else value
+            for key, value in given.answers.items()
+        }
+    answers: dict[str, JsonValue] = {}
+    for one in questions:
+        if one.kind == "approval" and given.decision:
+            decided: dict[str, JsonValue] = {"decision": given.decision}
+            if given.message and given.decision != "approve":
+                decided["message"] = given.message
+            answers[one.id] = decided
+        elif one.kind == "question" and given.message and not given.decision:
+            answers[one.id] = given.message
+    return answers

@@ -1,0 +1,116 @@
+"""The tools a client's own model drives: each call is one run through the loop (DESIGN 1).
+
+Names, schemas and behaviour are those of the agent's own tools; added is `thread_id`, because
+nothing here depends on a connection.
+"""
+
+from __future__ import annotations
+
+from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
+from pydantic import JsonValue
+
+from harness.messages import ToolMessage
+from harness.tools import Tool
+from server.results import Answer, error
+from server.runs import Snapshot
+from server.services import Context, Services, wait_seconds
+from server.tools.base import FaceTool, Handler, ToolReply, define, plain_schema
+from server.tools.run_results import run_result
+from server.tools.settling import resumed_run, settle
+
+__all__ = ["DRIVEN", "driven_tool"]
+
+DRIVEN = ("write_todos", "ls", "read_file", "write_file", "edit_file", "glob", "grep", "skill")
+"""Tools of the agent that clients may drive, in the order they are listed."""
+
+DOCUMENTS = frozenset({"read_file", "skill"})
+ALWAYS_LOAD = frozenset({"write_todos", "skill"})
+
+THREAD_ID: dict[str, JsonValue] = {
+    "type": "string",
+    "description": "Thread to work in, as an earlier result named it, such as "
+    "thr_9f86d081884c7d65. Leave out to begin a new one.",
+}
+
+_THREAD_NOTE = (
+    "Works in the durable thread `thread_id`; without one a new thread begins. The result names "
+    "the thread: pass it on in every later call of the same work. Agents started with `task` on "
+    "that thread see the same todos and files."
+)
+
+
+def driven_tool(tool: Tool, services: Services) -> FaceTool:
+    """Return the face of one of the agent's tools."""
+    schema = plain_schema(tool.arguments)
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    properties["thread_id"] = dict(THREAD_ID)
+    definition = define(
+        tool.name,
+        tool.title or tool.name,
+        f"{tool.description}\n\n{_THREAD_NOTE}",
+        schema,
+        read_only=tool.read_only,
+        destructive=tool.destructive,
+        idempotent=tool.idempotent,
+        open_world=tool.open_world,
+        always_load=tool.name in ALWAYS_LOAD,
+    )
+    return FaceTool(definition, _handler(tool, services))
+
+
+def _handler(tool: Tool, services: Services) -> Handler:
+    async def call(
+        ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
+    ) -> ToolReply:
+        seconds = wait_seconds(ctx, services.settings, None)
+        run_id = resumed_run(params)
+        if run_id is None:
+            thread_id = args.pop("thread_id", None)
+            if not isinstance(thread_id, str | None):
+                return error(f"{tool.name} did nothing: thread_id must be a string.")
+            tool.validate(args)  # before anything is stored
+            snapshot = await services.runs.drive(tool.name, args, thread_id or None)
+            if snapshot.run.status != "needs_approval":
+                return await _result(tool, services, snapshot)
+            run_id = snapshot.run.id
+        settled = await settle(ctx, services, params, run_id, seconds)
+        if isinstance(settled, InputRequiredResult):
+            return settled
+        return await _result(tool, services, settled)
+
+    return call
+
+
+async def _result(tool: Tool, services: Services, snapshot: Snapshot) -> CallToolResult:
+    run = snapshot.run
+    if run.status in ("running", "needs_approval", "cancelled"):
+        return run_result(snapshot)
+    messages = snapshot.results
+    message = messages[-1] if messages else await services.runs.tool_result(run)
+    if message is None:
+        why = run.reason or "there is no result"
+        return error(
+            f"{tool.name} did not finish: {why}. Thread: {run.thread_id}.", thread_id=run.thread_id
+        )
+    return _shown(tool, run.thread_id, message)
+
+
+def _shown(tool: Tool, thread_id: str, message: ToolMessage) -> CallToolResult:
+    note = f"thread_id: {thread_id}"
+    failed = message.status == "error"
+    text = message.text
+    if failed:
+        return Answer(
+            f"{text}\n{note}", {"thread_id": thread_id, "error": text}, failed=True
+        ).result()
+    if tool.name in DOCUMENTS:
+        return Answer(text, None, (note,)).result()
+    data: dict[str, JsonValue] = {"thread_id": thread_id}
+    if isinstance(message.artifact, dict):
+        data.update(message.artifact)
+        if text.startswith("Note: "):  # a person edited the call; the artifact cannot know
+            data["note"] = text.partition("\n")[0]
+    else:
+        data["result"] = text
+    return Answer(text, data, (note,)).result()

@@ -1,0 +1,116 @@
+"""How a run is shown in results: the same shape from `task`, `wait`, `reply` and `cancel`."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from mcp.types import CallToolResult
+from pydantic import JsonValue
+
+from server.approvals import show
+from server.results import Answer
+from server.runs import Snapshot
+
+__all__ = ["RUN_SCHEMA", "run_result"]
+
+MAX_ANSWER_CHARS = 6_000
+
+_TEXT: JsonValue = {"type": "string"}
+
+RUN_SCHEMA: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {
+        "run_id": _TEXT,
+        "thread_id": _TEXT,
+        "status": {
+            "type": "string",
+            "enum": ["running", "needs_approval", "done", "failed", "cancelled"],
+        },
+        "answer": {"type": "string", "description": "The agent's final words, once done"},
+        "reason": {"type": "string", "description": "Why it failed or was cancelled"},
+        "pending": {
+            "type": "array",
+            "description": "Questions that reply answers",
+            "items": {"type": "object"},
+        },
+        "next": {"type": "string", "description": "What to do now"},
+    },
+    "required": ["run_id", "thread_id", "status", "next"],
+}
+
+
+def run_result(snapshot: Snapshot, *, answer_offset: int = 0) -> CallToolResult:
+    """Return a run's result; a failed run is flagged as an error for clients that look at that."""
+    run = snapshot.run
+    data: dict[str, JsonValue] = {
+        "run_id": run.id,
+        "thread_id": run.thread_id,
+        "status": run.status,
+    }
+    lines = [f"Run {run.id} on thread {run.thread_id}: {run.status}."]
+    following = _next(snapshot)
+    if run.status == "done":
+        answer, following = _answer_page(run.id, run.answer or "", answer_offset, following)
+        data["answer"] = answer
+        lines += ["", answer or "(The agent ended without a text.)", ""]
+    if run.reason:
+        data["reason"] = run.reason
+        lines.append(f"Reason: {run.reason}")
+    if snapshot.questions:
+        shown = [show(one) for one in snapshot.questions]
+        data["pending"] = cast("JsonValue", shown)
+        lines += [_question_line(one) for one in shown]
+    data["next"] = following
+    lines.append(f"Next: {following}")
+    return Answer("\n".join(lines), data, failed=run.status == "failed").result()
+
+
+def _answer_page(run_id: str, answer: str, offset: int, following: str) -> tuple[str, str]:
+    page = answer[offset : offset + MAX_ANSWER_CHARS]
+    end = offset + len(page)
+    if end < len(answer):
+        following = (
+            f"the answer has {len(answer)} characters; the rest comes with "
+            f'wait(run_id="{run_id}", answer_offset={end}).'
+        )
+    return page, following
+
+
+def _question_line(shown: dict[str, JsonValue]) -> str:
+    line = f"- {shown['id']}: {shown['question']} (asked by {shown['asked_by']})"
+    if "tool" in shown:
+        choices = " | ".join(cast("list[str]", shown["decisions"]))
+        return f"{line}\n  call: {shown['tool']} {shown['args']}\n  decisions: {choices}"
+    return f"{line}\n  answer: {json.dumps(shown['answer_schema'])}"
+
+
+def _next(snapshot: Snapshot) -> str:
+    run = snapshot.run
+    match run.status:
+        case "running":
+            return (
+                f'it works on without you. Call wait(run_id="{run.id}") to wait for it (it blocks, '
+                f'so do not poll sooner), or cancel(run_id="{run.id}") to stop it.'
+            )
+        case "needs_approval":
+            return (
+                "put the pending questions to the user, then call "
+                f'reply(run_id="{run.id}", decision="approve") or another decision, or '
+                "answers={id: answer}. Do not decide for the user."
+            )
+        case "done":
+            return (
+                f'to go on, call task with thread_id="{run.thread_id}"; files and todos of the '
+                "thread are there for the other tools too."
+            )
+        case "failed":
+            return (
+                f'what it did so far is kept. Once the cause is removed, call reply(run_id="'
+                f'{run.id}") to go on where it stopped, or task for a new attempt.'
+            )
+        case "cancelled":
+            return (
+                f'what it did so far is kept in thread "{run.thread_id}"; call task with that '
+                "thread_id to begin anew."
+            )

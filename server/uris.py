@@ -1,0 +1,63 @@
+"""The URIs of what a server lets clients read."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+from urllib.parse import quote, unquote
+
+__all__ = [
+    "SKILL_SCHEME",
+    "THREADS_URI",
+    "ThreadPart",
+    "parse_skill",
+    "parse_thread",
+    "skill_uri",
+    "thread_uri",
+    "thread_uris",
+]
+
+THREADS_URI = "threads://recent"
+THREAD_SCHEME = "thread://"
+SKILL_SCHEME = "skill://"
+
+ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files"]
+"""What of a thread can be read; `files` is the listing."""
+
+PARTS: tuple[ThreadPart, ...] = ("todos", "transcript", "checkpoints", "files")
+
+
+def thread_uri(thread_id: str, part: str) -> str:
+    """Return the URI of a part of a thread; for a file `files/<path>`."""
+    return f"{THREAD_SCHEME}{thread_id}/{quote(part, safe='/')}"
+
+
+def thread_uris(thread_id: str) -> tuple[str, ...]:
+    """Return the URIs of a thread that change when it moves on."""
+    return tuple(thread_uri(thread_id, part) for part in PARTS)
+
+
+def parse_thread(uri: str) -> tuple[str, str] | None:
+    """Return the thread id and the part, or None for another URI.
+
+    The part is one of `ThreadPart`, or `files/<path>`.
+    """
+    if not uri.startswith(THREAD_SCHEME):
+        return None
+    thread_id, slash, part = uri[len(THREAD_SCHEME) :].partition("/")
+    part = unquote(part)
+    if not slash or not thread_id or not (part in PARTS or part.startswith("files/")):
+        return None
+    return thread_id, part
+
+
+def skill_uri(name: str, path: str = "SKILL.md") -> str:
+    """Return the URI of a skill's file (SEP-2640)."""
+    return f"{SKILL_SCHEME}{name}/{quote(path, safe='/')}"
+
+
+def parse_skill(uri: str) -> tuple[str, str] | None:
+    """Return the skill's name and the path of one of its files, or None for another URI."""
+    if not uri.startswith(SKILL_SCHEME):
+        return None
+    name, slash, path = uri[len(SKILL_SCHEME) :].partition("/")
+    return (name, unquote(path)) if slash and name and path else None

@@ -1,0 +1,128 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CLI = (sys.executable, "-m", "server.cli")
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+def run(
+    *args: str, stdin: str = "", tmp_path: Path, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    return subprocess.run(
+        [*CLI, *args],
+        input=stdin,
+        env={**env, **environ},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, server.cli\n"
+        "try: server.cli.main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'mcp', 'mcp_types', 'pydantic', 'anyio', 'rich', 'yaml', 'harness'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--help"], capture_output=True, text=True, timeout=30
+    )
+    assert "Usage: deep-agent-mcp" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+def test_version(tmp_path: Path) -> None:
+    done = run("--version", tmp_path=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith("deep-agent-mcp ")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_without_arguments_at_a_terminal_it_shows_help() -> None:
+    import pty
+
+    parent, terminal = pty.openpty()
+    try:
+        done = subprocess.run([*CLI], stdin=terminal, capture_output=True, text=True, timeout=30)
+    finally:
+        os.close(parent)
+        os.close(terminal)
+    assert done.returncode == 0
+    assert "Usage: deep-agent-mcp" in done.stdout
+    assert "serve" in done.stdout
+
+
+def test_without_arguments_behind_a_host_it_serves_stdio(tmp_path: Path) -> None:
+    done = run(stdin=json.dumps(INITIALIZE) + "\n", tmp_path=tmp_path)
+    assert done.returncode == 0, done.stderr
+    reply = json.loads(done.stdout)
+    assert reply["id"] == 1
+    assert reply["result"]["protocolVersion"] == "2025-11-25"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "environ", "words"),
+    [
+        (("--port", "abc"), {}, ["'port'", "flag --port", "65535"]),
+        ((), {"DEEP_AGENT_TRANSPORT": "tcp"}, ["'transport'", "environment DEEP_AGENT_TRANSPORT"]),
+        (("--config", "/no/such.toml"), {}, ["/no/such.toml", "cannot be read"]),
+        (("--transport", "http", "--host", "0.0.0.0"), {}, ["no authentication", "--allow-host"]),
+    ],
+)
+def test_a_wrong_setting_is_one_message_and_exit_code_2(
+    args: tuple[str, ...], environ: dict[str, str], words: list[str], tmp_path: Path
+) -> None:
+    done = run("serve", *args, tmp_path=tmp_path, **environ)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("deep-agent-mcp: ")
+    assert len(done.stderr.splitlines()) == 1
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_wrong_setting_counts_without_a_command_too(tmp_path: Path) -> None:
+    done = run(tmp_path=tmp_path, DEEP_AGENT_WAIT_BUDGET="soon")
+    assert done.returncode == 2
+    assert "environment DEEP_AGENT_WAIT_BUDGET" in done.stderr
+
+
+def test_an_unknown_variable_is_only_a_warning(tmp_path: Path) -> None:
+    done = run("serve", "--port", "x", tmp_path=tmp_path, DEEP_AGENT_ROOOT="/")
+    assert "DEEP_AGENT_ROOOT" in done.stderr.splitlines()[0]
+    assert "DEEP_AGENT_ROOT" in done.stderr.splitlines()[0]
+
+
+def test_a_port_in_use_is_said_before_anything_is_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        state = tmp_path / "state"
+        done = run(
+            "serve", "--transport", "http", "--port", port, "--state-dir", str(state),
+            tmp_path=tmp_path,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert f"port {port}" in done.stderr
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not state.exists()

@@ -1,0 +1,321 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCNotification, JSONRPCRequest
+
+from server.settings import Settings
+from server.transports import AddressError, bind, security
+
+if sys.platform != "win32":
+    from server.stdio import MAX_LINE_BYTES, LineReader, LineWriter
+
+pytestmark = pytest.mark.anyio
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="the SDK's transport is used there")
+
+REPO = Path(__file__).resolve().parents[2]
+TINY = (sys.executable, "-m", "tests.server.tiny_server")
+
+Mode = Literal["auto", "legacy"]
+both_eras = pytest.mark.parametrize("mode", ["auto", "legacy"])
+
+OPENING = [
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    },
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+]
+
+
+def call(request_id: int, tool: str, text: str) -> dict[str, Any]:
+    params = {"name": tool, "arguments": {"text": text}}
+    return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
+
+
+def lines(*messages: object) -> bytes:
+    return b"".join(
+        (m if isinstance(m, bytes) else json.dumps(m).encode()) + b"\n" for m in messages
+    )
+
+
+def serve(data: bytes) -> tuple[list[dict[str, Any]], str]:
+    """Give the server all of its input at once and return its replies and its log."""
+    done = subprocess.run([*TINY, "stdio"], input=data, capture_output=True, cwd=REPO, timeout=30)
+    assert done.returncode == 0, done.stderr.decode()
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
+
+
+# Standard input and output
+
+
+@both_eras
+async def test_the_official_client_speaks_over_stdio(mode: Mode) -> None:
+    parameters = StdioServerParameters(command=TINY[0], args=[*TINY[1:], "stdio"], cwd=REPO)
+    with anyio.fail_after(20):
+        async with Client(parameters, mode=mode) as client:
+            assert next(tool.name for tool in (await client.list_tools()).tools) == "echo"
+            large = "ü" * 300_000  # more than a pipe holds
+            result = await client.call_tool("echo", {"text": large})
+            assert result.content[0].text == large  # type: ignore[union-attr]
+
+
+@posix
+def test_what_is_no_message_is_answered_and_the_server_goes_on() -> None:
+    replies, _ = serve(
+        lines(
+            *OPENING,
+            b"{not json",
+            b"\xff\xfe",
+            b"",
+            [call(2, "echo", "x")],
+            {"jsonrpc": "2.0", "id": 3},
+            b'{"text": "' + b"x" * MAX_LINE_BYTES + b'"}',
+            call(4, "echo", "still here"),
+        )
+    )
+    assert [(reply["id"], reply.get("error", {}).get("code")) for reply in replies] == [
+        (1, None),
+        (None, -32700),
+        (None, -32700),
+        (None, -32600),
+        (3, -32600),
+        (None, -32600),
+        (4, None),
+    ]
+    assert replies[-1]["result"]["content"][0]["text"] == "still here"
+    assert str(MAX_LINE_BYTES) in replies[5]["error"]["message"]
+
+
+@posix
+def test_everything_asked_before_the_end_of_input_is_answered() -> None:
+    many = [call(number, "echo", str(number)) for number in range(2, 502)]
+    replies, log = serve(lines(*OPENING, *many))
+    assert sorted(reply["id"] for reply in replies) == list(range(1, 502))
+    assert all("result" in reply for reply in replies)
+    assert "closed" in log
+
+
+@posix
+def test_a_last_line_without_line_end_counts() -> None:
+    replies, _ = serve(lines(*OPENING) + json.dumps(call(2, "echo", "x")).encode())
+    assert [reply["id"] for reply in replies] == [1, 2]
+
+
+@posix
+def test_stray_output_never_reaches_the_wire() -> None:
+    replies, log = serve(lines(*OPENING, call(2, "print", "stray words\n")))
+    assert [reply["id"] for reply in replies] == [1, 2]
+    assert "stray words" in log
+
+
+@posix
+def test_a_file_can_be_the_input(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(lines(*OPENING, call(2, "echo", "x")))
+    with (tmp_path / "in").open("rb") as source:
+        done = subprocess.run(
+            [*TINY, "stdio"], stdin=source, capture_output=True, cwd=REPO, timeout=30
+        )
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1, 2]
+
+
+@posix
+@pytest.mark.parametrize(
+    "numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGTERM]]
+)
+def test_a_signal_ends_it_cleanly_although_a_call_hangs(numbers: list[signal.Signals]) -> None:
+    with subprocess.Popen(
+        [*TINY, "stdio"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=REPO,
+    ) as server:
+        assert server.stdin is not None and server.stderr is not None
+        server.stdin.write(lines(*OPENING, call(2, "hang", "")))
+        server.stdin.flush()
+        assert server.stderr.readline() == b"hanging\n"
+        for number in numbers:
+            server.send_signal(number)
+        assert server.wait(timeout=5) == 0
+        assert b"closed" in server.stderr.read()
+
+
+@posix
+async def test_a_message_cut_short_by_cancellation_is_still_written_whole() -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    writer = LineWriter(write_end)
+    big = SessionMessage(
+        JSONRPCNotification(jsonrpc="2.0", method="notifications/x", params={"t": "x" * 500_000})
+    )
+    small = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/y"))
+    with anyio.move_on_after(0.05) as scope:  # nobody reads, so it cannot be finished
+        await writer.send(big)
+    assert scope.cancelled_caught
+    received: list[str] = []
+
+    async def read() -> None:
+        async with LineReader(read_end, writer) as reader:
+            received.extend([message.message.method async for message in reader])  # type: ignore[union-attr]
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            await writer.send(small)
+            os.close(write_end)
+    os.close(read_end)
+    assert received == ["notifications/x", "notifications/y"]
+
+
+@posix
+async def test_a_client_that_is_gone_breaks_the_stream() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    writer = LineWriter(write_end)
+    request = SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="ping"))
+    with pytest.raises(anyio.BrokenResourceError):
+        await writer.send(request)
+    with pytest.raises(anyio.ClosedResourceError):
+        await writer.send(request)
+    os.close(write_end)
+
+
+# HTTP
+
+
+class Web:
+    """The tiny server over HTTP as a process, and what it said when it was listening."""
+
+    def __init__(self, *flags: str) -> None:
+        self.process = subprocess.Popen(
+            [*TINY, "http", "port=0", *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=REPO,
+        )
+        assert self.process.stdout is not None
+        self.said = json.loads(self.process.stdout.readline())
+
+    def status(self, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes]:
+        url = f"http://127.0.0.1:{self.said['port']}{path}"
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        body = b"{}" if method == "POST" else None
+        request = urllib.request.Request(url, body, names, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=5) as response:
+                return response.status, response.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        self.process.send_signal(number)
+        _, log = self.process.communicate(timeout=10)
+        return self.process.returncode, log.decode()
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Web]:
+    web = Web()
+    yield web
+    if web.process.poll() is None:
+        web.stop()
+
+
+@both_eras
+async def test_the_official_client_speaks_streamable_http(web: Web, mode: Mode) -> None:
+    with anyio.fail_after(10):
+        async with Client(web.said["url"], mode=mode) as client:
+            result = await client.call_tool("echo", {"text": "over http"})
+    assert result.content[0].text == "over http"  # type: ignore[union-attr]
+
+
+@both_eras
+async def test_the_official_client_speaks_the_older_sse(web: Web, mode: Mode) -> None:
+    with anyio.fail_after(10):
+        async with Client(sse_client(web.said["sse_url"]), mode=mode) as client:
+            result = await client.call_tool("echo", {"text": "over sse"})
+    assert result.content[0].text == "over sse"  # type: ignore[union-attr]
+
+
+def test_healthz_tells_name_version_and_what_the_app_adds(web: Web) -> None:
+    status, body = web.status("/healthz")
+    facts = json.loads(body)
+    assert status == 200
+    assert facts["status"] == "ok"
+    assert facts["name"] == "deep-agent-mcp"
+    assert facts["version"]
+    assert facts["runs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/mcp"), ("GET", "/sse"), ("POST", "/messages/"), ("GET", "/healthz"), ("GET", "/x")],
+)
+def test_foreign_hosts_and_origins_are_refused_on_every_path(
+    web: Web, method: str, path: str
+) -> None:
+    json_body = {"Content_Type": "application/json"} if method == "POST" else {}
+    assert web.status(path, method, Host="evil.example", **json_body)[0] == 421
+    assert web.status(path, method, Origin="http://evil.example", **json_body)[0] == 403
+
+
+def test_a_signal_ends_it_although_a_stream_is_open() -> None:
+    web = Web()
+    url = web.said["sse_url"]
+    with urllib.request.urlopen(url, timeout=5) as stream:
+        assert b"endpoint" in stream.readline()
+        code, log = web.stop(signal.SIGINT)
+    assert code == 0, log
+    assert "listening on http://127.0.0.1:" in log
+    assert "closed" in log
+    assert "Traceback" not in log
+
+
+def test_a_name_that_is_allowed_is_served_and_the_missing_lock_is_said() -> None:
+    web = Web("host=0.0.0.0", "allow_hosts=box.lan")
+    try:
+        assert web.said["url"] == f"http://box.lan:{web.said['port']}/mcp"
+        assert web.status("/healthz", Host="box.lan")[0] == 200
+        assert web.status("/healthz", Host=f"box.lan:{web.said['port']}")[0] == 200
+        assert web.status("/healthz", Host="other.lan")[0] == 421
+    finally:
+        _, log = web.stop()
+    assert "no authentication" in log
+
+
+def test_hosts_are_always_checked() -> None:
+    checks = security(Settings(transport="http", host="0.0.0.0", allow_hosts=("fd00::1",)))
+    assert checks.enable_dns_rebinding_protection
+    assert "[fd00::1]:*" in checks.allowed_hosts
+    assert "https://[fd00::1]" in checks.allowed_origins
+
+
+def test_an_address_that_is_taken_or_not_ours_says_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(AddressError, match=rf"port {port}: another process.*--port"):
+            bind("127.0.0.1", port)
+    with pytest.raises(AddressError, match="--host"):
+        bind("203.0.113.7", 0)

@@ -1,0 +1,57 @@
+"""A server with three tools on our transports, as a process: `python -m tests.server.tiny_server`.
+
+The first argument is a transport, the rest are flags as `name=value` of `load_settings`.
+"""
+
+import sys
+from typing import Any
+
+import anyio
+from mcp import types
+from mcp.server.lowlevel import Server
+
+from server.settings import load_settings
+from server.transports import bind, serve_http, serve_stdio, stop_on_signals
+
+_SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+
+async def _list_tools(_ctx: Any, _params: Any) -> types.ListToolsResult:
+    names = ("echo", "print", "hang")
+    return types.ListToolsResult(
+        tools=[types.Tool(name=name, input_schema=_SCHEMA) for name in names]
+    )
+
+
+async def _call_tool(_ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    text = str((params.arguments or {}).get("text", ""))
+    if params.name == "print":
+        sys.stdout.write(text)  # unflushed on purpose
+    elif params.name == "hang":
+        print("hanging", file=sys.stderr, flush=True)
+        await anyio.sleep_forever()
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
+
+
+def tiny_server() -> Server[Any]:
+    return Server("tiny", version="1", on_list_tools=_list_tools, on_call_tool=_call_tool)
+
+
+async def _main(transport: str, flags: dict[str, object]) -> None:
+    hosts = tuple(str(flags.pop("allow_hosts", "")).split())
+    settings = load_settings({**flags, "transport": transport, "allow_hosts": hosts}, {})
+    with stop_on_signals() as stop:
+        try:
+            if transport == "stdio":
+                await serve_stdio(tiny_server(), stop)
+            else:
+                listener = bind(settings.host, settings.port)
+                await serve_http(
+                    tiny_server(), settings, stop, listener=listener, status=lambda: {"runs": 3}
+                )
+        finally:
+            print("closed", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    anyio.run(_main, sys.argv[1], dict(pair.split("=", 1) for pair in sys.argv[2:]))
