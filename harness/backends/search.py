@@ -1,7 +1,9 @@
 """Search in files without ripgrep: globs, and regular expressions line by line.
 
 Everything here runs in worker threads and is bounded: results, time, and the size of what is
-looked into. Globs are the dialect of `wcmatch`, hidden files included, as in the policy.
+looked into. Expressions are `regex`'s, which gives up in time and lets other threads run
+meanwhile; one of `re` could hold the whole process. Globs are the dialect of `wcmatch`, hidden
+files included, as in the policy.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 
+import regex
 from wcmatch import glob as wcglob
 from wcmatch._wcparse import PatternLimitException
 
@@ -25,20 +28,25 @@ MAX_LINE = 4_000
 
 _MAX_SHOWN = 500
 _GLOB_FLAGS = wcglob.GLOBSTAR | wcglob.BRACE | wcglob.DOTGLOB | wcglob.FORCEUNIX | wcglob.CASE
-_REPEAT = re.compile(r"[*+]|\{\d*,(\d{2,})?\}|\{\d{2,}\}")
 _LITERAL = re.compile(r"[A-Za-z0-9_ ]{3,}")
 
 
 class Budget:
     """How long a search may go on; `stop` ends it from another thread."""
 
-    def __init__(self, seconds: float = SEARCH_SECONDS) -> None:
+    def __init__(self, seconds: float | None = None) -> None:
+        seconds = SEARCH_SECONDS if seconds is None else seconds
         self._deadline = time.monotonic() + seconds
         self._stopped = False
 
     def stop(self) -> None:
         """End the search at its next look."""
         self._stopped = True
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; never quite none, which would mean no bound."""
+        return max(0.001, self._deadline - time.monotonic())
 
     def over(self) -> bool:
         """Whether the search should end now."""
@@ -74,63 +82,34 @@ def glob_matcher(pattern: str, path: str) -> Callable[[str], bool]:
     return lambda full: test(full[start:])
 
 
-def line_pattern(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
+def line_pattern(pattern: str, *, ignore_case: bool = False) -> regex.Pattern[str]:
     """Return the compiled expression.
 
     Raises:
-        ToolError: It is not valid, or repeats a group in a way that can take for ever.
+        ToolError: It is not valid.
     """
     if not pattern:
         raise ToolError("grep needs an expression, such as TODO or def \\w+")
     try:
-        compiled = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
-    except (re.error, RecursionError, OverflowError) as error:
+        compiled = regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
+    except (regex.error, RecursionError, OverflowError) as error:
         raise ToolError(
             f"{pattern!r} is not a valid regular expression: {error}. To look for the text as it "
             f"is, use {re.escape(pattern)!r}."
         ) from error
-    if _repeats_a_choice(pattern):
-        raise ToolError(
-            f"{pattern!r} repeats a group that itself repeats or chooses, such as (a+)+ or "
-            "(a|b)*, which can take for ever. Use a character class, as in [ab]*, or repeat the "
-            "group a fixed number of times."
-        )
     return compiled
 
 
-def _repeats_a_choice(pattern: str) -> bool:
-    """Whether a repeat is applied to a group with a repeat or a choice inside."""
-    plain = re.sub(r"\\.", "x", pattern, flags=re.DOTALL)
-    plain = re.sub(r"\[\^?\]?[^\]]*\]", "x", plain)
-    risky = [False]
-    for place, char in enumerate(plain):
-        if char == "(":
-            risky.append(False)
-        elif char == ")" and len(risky) > 1:
-            inside = risky.pop()
-            repeated = _repeats(plain, place + 1)
-            if inside and repeated:
-                return True
-            risky[-1] |= inside or repeated
-        elif char == "|" or _repeats(plain, place):
-            risky[-1] = True
-    return False
-
-
-def _repeats(plain: str, place: int) -> bool:
-    return _REPEAT.match(plain, place) is not None
-
-
-def _required(pattern: re.Pattern[str]) -> bytes | None:
+def _required(pattern: regex.Pattern[str]) -> bytes | None:
     """Return ASCII text that every match contains, if the expression shows one at a glance."""
-    if pattern.flags & re.IGNORECASE or re.search(r"[|(\[\\{]", pattern.pattern):
+    if pattern.flags & regex.IGNORECASE or re.search(r"[|(\[\\{]", pattern.pattern):
         return None
     # The last character may be made optional by what follows it, so it is left out.
     found = [match[0][:-1] for match in _LITERAL.finditer(pattern.pattern)]
     return max(found, key=len).encode() if found else None
 
 
-def _shown(line: str, match: re.Match[str]) -> str:
+def _shown(line: str, match: regex.Match[str]) -> str:
     """Return a long line cut around its match."""
     if len(line) <= _MAX_SHOWN:
         return line
@@ -139,9 +118,21 @@ def _shown(line: str, match: re.Match[str]) -> str:
     return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
 
+def _search(pattern: regex.Pattern[str], line: str, budget: Budget) -> regex.Match[str] | None:
+    """Search a line without holding the interpreter, and no longer than the budget."""
+    try:
+        return pattern.search(line, 0, MAX_LINE, timeout=budget.left, concurrent=True)
+    except TimeoutError as error:
+        raise ToolError(
+            f"the search was stopped after {SEARCH_SECONDS:.0f} s in one line of {len(line)} "
+            f"characters: {pattern.pattern!r} can match it in too many ways. Avoid repeats inside "
+            "repeats and several .* in a row."
+        ) from error
+
+
 def find_lines(
     documents: Iterable[tuple[str, Callable[[], bytes | None]]],
-    pattern: re.Pattern[str],
+    pattern: regex.Pattern[str],
     limit: int,
     budget: Budget,
 ) -> Page:
@@ -162,7 +153,7 @@ def find_lines(
         if text is None:
             continue
         for number, line in enumerate(text.lines, start=1):
-            match = pattern.search(line, 0, MAX_LINE)
+            match = _search(pattern, line, budget)
             if match is not None:
                 if len(matches) == limit:
                     return Page(matches, truncated=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Literal, cast
 
-import jsonschema
 from pydantic import JsonValue
 
 from harness.checkpoint.base import Interrupt
@@ -64,6 +63,8 @@ def check_answers(
         UnknownInterrupt: An answer names no question of the run.
         InvalidAnswer: An answer does not fit; none was stored.
     """
+    import jsonschema  # slow to import, and a server's first answer must not wait for it
+
     known = {one.id: one for one in interrupts}
     fresh: dict[str, JsonValue] = {}
     for interrupt_id, answer in answers.items():

@@ -1,0 +1,115 @@
+"""Says which tool calls need a person's decision; the gate in front of every tool does the asking.
+
+There is one durable question per gated call, wherever the call comes from, and a call that a
+person edited is judged again: no edit reaches a tool past its own rule (peers B1.5, E6, E7).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from wcmatch import fnmatch
+
+from harness.errors import AgentBuildError
+from harness.loop.middleware import AgentMiddleware
+from harness.loop.requests import ToolCallRequest
+from harness.policy import ALL_DECISIONS, ApprovalDecision, Verdict
+
+__all__ = ["HumanInTheLoopMiddleware", "InterruptOnConfig"]
+
+Description: TypeAlias = str | Callable[[ToolCallRequest], str]
+
+_GLOB = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptOnConfig:
+    """How calls of a tool are put before a person (peers B1.1).
+
+    Attributes:
+        allowed_decisions: What the person may decide: `approve`, `edit` (run it with other
+            arguments or another tool), `reject`, `respond` (answer in the tool's place).
+        description: What the person reads: a text, or a function of the request. Empty for the
+            middleware's own text.
+        when: Asks only if this returns true. It runs again when the question has been answered,
+            so it must depend on nothing but the request.
+    """
+
+    allowed_decisions: Sequence[ApprovalDecision] = ALL_DECISIONS
+    description: Description = ""
+    when: Callable[[ToolCallRequest], bool] | None = None
+
+
+class HumanInTheLoopMiddleware(AgentMiddleware):
+    """Asks a person before certain tools run (peers B1).
+
+    Args:
+        interrupt_on: By tool name or glob over names: True to ask with all four decisions, False
+            not to ask, or an `InterruptOnConfig`. An exact name goes before globs, globs are
+            tried in the order given, and the first match decides: `{"*": True, "ls": False}`
+            asks about everything but `ls`.
+        description: What the person reads when the config has no description of its own.
+
+    Raises:
+        AgentBuildError: A config allows no decision or an unknown one, or has a wrong type.
+    """
+
+    def __init__(
+        self,
+        interrupt_on: Mapping[str, bool | InterruptOnConfig],
+        *,
+        description: str = "Tool execution requires approval",
+    ) -> None:
+        self.description = description
+        self._exact: dict[str, InterruptOnConfig | None] = {}
+        self._globs: dict[str, InterruptOnConfig | None] = {}
+        for pattern, value in interrupt_on.items():
+            rules = self._globs if _GLOB & set(pattern) else self._exact
+            rules[pattern] = _checked(pattern, value)
+
+    def judge(self, request: ToolCallRequest) -> Verdict | None:
+        """Return `ask` with what the person reads and may decide, or None to let it pass."""
+        config = self._config(request.call.name)
+        if config is None or (config.when is not None and not config.when(request)):
+            return None
+        description = config.description
+        text = description if isinstance(description, str) else description(request)
+        decisions = tuple(dict.fromkeys(config.allowed_decisions))
+        return Verdict("ask", text or f"{self.description}: {request.call.name}", decisions)
+
+    def _config(self, tool: str) -> InterruptOnConfig | None:
+        if tool in self._exact:
+            return self._exact[tool]
+        for pattern, config in self._globs.items():
+            if fnmatch.fnmatch(tool, pattern, flags=fnmatch.CASE):
+                return config
+        return None
+
+
+def _checked(pattern: str, value: object) -> InterruptOnConfig | None:
+    """Return the config, or None for `False`. Configs come from files too, so types are checked."""
+    where = f"interrupt_on[{pattern!r}]"
+    if not pattern:
+        raise AgentBuildError(f"{where}: a tool name or glob is expected")
+    if isinstance(value, bool):
+        return InterruptOnConfig() if value else None
+    if not isinstance(value, InterruptOnConfig):
+        raise AgentBuildError(
+            f"{where} must be True, False or an InterruptOnConfig; got {type(value).__name__}"
+        )
+    choices = ", ".join(ALL_DECISIONS)
+    if not value.allowed_decisions:
+        raise AgentBuildError(f"{where} allows no decision; choose from {choices}")
+    given = cast(object, value.allowed_decisions)
+    if isinstance(given, str):
+        raise AgentBuildError(f"{where}: allowed_decisions is a sequence; write [{given!r}]")
+    unknown = [choice for choice in value.allowed_decisions if choice not in ALL_DECISIONS]
+    if unknown:
+        raise AgentBuildError(f"{where} allows unknown decisions {unknown}; choose from {choices}")
+    for name, function in (("when", value.when), ("description", value.description)):
+        if inspect.iscoroutinefunction(function):
+            raise AgentBuildError(f"{where}: {name} must be a plain function, not async")
+    return value

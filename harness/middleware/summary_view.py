@@ -1,0 +1,211 @@
+"""The view of a long transcript: pinned requests, summaries, and the recent messages.
+
+A view is a pure function of the transcript and its summaries. It shows the user's first and
+latest request word for word, keeps the order, and never parts a call from its result (peers E12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import add
+from typing import Annotated, NotRequired, TypedDict
+
+from harness.messages import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    RedactedThinkingBlock,
+    ThinkingBlock,
+    ToolMessage,
+)
+from harness.state import Mark, Reducer
+from harness.token_counting import message_tokens
+
+__all__ = [
+    "SummarizationState",
+    "SummaryChunk",
+    "View",
+    "build_view",
+    "clipped",
+    "cuts",
+    "latest_request",
+    "pinned_places",
+    "view_after",
+]
+
+SOURCE = "summarization"
+
+_CLIP = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryChunk:
+    """The summary of one stretch of the transcript.
+
+    Attributes:
+        upto_message_id: The last message it covers.
+        text: The summary.
+        tokens: Its estimated size.
+        whole: It stands for all earlier chunks too.
+        upto_index: Where that message was; a hint that saves a search.
+        request_index: Where the user's latest request up to there was, if there was one; a hint.
+        made_at: Length of the transcript when the chunk was made.
+    """
+
+    upto_message_id: str
+    text: str
+    tokens: int
+    whole: bool = False
+    upto_index: int = 0
+    request_index: int | None = None
+    made_at: int = 0
+
+
+class SummarizationState(TypedDict):
+    """What the middleware keeps."""
+
+    summaries: Annotated[
+        NotRequired[list[SummaryChunk]], Reducer(add, default=list[SummaryChunk]), Mark.PRIVATE
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a model sees of a transcript.
+
+    Attributes:
+        messages: Pinned requests, summaries, and the transcript from `start` on.
+        chunks: The summaries in it, oldest first.
+        start: Index in the transcript of the first message after the summaries.
+    """
+
+    messages: Sequence[Message]
+    chunks: tuple[SummaryChunk, ...] = ()
+    start: int = 0
+
+
+def build_view(messages: Sequence[Message], chunks: Sequence[SummaryChunk]) -> View:
+    """Return the view of a transcript; costs what is after the last summary, not the whole.
+
+    Chunks whose end is not in the transcript any more are ignored. Without chunks the view is
+    the transcript itself.
+    """
+    for count in range(len(chunks), 0, -1):
+        index = _index_of(messages, chunks[count - 1])
+        if index is None:
+            continue
+        kept = chunks[:count]
+        oldest = max((place for place, chunk in enumerate(kept) if chunk.whole), default=0)
+        return view_after(messages, tuple(kept[oldest:]), index + 1)
+    return View(messages)
+
+
+def view_after(messages: Sequence[Message], chunks: tuple[SummaryChunk, ...], start: int) -> View:
+    """Return the view with these summaries, which cover the transcript up to `start`."""
+    pinned = [messages[place] for place in pinned_places(messages, start, chunks[-1])]
+    tail = _without_old_thinking(messages[start:])
+    return View([*pinned, _summary_message(chunks), *tail], chunks, start)
+
+
+def _is_in_place(messages: Sequence[Message], chunk: SummaryChunk) -> bool:
+    """Whether nothing moved since the chunk was made, so that its hints hold."""
+    place = chunk.upto_index
+    return place < len(messages) and messages[place].id == chunk.upto_message_id
+
+
+def _index_of(messages: Sequence[Message], chunk: SummaryChunk) -> int | None:
+    if _is_in_place(messages, chunk):
+        return chunk.upto_index
+    places = range(len(messages) - 1, -1, -1)
+    return next((at for at in places if messages[at].id == chunk.upto_message_id), None)
+
+
+def _is_request(message: Message) -> bool:
+    return isinstance(message, HumanMessage) and message.source is None
+
+
+def pinned_places(messages: Sequence[Message], start: int, chunk: SummaryChunk | None) -> list[int]:
+    """Return where the user's first and latest request are, as far as they are before `start`."""
+    first = next((at for at in range(start) if _is_request(messages[at])), None)
+    if first is None:
+        return []
+    if any(map(_is_request, messages[start:])):
+        return [first]
+    latest = latest_request(messages, start, chunk)
+    return [first] if latest is None or latest == first else [first, latest]
+
+
+def latest_request(
+    messages: Sequence[Message], start: int, chunk: SummaryChunk | None
+) -> int | None:
+    """Return where the last request before `start` is; `chunk` may know it."""
+    if chunk is not None and _is_in_place(messages, chunk):
+        hint = chunk.request_index
+        if hint is not None and _is_request(messages[hint]):
+            return hint
+    return next((at for at in range(start - 1, -1, -1) if _is_request(messages[at])), None)
+
+
+def _summary_message(chunks: Sequence[SummaryChunk]) -> HumanMessage:
+    text = "\n\n".join(f"<summary>\n{chunk.text}\n</summary>" for chunk in chunks)
+    return HumanMessage(
+        "Older messages were replaced by this summary. Requests above it are the user's own "
+        f"words; what follows it is what happened since.\n\n{text}",
+        source=SOURCE,
+        id=f"summary_{chunks[-1].upto_message_id}",
+    )
+
+
+def _without_old_thinking(tail: Sequence[Message]) -> list[Message]:
+    """Drop reasoning signed for a longer prompt, but for the turn that still works (peers C3.7)."""
+    turn = next((at for at in range(len(tail) - 1, -1, -1) if _is_request(tail[at])), 0)
+    kept: list[Message] = []
+    for place, message in enumerate(tail):
+        if place < turn and isinstance(message, AIMessage):
+            blocks = tuple(
+                block
+                for block in message.content
+                if not isinstance(block, ThinkingBlock | RedactedThinkingBlock)
+            )
+            if len(blocks) < len(message.content):
+                if blocks:
+                    kept.append(replace(message, content=blocks))
+                continue
+        kept.append(message)
+    return kept
+
+
+def cuts(messages: Sequence[Message], start: int) -> list[int]:
+    """Return the places after `start` where no call is parted from its result."""
+    called: dict[str, int] = {}
+    reach: dict[int, int] = {}
+    for place in range(start, len(messages)):
+        message = messages[place]
+        if isinstance(message, AIMessage):
+            called.update((call.id, place) for call in message.tool_calls)
+        elif isinstance(message, ToolMessage) and message.tool_call_id in called:
+            reach[called[message.tool_call_id]] = place
+    places: list[int] = []
+    furthest = start
+    for place in range(start + 1, len(messages)):
+        furthest = max(furthest, reach.get(place - 1, -1))
+        if place > furthest:
+            places.append(place)
+    return places
+
+
+def clipped(message: Message) -> Message:
+    """Return a result with its middle left out if it is long; others unchanged (peers C3.6)."""
+    if not isinstance(message, ToolMessage):
+        return message
+    text = message.text
+    if len(text) <= _CLIP and message_tokens(message) <= _CLIP:
+        return message
+    left_out = max(len(text) - _CLIP, 0)
+    note = (
+        f"\n[{left_out} characters and all images were left out here to fit the model's window. "
+        "If they matter, get them again in smaller parts.]\n"
+    )
+    head, tail = text[: _CLIP * 3 // 4], text[max(len(text) - _CLIP // 4, _CLIP * 3 // 4) :]
+    return replace(message, content=f"{head}{note}{tail}")

@@ -1,0 +1,66 @@
+"""Calls a middleware's hooks as the loop does, on a state that its updates are folded into."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.limits import Limits, Meter
+from harness.loop.middleware import AgentMiddleware, settle
+from harness.loop.requests import ModelRequest, ModelResponse, Runtime
+from harness.messages import AIMessage, HumanMessage, TextBlock
+from harness.state import AgentState, State, StateSchema
+from tests.loop.models import Turns
+
+RUNTIME = Runtime(
+    thread_id="thr_1",
+    run_id="run_1",
+    ns="",
+    agent_name="agent",
+    agent_path=("agent",),
+    context=None,
+    meter=Meter(Limits()),
+    stream_writer=lambda _: None,
+)
+
+
+class Thread:
+    """A thread of an agent with one middleware; state goes through JSON as in a journal."""
+
+    def __init__(self, middleware: AgentMiddleware) -> None:
+        assert middleware.state_schema is not None
+        self.middleware = middleware
+        self.schema = StateSchema.of((AgentState, "agent"), (middleware.state_schema, "it"))
+        self.state: State = self.schema.initial()
+
+    async def hook(self, name: str) -> Mapping[str, Any] | None:
+        update = await settle(getattr(self.middleware, name)(self.state, RUNTIME))
+        for key, value in (update or {}).items():
+            channel = self.schema[key]
+            write = channel.decode(channel.encode(value))
+            self.state = {**self.state, key: channel.apply(self.state.get(key, []), write)}
+        return update
+
+    async def start(self) -> None:
+        await self.hook("before_agent")
+
+    async def notice(self) -> str | None:
+        """Run before_model and return what it appended to the transcript, if anything."""
+        update = await self.hook("before_model")
+        if update is None or "messages" not in update:
+            return None
+        (message,) = update["messages"]
+        assert isinstance(message, HumanMessage)
+        return f"{message.source}: {message.text}"
+
+    async def section(self) -> str | None:
+        """Return the section that the middleware adds to the system prompt."""
+        seen: list[ModelRequest] = []
+
+        async def handler(request: ModelRequest) -> ModelResponse:
+            seen.append(request)
+            return ModelResponse(AIMessage((TextBlock("ok"),)))
+
+        await self.middleware.wrap_model_call(
+            ModelRequest(Turns(), [], [], [], self.state, RUNTIME), handler
+        )
+        sections = seen[0].system
+        return sections[0].text if sections else None
