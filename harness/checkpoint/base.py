@@ -262,7 +262,10 @@ class Checkpointer(Protocol):
         """Store a batch in one transaction.
 
         Raises:
-            StaleThread: A checkpoint of the batch exists already; nothing was stored.
+            StaleThread: A checkpoint of the batch exists already, its parent is missing or (for
+                input and loop) not the head, or a task writes to a finished step; nothing was
+                stored.
+            ValueError: The batch mixes threads, or a checkpoint is not of the batch's namespace.
             CheckpointError: The journal cannot be written; nothing was stored.
         """
         ...

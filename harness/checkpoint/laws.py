@@ -1,0 +1,117 @@
+"""The rules of a journal, written once for every checkpointer.
+
+Which batches are refused, what the refusal says, and in which order interrupts are handed out.
+Nothing here stores anything.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+
+from pydantic import JsonValue
+
+from harness.checkpoint.base import Batch, Checkpoint, Interrupt
+from harness.errors import CheckpointError, StaleThread
+
+__all__ = ["Clock", "admit", "check_batch", "in_step_order", "json_text", "late_write"]
+
+_RELOAD = "Nothing was stored. Load the thread's head and continue from there."
+
+
+def check_batch(batch: Batch) -> None:
+    """Refuse a batch that mixes threads, or a step that would be torn from its writes.
+
+    Raises:
+        ValueError: A record belongs to another thread, or a checkpoint to another namespace.
+    """
+    for record in (*batch.checkpoints, *batch.runs, *batch.interrupts, *batch.file_changes):
+        if record.thread_id != batch.thread_id:
+            raise ValueError(
+                f"a batch of thread {batch.thread_id!r} holds a {type(record).__name__} of thread "
+                f"{record.thread_id!r}; commit it in a batch of its own"
+            )
+    for checkpoint in batch.checkpoints:
+        if checkpoint.ns != batch.ns:
+            raise ValueError(
+                f"a batch of namespace {batch.ns!r} holds checkpoint {checkpoint.id} of namespace "
+                f"{checkpoint.ns!r}; its writes would be lost, so commit it in a batch of its own"
+            )
+
+
+def admit(
+    checkpoint: Checkpoint, *, exists: bool, parent_exists: bool, parent_is_head: bool
+) -> None:
+    """Refuse a checkpoint that does not fit the thread as it is now.
+
+    Args:
+        checkpoint: The new checkpoint.
+        exists: Whether one with its id is in its namespace already.
+        parent_exists: Whether its parent is; meaningless without a parent.
+        parent_is_head: Whether its parent is the head; without a parent, whether there is no head.
+
+    Raises:
+        StaleThread: Somebody else moved the thread.
+    """
+    where = f"thread {checkpoint.thread_id!r}"
+    if checkpoint.ns:
+        where += f" (namespace {checkpoint.ns!r})"
+    if exists:
+        raise StaleThread(
+            f"checkpoint {checkpoint.id} of {where} exists already: another run finished this "
+            f"step first. {_RELOAD}"
+        )
+    if checkpoint.parent_id is not None and not parent_exists:
+        raise StaleThread(
+            f"checkpoint {checkpoint.id} of {where} grew from {checkpoint.parent_id}, which is "
+            f"not in the journal: the thread was deleted meanwhile, or its parent never stored. "
+            f"{_RELOAD}"
+        )
+    if checkpoint.source in ("input", "loop") and not parent_is_head:
+        raise StaleThread(
+            f"{where} has moved on from {checkpoint.parent_id or 'its beginning'}, from which "
+            f"checkpoint {checkpoint.id} grew: another run or a rewind was faster. {_RELOAD}"
+        )
+
+
+def late_write(thread_id: str, step: str, task_id: str) -> StaleThread:
+    """Return the error for a task that writes to a step whose checkpoint is stored already."""
+    return StaleThread(
+        f"task {task_id} writes to step {step} of thread {thread_id!r}, which another run has "
+        f"finished already. {_RELOAD}"
+    )
+
+
+def in_step_order(interrupts: Iterable[Interrupt]) -> list[Interrupt]:
+    """Order interrupts by step, then by index; steps stand in the order they first asked in."""
+    steps: dict[tuple[str, str], list[Interrupt]] = {}
+    for interrupt in interrupts:
+        steps.setdefault((interrupt.ns, interrupt.step_id), []).append(interrupt)
+    return [one for step in steps.values() for one in sorted(step, key=lambda each: each.index)]
+
+
+def json_text(value: JsonValue) -> str:
+    """Return a value as JSON text.
+
+    Raises:
+        CheckpointError: It is not JSON.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{type(value).__name__} cannot be stored as JSON: {error}. Nothing was stored."
+        ) from error
+
+
+class Clock:
+    """Wall time that never repeats itself, so that a list can be paged by it."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def now(self) -> float:
+        """Return Unix time in seconds, later than any time returned before."""
+        self._last = max(time.time(), self._last + 1e-6)
+        return self._last

@@ -1,0 +1,330 @@
+"""A journal in memory: the same laws as the journal on disk, gone with the process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from anyio.lowlevel import checkpoint as yield_to_others
+from pydantic import JsonValue
+
+from harness.checkpoint.base import (
+    Batch,
+    Checkpoint,
+    FileChange,
+    Interrupt,
+    Run,
+    RunStatus,
+    StoredWrite,
+    TaskWrites,
+    ThreadInfo,
+    ThreadSlice,
+    step_id,
+)
+from harness.checkpoint.laws import (
+    Clock,
+    admit,
+    check_batch,
+    in_step_order,
+    json_text,
+    late_write,
+)
+from harness.errors import CheckpointError
+
+__all__ = ["MemoryCheckpointer"]
+
+
+@dataclass(slots=True)
+class _Namespace:
+    """Checkpoints in order of commit, and tasks by step in order of commit."""
+
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict[str, Checkpoint])
+    steps: dict[str, dict[str, TaskWrites]] = field(
+        default_factory=dict[str, dict[str, TaskWrites]]
+    )
+
+    def head(self) -> Checkpoint | None:
+        return next(reversed(self.checkpoints.values()), None)
+
+    def tasks(self, step: str) -> list[TaskWrites]:
+        return sorted(self.steps.get(step, {}).values(), key=lambda task: task.index)
+
+
+@dataclass(slots=True)
+class _Thread:
+    created_at: float
+    updated_at: float
+    newest: int = 0
+    namespaces: dict[str, _Namespace] = field(default_factory=dict[str, _Namespace])
+    runs: dict[str, Run] = field(default_factory=dict[str, Run])
+    interrupts: dict[str, Interrupt] = field(default_factory=dict[str, Interrupt])
+    file_changes: list[FileChange] = field(default_factory=list[FileChange])
+
+    def ask(self, interrupts: Iterable[Interrupt]) -> None:
+        for new in interrupts:
+            known = self.interrupts.get(new.id)
+            if known is not None and known.answered:
+                new = replace(new, answer=known.answer, answered=True)
+            self.interrupts[new.id] = new
+
+    def answer(self, answers: Mapping[str, JsonValue]) -> None:
+        for asked, answer in answers.items():
+            known = self.interrupts.get(asked)
+            if known is not None and not known.answered:
+                self.interrupts[asked] = replace(known, answer=answer, answered=True)
+
+
+class MemoryCheckpointer:
+    """A `Checkpointer` for tests and for users who want no persistence.
+
+    One instance serves one event loop. Nothing a caller holds is shared with the journal: what is
+    mutable is copied on the way in and out.
+    """
+
+    def __init__(self) -> None:
+        self._threads: dict[str, _Thread] = {}
+        self._runs: dict[str, Run] = {}
+        self._clock = Clock()
+        self._seq = 0
+        self._change_seq = 0
+        self._closed = False
+
+    async def __aenter__(self) -> MemoryCheckpointer:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def commit(self, batch: Batch) -> None:
+        """Store a batch, all of it or nothing; see `Checkpointer.commit`.
+
+        Raises:
+            StaleThread: Somebody else moved the thread; nothing was stored.
+            CheckpointError: The journal is closed, or something is not JSON; nothing was stored.
+            ValueError: The batch mixes threads or namespaces; nothing was stored.
+        """
+        await self._turn()
+        check_batch(batch)
+        namespace = self._namespace(batch.thread_id, batch.ns)
+        # Everything that can fail comes before the first change.
+        tasks = _new_tasks(namespace, batch)
+        _admit_all(namespace, batch.checkpoints)
+        interrupts = [_copy(interrupt) for interrupt in batch.interrupts]
+        answers = {asked: _json_copy(answer) for asked, answer in batch.answers.items()}
+        self._check_runs(batch.runs)
+
+        thread = self._touch(batch.thread_id)
+        thread.namespaces[batch.ns] = namespace
+        for task in tasks:
+            namespace.steps.setdefault(task.step_id, {})[task.task_id] = task
+        for checkpoint in batch.checkpoints:
+            self._seq += 1
+            thread.newest = self._seq
+            namespace.checkpoints[checkpoint.id] = replace(checkpoint, seq=self._seq)
+        for run in batch.runs:
+            thread.runs[run.id] = run
+            self._runs[run.id] = run
+        thread.ask(interrupts)
+        thread.answer(answers)
+        for change in batch.file_changes:
+            self._change_seq += 1
+            thread.file_changes.append(
+                replace(change, checkpoint_seq=thread.newest, seq=self._change_seq)
+            )
+
+    async def load(
+        self,
+        thread_id: str,
+        ns: str = "",
+        checkpoint_id: str | None = None,
+        *,
+        cached: str | None = None,
+    ) -> ThreadSlice | None:
+        """Return a checkpoint with the writes that lead to it; see `Checkpointer.load`."""
+        await self._turn()
+        namespace = self._namespace(thread_id, ns)
+        if checkpoint_id is None:
+            checkpoint = namespace.head()
+        else:
+            checkpoint = namespace.checkpoints.get(checkpoint_id)
+        if checkpoint is None:
+            return None
+        base, writes = _writes_since(namespace, checkpoint, cached)
+        following = step_id(checkpoint.id)
+        if following in namespace.checkpoints:
+            return ThreadSlice(checkpoint, base, writes, (), ())
+        asked = self._threads[thread_id].interrupts.values()
+        interrupts = [_copy(each) for each in asked if (each.ns, each.step_id) == (ns, following)]
+        return ThreadSlice(
+            checkpoint, base, writes, namespace.tasks(following), in_step_order(interrupts)
+        )
+
+    async def history(
+        self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
+    ) -> Sequence[Checkpoint]:
+        """Return checkpoints, newest first; nothing when `before` is unknown."""
+        await self._turn()
+        known = self._namespace(thread_id, ns).checkpoints
+        newest_first = reversed(known.values())
+        if before is not None:
+            if before not in known:
+                return []
+            end = known[before].seq
+            newest_first = (each for each in newest_first if each.seq < end)
+        return list(islice(newest_first, max(limit, 0)))
+
+    async def threads(
+        self, *, limit: int = 50, before: float | None = None
+    ) -> Sequence[ThreadInfo]:
+        """Return threads, last changed first."""
+        await self._turn()
+        infos = [
+            ThreadInfo(
+                thread_id,
+                sum(len(namespace.checkpoints) for namespace in thread.namespaces.values()),
+                thread.created_at,
+                thread.updated_at,
+                next(reversed(thread.runs.values()), None),
+            )
+            for thread_id, thread in self._threads.items()
+            if before is None or thread.updated_at < before
+        ]
+        infos.sort(key=lambda info: info.updated_at, reverse=True)
+        return infos[: max(limit, 0)]
+
+    async def run(self, run_id: str) -> Run | None:
+        """Return a run by id."""
+        await self._turn()
+        return self._runs.get(run_id)
+
+    async def find_runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        status: RunStatus | None = None,
+        idempotency_key: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[Run]:
+        """Return runs that match every given filter, last begun first."""
+        await self._turn()
+        matching = (
+            run
+            for run in reversed(self._runs.values())
+            if thread_id in (None, run.thread_id)
+            and status in (None, run.status)
+            and idempotency_key in (None, run.idempotency_key)
+        )
+        return list(islice(matching, max(limit, 0)))
+
+    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
+        """Return all interrupts of a run, oldest step first, then by index."""
+        await self._turn()
+        return in_step_order(
+            _copy(interrupt)
+            for thread in self._threads.values()
+            for interrupt in thread.interrupts.values()
+            if interrupt.run_id == run_id
+        )
+
+    async def file_changes(self, thread_id: str, since_seq: int) -> Sequence[FileChange]:
+        """Return the changes made after the checkpoint with this seq, newest first."""
+        await self._turn()
+        thread = self._threads.get(thread_id)
+        changes = thread.file_changes if thread is not None else []
+        return [each for each in reversed(changes) if each.checkpoint_seq >= since_seq]
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread with all that belongs to it; unknown ids do nothing."""
+        await self._turn()
+        thread = self._threads.pop(thread_id, None)
+        if thread is not None:
+            for run_id in thread.runs:
+                del self._runs[run_id]
+
+    async def close(self) -> None:
+        """Refuse further use; what was stored is dropped."""
+        self._closed = True
+        self._threads.clear()
+        self._runs.clear()
+
+    async def _turn(self) -> None:
+        if self._closed:
+            raise CheckpointError("the journal is closed; nothing was done. Open a new one.")
+        await yield_to_others()
+
+    def _namespace(self, thread_id: str, ns: str) -> _Namespace:
+        thread = self._threads.get(thread_id)
+        return (thread.namespaces.get(ns) if thread else None) or _Namespace()
+
+    def _check_runs(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            known = self._runs.get(run.id)
+            if known is not None and known.thread_id != run.thread_id:
+                raise CheckpointError(
+                    f"run {run.id} belongs to another thread. Nothing was stored; use a new id."
+                )
+
+    def _touch(self, thread_id: str) -> _Thread:
+        now = self._clock.now()
+        thread = self._threads.setdefault(thread_id, _Thread(now, now))
+        thread.updated_at = now
+        return thread
+
+
+def _new_tasks(namespace: _Namespace, batch: Batch) -> list[TaskWrites]:
+    """Return the tasks that are not stored yet; the first of equal ids wins."""
+    new: dict[tuple[str, str], TaskWrites] = {}
+    for task in batch.writes:
+        if task.task_id in namespace.steps.get(task.step_id, {}):
+            continue
+        if task.step_id in namespace.checkpoints:
+            raise late_write(batch.thread_id, task.step_id, task.task_id)
+        new.setdefault((task.step_id, task.task_id), task)
+    return list(new.values())
+
+
+def _admit_all(namespace: _Namespace, checkpoints: Sequence[Checkpoint]) -> None:
+    known = namespace.checkpoints
+    fresh: set[str] = set()
+    head = namespace.head()
+    head_id = head.id if head else None
+    for checkpoint in checkpoints:
+        parent = checkpoint.parent_id
+        admit(
+            checkpoint,
+            exists=checkpoint.id in known or checkpoint.id in fresh,
+            parent_exists=parent in known or parent in fresh,
+            parent_is_head=parent == head_id,
+        )
+        fresh.add(checkpoint.id)
+        head_id = checkpoint.id
+
+
+def _writes_since(
+    namespace: _Namespace, checkpoint: Checkpoint, cached: str | None
+) -> tuple[str | None, list[StoredWrite]]:
+    """Return where the writes start, and the writes, oldest first."""
+    steps: list[str] = []
+    place: str | None = checkpoint.id
+    while place is not None and place != cached:
+        steps.append(place)
+        place = namespace.checkpoints[place].parent_id
+    writes = [
+        write for step in reversed(steps) for task in namespace.tasks(step) for write in task.writes
+    ]
+    return place, writes
+
+
+def _json_copy(value: JsonValue) -> JsonValue:
+    return json.loads(json_text(value))
+
+
+def _copy(interrupt: Interrupt) -> Interrupt:
+    return replace(
+        interrupt,
+        payload=json.loads(json_text(interrupt.payload)),
+        answer_schema=json.loads(json_text(interrupt.answer_schema)),
+        answer=_json_copy(interrupt.answer),
+    )

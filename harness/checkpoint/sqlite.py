@@ -1,0 +1,331 @@
+"""The journal on disk: one SQLite file, shared by any number of runs and processes.
+
+Commits that wait for the disk at the same time share one transaction (group commit), each in a
+savepoint of its own, so a refused batch fails alone. Once `commit` has returned, the batch
+survives the process, and the machine as far as its disk keeps what it was told to keep.
+
+Each operation costs one hop to a connection's thread. Commits use one connection and reads
+another, so a long read holds up no commit.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import aiosqlite
+import anyio
+
+from harness.checkpoint import queries, rows
+from harness.checkpoint.base import (
+    Batch,
+    Checkpoint,
+    FileChange,
+    Interrupt,
+    Run,
+    RunStatus,
+    ThreadInfo,
+    ThreadSlice,
+)
+from harness.checkpoint.laws import Clock, check_batch
+from harness.checkpoint.schema import open_reader, open_writer
+from harness.errors import CheckpointError
+
+__all__ = ["SqliteCheckpointer"]
+
+T = TypeVar("T")
+
+_BATCH_ERRORS = (
+    CheckpointError,
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    ValueError,
+    TypeError,
+    OverflowError,
+)
+"""What one batch can do wrong; anything else is the database's and concerns the whole group."""
+
+
+class _Connection(aiosqlite.Connection):
+    """A connection whose thread runs whole transactions."""
+
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connector, iter_chunk_size=64)
+        # Everything acknowledged is on disk, so a forgotten close() need not hang the process.
+        self._thread.daemon = True
+
+    async def start(self) -> None:
+        """Open the database in the connection's thread."""
+        try:
+            await self
+        except CheckpointError:
+            self._thread.join()
+            raise
+
+    async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function in the connection's thread, after all that were handed over before."""
+        return await self._execute(function, self._conn)  # pyright: ignore[reportUnknownMemberType]
+
+    async def finish(self) -> None:
+        """Run what was handed over, then close the database and end the thread."""
+        await self.close()
+        self._thread.join()  # it has run its last function
+
+
+class _Commit:
+    """A batch on its way to the disk.
+
+    Attributes:
+        batch: The batch.
+        wanted: False once the caller is gone; a batch still queued then is dropped.
+        stored: Whether it is on disk.
+        error: Why it was refused.
+    """
+
+    __slots__ = ("batch", "error", "stored", "wanted")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.wanted = True
+        self.stored = False
+        self.error: Exception | None = None
+
+
+class SqliteCheckpointer:
+    """A `Checkpointer` over one SQLite file.
+
+    The file is opened by the first use, or by `open()` or `async with` if its errors are wanted
+    early. It, and every directory that has to be made for it, is the user's alone. `close()` is
+    final.
+
+    Args:
+        path: The file; made if missing.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if os.fspath(path) in ("", ":memory:"):
+            raise ValueError("SqliteCheckpointer needs a file; use MemoryCheckpointer instead")
+        self.path = Path(path).absolute()
+        self._connections: tuple[_Connection, _Connection] | None = None
+        self._opening = anyio.Lock()
+        self._closed = False
+        self._clock = Clock()
+        self._queue: deque[_Commit] = deque()
+
+    async def __aenter__(self) -> SqliteCheckpointer:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Open the file, and create or migrate it if need be. Does nothing when it is open.
+
+        Raises:
+            NewerDatabase: A newer version wrote the file; it was not touched.
+            CheckpointError: The file cannot be opened or is not a journal.
+        """
+        await self._open()
+
+    async def commit(self, batch: Batch) -> None:
+        """Store a batch, all of it or nothing; see `Checkpointer.commit`.
+
+        A caller that is cancelled while the batch waits withdraws it; once its transaction has
+        begun, it completes.
+
+        Raises:
+            StaleThread: Somebody else moved the thread; nothing was stored.
+            CheckpointError: The batch or the file cannot be written; nothing was stored.
+            ValueError: The batch mixes threads or namespaces; nothing was stored.
+        """
+        check_batch(batch)
+        writer, _ = self._connections or await self._open()
+        commit = _Commit(batch)
+        self._queue.append(commit)
+        try:
+            # Each caller sends the thread to the queue. The first to get there commits for all;
+            # whoever's turn comes later finds its own batch done.
+            await self._run(writer, self._commit_queued, "written")
+        finally:
+            commit.wanted = False
+        if commit.error is not None:
+            raise commit.error
+        if not commit.stored:
+            raise CheckpointError(
+                f"a commit to the journal {self.path} was given up; nothing was stored. Try again."
+            )
+
+    async def load(
+        self,
+        thread_id: str,
+        ns: str = "",
+        checkpoint_id: str | None = None,
+        *,
+        cached: str | None = None,
+    ) -> ThreadSlice | None:
+        """Return a checkpoint with the writes that lead to it; see `Checkpointer.load`.
+
+        Raises:
+            CheckpointError: The file cannot be read.
+        """
+        return await self._read(queries.load, thread_id, ns, checkpoint_id, cached)
+
+    async def history(
+        self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
+    ) -> Sequence[Checkpoint]:
+        """Return checkpoints, newest first; nothing when `before` is unknown."""
+        return await self._read(queries.history, thread_id, ns, before, limit)
+
+    async def threads(
+        self, *, limit: int = 50, before: float | None = None
+    ) -> Sequence[ThreadInfo]:
+        """Return threads, last changed first, without reading any value."""
+        return await self._read(queries.threads, limit, before)
+
+    async def run(self, run_id: str) -> Run | None:
+        """Return a run by id."""
+        return await self._read(queries.run, run_id)
+
+    async def find_runs(
+        self,
+        *,
+        thread_id: str | None = None,
+        status: RunStatus | None = None,
+        idempotency_key: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[Run]:
+        """Return runs that match every given filter, last begun first."""
+        return await self._read(queries.find_runs, thread_id, status, idempotency_key, limit)
+
+    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
+        """Return all interrupts of a run, oldest step first, then by index."""
+        return await self._read(queries.interrupts, run_id)
+
+    async def file_changes(self, thread_id: str, since_seq: int) -> Sequence[FileChange]:
+        """Return the changes made after the checkpoint with this seq, newest first."""
+        return await self._read(queries.file_changes, thread_id, since_seq)
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread with all that belongs to it; unknown ids do nothing.
+
+        Raises:
+            CheckpointError: The file cannot be written; nothing was deleted.
+        """
+        writer, _ = await self._open()
+        await self._run(writer, partial(_delete, thread_id=thread_id), "written")
+
+    async def close(self) -> None:
+        """Finish what was handed over, then close the file. A second call does nothing."""
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            async with self._opening:
+                connections, self._connections = self._connections, None
+                if connections is not None:
+                    writer, reader = connections
+                    await reader.finish()
+                    await writer.finish()  # last, so that it folds the log into the file
+
+    async def _open(self) -> tuple[_Connection, _Connection]:
+        async with self._opening:
+            if self._closed:
+                raise CheckpointError(
+                    f"the journal {self.path} is closed; nothing was done. Open a new one."
+                )
+            if self._connections is None:
+                self._connections = await self._connect()
+            return self._connections
+
+    async def _connect(self) -> tuple[_Connection, _Connection]:
+        writer = _Connection(partial(open_writer, self.path))
+        reader = _Connection(partial(open_reader, self.path))
+        # An opening that is left half-way would leave a thread behind.
+        with anyio.CancelScope(shield=True):
+            await writer.start()
+            try:
+                await reader.start()
+            except CheckpointError:
+                await writer.finish()
+                raise
+        return writer, reader
+
+    async def _read(self, query: Callable[..., T], *args: object) -> T:
+        _, reader = self._connections or await self._open()
+        return await self._run(reader, lambda conn: query(conn, *args), "read")
+
+    async def _run(
+        self, connection: _Connection, function: Callable[[sqlite3.Connection], T], verb: str
+    ) -> T:
+        try:
+            return await connection.run(function)
+        # ValueError: text that is not Unicode or not JSON; also a connection closed meanwhile.
+        except (sqlite3.Error, zlib.error, ValueError) as error:
+            raise self._failed(verb, error) from error
+
+    def _failed(self, verb: str, error: Exception) -> CheckpointError:
+        outcome = "Nothing was stored" if verb == "written" else "Nothing was changed"
+        return CheckpointError(
+            f"the journal {self.path} could not be {verb}: {error}. {outcome}; check the disk and "
+            f"the file's permissions, then try again."
+        )
+
+    def _commit_queued(self, conn: sqlite3.Connection) -> None:
+        """Commit all queued batches in one transaction; runs in the writer's thread."""
+        group: list[_Commit] = []
+        while self._queue:
+            commit = self._queue.popleft()
+            if commit.wanted:
+                group.append(commit)
+        if not group:
+            return
+        try:
+            conn.execute("BEGIN IMMEDIATE")
+            for commit in group:
+                commit.error = self._store(conn, commit.batch)
+            conn.execute("COMMIT")
+        except sqlite3.Error as error:
+            for commit in group:
+                commit.error = commit.error or self._failed("written", error)
+        else:
+            for commit in group:
+                commit.stored = commit.error is None
+        finally:
+            if conn.in_transaction:
+                conn.execute("ROLLBACK")
+
+    def _store(self, conn: sqlite3.Connection, batch: Batch) -> Exception | None:
+        """Store one batch of a group; return why it was refused."""
+        conn.execute("SAVEPOINT batch")
+        try:
+            rows.store(conn, batch, self._clock.now())
+        except _BATCH_ERRORS as error:
+            conn.execute("ROLLBACK TO batch")
+            conn.execute("RELEASE batch")
+            if isinstance(error, CheckpointError):
+                return error
+            refused = CheckpointError(
+                f"a batch of thread {batch.thread_id!r} cannot be stored: {error}. Nothing of it "
+                f"was; mend the value and commit again."
+            )
+            refused.__cause__ = error
+            return refused
+        conn.execute("RELEASE batch")
+        return None
+
+
+def _delete(conn: sqlite3.Connection, *, thread_id: str) -> None:
+    conn.execute("BEGIN IMMEDIATE")
+    try:
+        rows.delete_thread(conn, thread_id)
+        conn.execute("COMMIT")
+    finally:
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")

@@ -1,0 +1,174 @@
+"""Memory files: AGENTS.md and the like, kept current while runs are going on (peers C9, E17).
+
+A file is read again only when its stat signature changed, so asking before each model call costs
+one stat per file. Missing files are skipped. What else is wrong with a file is kept as an error
+beside its last good text and never stops a run.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from harness.definition_files import SETTLED_SECONDS, FileStat, file_stat
+from harness.frontmatter import DefinitionError
+
+__all__ = ["MAX_MEMORY_BYTES", "MemoryFile", "MemoryFiles", "MemorySnapshot"]
+
+MAX_MEMORY_BYTES = 100_000
+"""What all memory files together may give the model, in UTF-8 bytes, comments not counted."""
+
+_MAX_READ = 1_000_000
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFile:
+    """One memory file as the model sees it.
+
+    Attributes:
+        path: Where it is.
+        text: Its text without HTML comments, cut where the size cap was met.
+        digest: SHA-256 of the text.
+    """
+
+    path: str
+    text: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """All memory files at one moment.
+
+    Attributes:
+        files: In the order they were named; missing ones are left out.
+        errors: What is wrong, by path.
+        digests: One entry per file that is there or broken; a changed value means it changed.
+        version: Counts up with every change.
+    """
+
+    files: tuple[MemoryFile, ...]
+    errors: Mapping[str, str]
+    digests: Mapping[str, str]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    signature: FileStat | None
+    settled: bool
+    text: str | None
+    error: str | None
+
+
+class MemoryFiles:
+    """A list of memory files. Safe to read from any thread.
+
+    The constructor reads the files; `reload` looks again. Both block, so call them from a worker
+    thread when an event loop is running.
+
+    Args:
+        paths: The files, in the order the model shall see them; they need not exist yet.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = tuple(dict.fromkeys(path.absolute() for path in paths))
+        self._lock = threading.Lock()
+        self._read: dict[Path, _Read] = {}
+        self._snapshot = MemorySnapshot((), {}, {}, 0)
+        self.reload()
+
+    @property
+    def snapshot(self) -> MemorySnapshot:
+        """The files as they were when last looked at."""
+        return self._snapshot
+
+    @property
+    def roots(self) -> Sequence[Path]:
+        """The files to watch for changes."""
+        return self._paths
+
+    def reload(self) -> bool:
+        """Read what changed and return whether anything did."""
+        with self._lock:
+            read = {path: self._look(path) for path in self._paths}
+            old = self._snapshot
+            if old.version and all(read[path] is self._read[path] for path in self._paths):
+                return False
+            self._read = read
+            errors = {str(path): one.error for path, one in read.items() if one.error is not None}
+            texts = {str(path): one.text for path, one in read.items() if one.text is not None}
+            files = _within_cap(texts)
+            digests = dict(errors)
+            for file in files:
+                digests[file.path] = f"{file.digest} {errors.get(file.path, '')}"
+            if old.version and digests == old.digests:
+                return False
+            self._snapshot = MemorySnapshot(
+                files, MappingProxyType(errors), MappingProxyType(digests), old.version + 1
+            )
+            return True
+
+    def _look(self, path: Path) -> _Read:
+        before = self._read.get(path)
+        signature: FileStat | None = None
+        settled = False
+        try:
+            started = time.time()
+            signature = file_stat(path)
+            settled = signature.mtime_ns / 1e9 < started - SETTLED_SECONDS
+            if before is not None and before.settled and before.signature == signature:
+                return before
+            return _Read(signature, settled, _text(path), None)
+        except FileNotFoundError:
+            return _Read(None, False, None, None)
+        except DefinitionError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"{path}: cannot be read ({error.strerror or error})."
+            settled = False
+        last_good = before.text if before is not None else None
+        if last_good is not None:
+            problem += " Its last good text stays in use until this is fixed."
+        return _Read(signature, settled, last_good, problem)
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        data = file.read(_MAX_READ + 1)
+    if len(data) > _MAX_READ:
+        raise DefinitionError(
+            f"{path}: the file has more than {_MAX_READ:,} bytes, too much for memory. Keep what "
+            "the agent must always know and move the rest elsewhere."
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DefinitionError(f"{path}:{line}: not UTF-8 text. Save the file as UTF-8.") from error
+    return _COMMENT.sub("", text.replace("\r\n", "\n")).strip()
+
+
+def _within_cap(texts: Mapping[str, str]) -> tuple[MemoryFile, ...]:
+    left = MAX_MEMORY_BYTES
+    files: list[MemoryFile] = []
+    for path, text in texts.items():
+        data = text.encode()
+        if len(data) > left:
+            shown = codecs.getincrementaldecoder("utf-8")().decode(data[:left])
+            text = (
+                f"{shown}\n[Cut here: {len(data) - left:,} bytes of this file are not shown, "
+                f"because all memory files together may have {MAX_MEMORY_BYTES:,}. Read the file "
+                "for the rest, and shorten it.]"
+            )
+        left = max(0, left - len(data))
+        files.append(MemoryFile(path, text, hashlib.sha256(text.encode()).hexdigest()))
+    return tuple(files)

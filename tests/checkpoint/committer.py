@@ -1,0 +1,83 @@
+"""A process that moves threads of a journal, for tests that kill it or run two of them.
+
+`python -m tests.checkpoint.committer drive PATH` moves four threads at once until it is killed;
+it prints `THREAD STEP` for every commit that returned. `… race PATH NAME COUNT` waits for a line
+on stdin, then stores COUNT steps on a thread of its own and COUNT on the thread `shared`, where
+it starts over whenever another process was faster; it prints `done`. `… forget PATH` commits one
+step and ends without closing the journal.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+
+from harness.checkpoint.base import Batch, FileChange, step_id
+from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.errors import StaleThread
+from tests.checkpoint.records import checkpoint, run, step_batch, task
+
+TASKS = 3
+
+
+def full_batch(thread: str, parent: str | None, step: int) -> Batch:
+    """A step that touches every table, so that a torn commit would show."""
+    new = step_id(parent)
+    return Batch(
+        thread,
+        writes=[task(new, f"call_{n}", n, f"{step}.{n}.a", f"{step}.{n}.b") for n in range(TASKS)],
+        checkpoints=[checkpoint(parent, thread=thread, step=step)],
+        runs=[run(f"run_{thread}", thread=thread, goal=str(step))],
+        file_changes=[FileChange(thread, "run", f"/{step}", b"before", None)],
+    )
+
+
+async def drive(journal: SqliteCheckpointer, thread: str) -> None:
+    found = await journal.load(thread)
+    parent, step = (found.checkpoint.id, found.checkpoint.step + 1) if found else (None, 0)
+    while True:
+        await journal.commit(full_batch(thread, parent, step))
+        print(thread, step, flush=True)
+        parent, step = step_id(parent), step + 1
+
+
+async def race(journal: SqliteCheckpointer, name: str, count: int) -> None:
+    parent = None
+    for step in range(count):
+        await journal.commit(full_batch(name, parent, step))
+        parent = step_id(parent)
+        await claim(journal, f"{name} {step}")
+    print("done", flush=True)
+
+
+async def claim(journal: SqliteCheckpointer, value: str) -> None:
+    """Put one step onto the shared thread, on whatever its head is by then."""
+    while True:
+        found = await journal.load("shared", cached=None)
+        parent, step = (found.checkpoint.id, found.checkpoint.step + 1) if found else (None, 0)
+        try:
+            await journal.commit(step_batch(parent, value, thread="shared", step=step))
+        except StaleThread:
+            continue
+        return
+
+
+async def main(*argv: str) -> None:
+    what, path, *args = argv
+    journal = SqliteCheckpointer(path)
+    if what == "drive":
+        async with journal, anyio.create_task_group() as group:
+            for number in range(4):
+                group.start_soon(drive, journal, f"t{number}")
+    elif what == "forget":
+        await journal.commit(full_batch("forgotten", None, 0))
+    else:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        async with journal:
+            await race(journal, args[0], int(args[1]))
+
+
+if __name__ == "__main__":
+    anyio.run(main, *sys.argv[1:])

@@ -1,0 +1,39 @@
+import sqlite3
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from harness.checkpoint.base import Checkpointer
+from harness.checkpoint.memory import MemoryCheckpointer
+from harness.checkpoint.sqlite import SqliteCheckpointer
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "journal.db"
+
+
+@pytest.fixture
+async def sqlite(path: Path) -> AsyncIterator[SqliteCheckpointer]:
+    async with SqliteCheckpointer(path) as journal:
+        yield journal
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def journal(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Checkpointer]:
+    made = MemoryCheckpointer() if request.param == "memory" else SqliteCheckpointer(path)
+    async with made:
+        yield made
+
+
+@contextmanager
+def locked(path: Path) -> Generator[None]:
+    """Hold the database's write lock, as another process in a transaction does."""
+    other = sqlite3.connect(path, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+    finally:
+        other.close()
