@@ -71,7 +71,7 @@ async def watch(
     on_change: OnChange,
     *,
     debounce_ms: int = 50,
-    step_ms: int = 10,
+    step_ms: int = 20,
     force_polling: bool | None = None,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -82,7 +82,7 @@ async def watch(
         on_change: Told about each change, after the reload. Changes that arrive meanwhile are
             reported together in its next call.
         debounce_ms: Longest time for which changes that keep coming are gathered.
-        step_ms: A pause this long ends the gathering.
+        step_ms: A pause this long ends the gathering. Less is quicker and costs more when idle.
         force_polling: Compare directories instead of asking the system; None decides by platform.
         task_status: Started once every change from then on is noticed.
     """

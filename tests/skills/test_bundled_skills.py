@@ -1,0 +1,56 @@
+"""The skills that ship: they load, speak only of tools and files that exist, and stay short."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.skills import SkillRegistry
+
+SOURCE = Path(__file__).parents[2] / "skills"
+TOOLS = {
+    "write_todos", "ls", "read_file", "write_file", "edit_file", "glob", "grep", "skill", "task",
+}  # fmt: skip
+OTHER_WORDS = {
+    # fields of a skill
+    "name", "description", "license", "compatibility", "metadata",
+    # states of a todo
+    "pending", "in_progress", "completed",
+    # parts of examples
+    "since", "until", "and", "or",
+}  # fmt: skip
+
+REGISTRY = SkillRegistry([SOURCE])
+NAMES = ["planning-with-todos", "reviewing-changes", "writing-skills"]
+
+
+def texts(name: str) -> str:
+    directory = REGISTRY.get(name).directory
+    return "\n".join(path.read_text(encoding="utf-8") for path in directory.rglob("*.md"))
+
+
+def test_all_load_without_errors():
+    assert not REGISTRY.errors
+    assert list(REGISTRY.skills) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_words_in_code_marks_are_tools_that_exist(name: str):
+    words = set(re.findall(r"`([a-z_]+)(?:\([^`]*\))?`", texts(name)))
+    assert words & TOOLS
+    assert words - TOOLS - OTHER_WORDS == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_that_are_mentioned_exist_and_all_files_are_mentioned(name: str):
+    skill = REGISTRY.get(name)
+    mentioned = set(re.findall(r"`((?:assets|references|scripts)/\w+\.\w+)`", skill.body))
+    assert mentioned == {file.path for file in skill.files} - {"SKILL.md"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_fit_into_one_answer_and_one_description(name: str):
+    skill = REGISTRY.get(name)
+    assert 60 <= len(skill.path.read_text(encoding="utf-8").splitlines()) <= 150
+    assert len(skill.body) < 8_000
+    assert "Use when" in skill.description

@@ -1,0 +1,101 @@
+"""Subagent files and their registry."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent, load_subagent
+from harness.subagents.registry import SubAgentRegistry, UnknownSubAgent
+
+GOOD = "---\nname: critic\ndescription: Finds faults.\n---\n\nYou find faults.\n"
+
+
+def write(directory: Path, file: str, text: str) -> Path:
+    directory.mkdir(exist_ok=True)
+    path = directory / file
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_describes_a_subagent(tmp_path: Path):
+    text = GOOD.replace(
+        "faults.\n---", "faults.\ntools: [read_file, grep]\nmodel: m:x\nskills: a, b\n---"
+    )
+    assert load_subagent(write(tmp_path, "critic.md", text)) == SubAgent(
+        name="critic",
+        description="Finds faults.",
+        system_prompt="You find faults.",
+        tools=("read_file", "grep"),
+        model="m:x",
+        skills=("a", "b"),
+    )
+
+
+def test_what_is_left_out_is_inherited(tmp_path: Path):
+    agent = load_subagent(write(tmp_path, "critic.md", GOOD))
+    assert (agent.tools, agent.model, agent.skills) == (None, None, None)
+    none = GOOD.replace("faults.\n---", "faults.\ntools: []\nmodel: inherit\n---")
+    agent = load_subagent(write(tmp_path, "critic.md", none))
+    assert (agent.tools, agent.model) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GOOD.replace("name:", "color: red\nname:").replace("\n---", "\nx: 1\n---", 2), "'color'"),
+        (GOOD.replace("critic", "Critic"), "a-z, 0-9"),
+        (GOOD.replace("You find faults.", ""), "no system prompt"),
+        (GOOD.replace("description: Finds faults.\n", ""), "'description' is missing"),
+        (GOOD.replace("faults.\n---", "faults.\ntools: {a: b}\n---"), "list of names"),
+        (GOOD.replace("faults.\n---", "faults.\nmodel: 3\n---"), "must be text"),
+    ],
+)
+def test_a_broken_rule_is_an_error_that_names_file_and_rule(tmp_path: Path, text: str, words: str):
+    path = write(tmp_path, "critic.md", text)
+    registry = SubAgentRegistry(tmp_path)
+    assert list(registry.subagents) == ["general-purpose"]
+    assert words in registry.errors[str(path)]
+    assert registry.errors[str(path)].startswith(str(path))
+
+
+def test_an_unknown_key_is_refused_with_those_that_are_allowed(tmp_path: Path):
+    path = write(tmp_path, "critic.md", GOOD.replace("name:", "color: red\nname:"))
+    error = SubAgentRegistry(tmp_path).errors[str(path)]
+    assert "critic.md:2: unknown key 'color'; allowed are name, description, tools" in error
+
+
+def test_general_purpose_is_there_without_files_and_can_be_replaced(tmp_path: Path):
+    assert SubAgentRegistry(None).get("general-purpose") is GENERAL_PURPOSE
+    assert not SubAgentRegistry(None, builtin=()).subagents
+    registry = SubAgentRegistry(tmp_path / "later")
+    assert not registry.errors
+    write(tmp_path / "later", "own.md", GOOD.replace("critic", "general-purpose"))
+    assert registry.reload()
+    assert registry.get("general-purpose").description == "Finds faults."
+
+
+def test_a_broken_file_keeps_its_last_good_version(tmp_path: Path):
+    path = write(tmp_path, "critic.md", GOOD)
+    registry = SubAgentRegistry(tmp_path)
+    path.write_text("oops")
+    assert registry.reload()
+    assert registry.get("critic").system_prompt == "You find faults."
+    assert registry.errors
+    path.unlink()
+    assert registry.reload()
+    assert list(registry.subagents) == ["general-purpose"]
+    assert not registry.errors
+    assert registry.version == 3
+
+
+def test_two_files_of_one_name_are_an_error_not_a_lottery(tmp_path: Path):
+    write(tmp_path, "a.md", GOOD)
+    second = write(tmp_path, "b.md", GOOD.replace("You find", "I find"))
+    registry = SubAgentRegistry(tmp_path)
+    assert registry.get("critic").system_prompt == "You find faults."
+    assert "already taken" in registry.errors[str(second)]
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(tmp_path: Path):
+    with pytest.raises(UnknownSubAgent, match="Did you mean 'general-purpose'"):
+        SubAgentRegistry(None).get("general")
