@@ -27,6 +27,7 @@ from harness.loop.events import Event, StreamMode
 from harness.loop.interrupts import check_answers
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.run_context import RunContext, RunControl
+from harness.loop.run_journal import RunJournal
 from harness.loop.tool_execution import ToolPipeline
 from harness.messages import (
     AIMessage,
@@ -138,22 +139,19 @@ class Agent:
         run = _new_run("drive", self.name, thread_id, names, options)
         answer = AIMessage(tuple(calls), source="client")
 
-        async def begin(loop: AgentLoop) -> None:
-            await loop.thread.open()
-            first: Next = self.definition.answered or "tools"
-            await loop.thread.accept({"messages": [answer]}, first, f"client calls {names}")
+        options = options or RunOptions()
+        first: Next = self.definition.answered or "tools"
+        used = [self.tools.get(call.name) for call in calls]
+        inside = all(one is not None and not one.open_world for one in used)
 
-        result = await self._carry(run, begin, options or RunOptions())
-        wanted = {call.id for call in calls}
-        messages = result.state.get("messages", ())
-        return replace(
-            result,
-            results=tuple(
-                message
-                for message in messages
-                if isinstance(message, ToolMessage) and message.tool_call_id in wanted
-            ),
-        )
+        async def begin(loop: AgentLoop) -> None:
+            if not (options.trust_cache and loop.thread.recall()):
+                await loop.thread.open()
+            update = {"messages": [answer]}
+            await loop.thread.accept(update, first, f"client calls {names}", hold=inside)
+
+        result = await self._carry(run, begin, options)
+        return replace(result, results=_results(result.state["messages"], answer.id))
 
     async def aresume(
         self,
@@ -265,6 +263,7 @@ class Agent:
             context = RunContext(
                 run,
                 self.checkpointer,
+                RunJournal(self.checkpointer),
                 Meter(options.limits),
                 options.context,
                 options.emit,
@@ -341,12 +340,25 @@ class Agent:
 
     async def _open(self, thread_id: str, checkpoint_id: str | None) -> AgentLoop:
         run = Run("", thread_id, "drive", self.name, status="done")
-        loop = AgentLoop(self.definition, RunContext(run, self.checkpointer, Meter(Limits())))
+        journal = RunJournal(self.checkpointer)
+        context = RunContext(run, self.checkpointer, journal, Meter(Limits()))
+        loop = AgentLoop(self.definition, context)
         if await loop.thread.open(checkpoint_id):
             return loop
         if checkpoint_id is not None and await self.checkpointer.load(thread_id) is not None:
             raise UnknownCheckpoint(f"thread {thread_id} has no checkpoint {checkpoint_id!r}")
         raise UnknownThread(f"there is no thread {thread_id!r}")
+
+
+def _results(messages: Sequence[Message], answer_id: str) -> tuple[ToolMessage, ...]:
+    """Return the results that follow an answer, in call order."""
+    results: list[ToolMessage] = []
+    for message in reversed(messages):
+        if message.id == answer_id:
+            break
+        if isinstance(message, ToolMessage):
+            results.append(message)
+    return tuple(reversed(results))
 
 
 def _as_update(agent_input: AgentInput) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast, get_type_hints, over
 import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, create_model
 
-from harness.checkpoint.base import Checkpointer
+from harness.checkpoint.base import Batch
 from harness.errors import AgentBuildError
 from harness.messages import Content
 from harness.models.base import ToolSpec
@@ -23,6 +23,7 @@ from harness.state import ChannelWrite, State
 
 __all__ = [
     "InvalidArguments",
+    "JournalWriter",
     "SubagentResult",
     "SubagentRunner",
     "Tool",
@@ -79,6 +80,14 @@ class SubagentRunner(Protocol):
         ...
 
 
+class JournalWriter(Protocol):
+    """Stores batches of the current run."""
+
+    async def commit(self, batch: Batch) -> None:
+        """Store a batch, all of it or nothing; see `Checkpointer.commit`."""
+        ...
+
+
 class InterruptFn(Protocol):
     """Asks a durable question."""
 
@@ -108,7 +117,7 @@ class ToolRuntime:
         ns: Namespace of the agent.
         agent_path: Agent and call names from the root to here.
         context: What the caller passed as context.
-        checkpointer: The journal.
+        journal: Stores what must be known before the world changes, such as a file's content.
         stream_writer: Emits a `custom` event.
         interrupt: Asks a durable question (peers D3.2).
         run_subagent: Runs another agent below this call.
@@ -121,7 +130,7 @@ class ToolRuntime:
     ns: str
     agent_path: tuple[str, ...]
     context: Any
-    checkpointer: Checkpointer
+    journal: JournalWriter
     stream_writer: Callable[[JsonValue], None]
     interrupt: InterruptFn
     run_subagent: SubagentRunner

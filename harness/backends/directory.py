@@ -29,9 +29,9 @@ from harness.backends.tree import (
     open_tree,
     size_text,
 )
-from harness.checkpoint.base import Batch, Checkpointer, FileChange
+from harness.checkpoint.base import Batch, FileChange
 from harness.errors import AgentBuildError, ToolError
-from harness.tools import ToolRuntime
+from harness.tools import JournalWriter, ToolRuntime
 
 __all__ = ["DirectoryBackend", "DirectoryFiles", "native_to_virtual"]
 
@@ -109,7 +109,7 @@ class DirectoryBackend:
 
     def open(self, runtime: ToolRuntime) -> DirectoryFiles:
         """Return the files; changes are recorded for the runtime's thread and run."""
-        return DirectoryFiles(self, runtime.thread_id, runtime.run_id, runtime.checkpointer)
+        return DirectoryFiles(self, runtime.thread_id, runtime.run_id, runtime.journal)
 
     def lock(self, path: str) -> anyio.Lock:
         """Return the lock of a path; held while one of this process's calls changes it."""
@@ -124,7 +124,7 @@ class DirectoryBackend:
         *,
         thread_id: str,
         run_id: str,
-        checkpointer: Checkpointer,
+        checkpointer: JournalWriter,
         force: bool = False,
     ) -> list[str]:
         """Undo changes and return the paths that were put back.
@@ -158,7 +158,7 @@ class DirectoryFiles:
     """`Files` of a directory, for one thread and run."""
 
     def __init__(
-        self, backend: DirectoryBackend, thread_id: str, run_id: str, checkpointer: Checkpointer
+        self, backend: DirectoryBackend, thread_id: str, run_id: str, checkpointer: JournalWriter
     ) -> None:
         self._backend = backend
         self._tree = backend.tree

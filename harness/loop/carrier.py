@@ -35,6 +35,9 @@ class RunOptions:
         control: A handle to cancel it.
         owner: Id of the process that works on it, kept in its record.
         idempotency_key: Kept in its record.
+        trust_cache: For driven calls: begin from the newest state this agent has seen without
+            asking the journal. If somebody else has moved the thread, the run raises
+            `StaleThread` before anything is stored or changed.
     """
 
     run_id: str | None = None
@@ -45,6 +48,7 @@ class RunOptions:
     control: RunControl | None = None
     owner: str | None = None
     idempotency_key: str | None = None
+    trust_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,8 @@ class Carrier:
             try:
                 interrupts = await self._advance()
             except (HarnessError, LimitReached) as failed:
+                if not self._context.journal.stored:
+                    raise
                 error = failed
                 await self._record("failed", str(failed))
             except Exception as bug:
@@ -134,7 +140,7 @@ class Carrier:
     async def _record(self, status: RunStatus, reason: str | None) -> None:
         run = self._context.update_run(status=status, reason=reason)
         with anyio.CancelScope(shield=True):
-            await self._context.checkpointer.commit(Batch(run.thread_id, runs=[run]))
+            await self._context.journal.commit(Batch(run.thread_id, runs=[run]))
 
 
 def public_state(schema: StateSchema, state: State) -> State:

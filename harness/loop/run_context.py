@@ -11,9 +11,10 @@ from typing import Any
 import anyio
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Checkpointer, Run
+from harness.checkpoint.base import Checkpoint, Checkpointer, Run
 from harness.limits import Meter
 from harness.loop.events import Emit, Event, StreamMode
+from harness.loop.run_journal import RunJournal
 from harness.state import State
 
 __all__ = ["RunContext", "RunControl", "StateCache"]
@@ -51,20 +52,21 @@ class StateCache:
 
     def __init__(self, size: int = 256) -> None:
         self._size = size
-        self._states: OrderedDict[tuple[str, str], tuple[str, State]] = OrderedDict()
+        self._states: OrderedDict[tuple[str, str], tuple[Checkpoint, State]] = OrderedDict()
 
-    def get(self, thread_id: str, ns: str) -> tuple[str, State] | None:
-        """Return the checkpoint id and state last seen for a namespace."""
+    def get(self, thread_id: str, ns: str) -> tuple[Checkpoint, State] | None:
+        """Return the checkpoint and state last seen for a namespace."""
         key = (thread_id, ns)
         if key in self._states:
             self._states.move_to_end(key)
             return self._states[key]
         return None
 
-    def put(self, thread_id: str, ns: str, checkpoint_id: str, state: State) -> None:
+    def put(self, checkpoint: Checkpoint, state: State) -> None:
         """Remember a state; the least recently used one beyond the size is forgotten."""
-        self._states[(thread_id, ns)] = (checkpoint_id, state)
-        self._states.move_to_end((thread_id, ns))
+        key = (checkpoint.thread_id, checkpoint.ns)
+        self._states[key] = (checkpoint, state)
+        self._states.move_to_end(key)
         while len(self._states) > self._size:
             self._states.popitem(last=False)
 
@@ -75,7 +77,8 @@ class RunContext:
 
     Attributes:
         run: The record, replaced as it changes.
-        checkpointer: The journal.
+        checkpointer: The journal, to read.
+        journal: The journal, to write.
         meter: What the tree has used.
         context: What the caller passed as context.
         emit: Receives events; None when nobody listens.
@@ -84,6 +87,7 @@ class RunContext:
 
     run: Run
     checkpointer: Checkpointer
+    journal: RunJournal
     meter: Meter
     context: Any = None
     emit: Emit | None = None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from harness.checkpoint.base import Interrupt, step_id
-from harness.errors import HarnessError, StaleThread, ToolError
+from harness.errors import CheckpointError, HarnessError, ToolError
 from harness.loop.interrupts import Interrupted
 from harness.loop.run_context import RunContext
 from harness.loop.thread_state import ThreadState
@@ -97,7 +97,7 @@ class SubagentCall:
             message = HumanMessage(description, source="task")
             await loop.start({**given, "messages": [message]}, description[:100])
             waiting = await loop.advance()
-        except StaleThread:
+        except CheckpointError:
             raise
         except HarnessError as error:
             return SubagentResult("", failed=str(error))

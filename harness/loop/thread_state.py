@@ -82,16 +82,28 @@ class ThreadState:
         """The phase that follows the newest checkpoint."""
         return self.head.next if self.head else "end"
 
+    def recall(self) -> bool:
+        """Take the head from the cache; return whether it was there and its step is finished.
+
+        If the thread has moved on since, the next commit raises `StaleThread`.
+        """
+        cached = self._cache.get(self.run.thread_id, self.ns)
+        if cached is None or cached[0].next != "end":
+            return False
+        self.head = cached[0]
+        self.state = self.schema.without(cached[1], {Mark.UNTRACKED})
+        return True
+
     async def open(self, checkpoint_id: str | None = None) -> bool:
         """Load the head, or another checkpoint; return whether there is one."""
         thread_id, schema = self.run.thread_id, self.schema
         cached = self._cache.get(thread_id, self.ns)
         found = await self.run.checkpointer.load(
-            thread_id, self.ns, checkpoint_id, cached=cached[0] if cached else None
+            thread_id, self.ns, checkpoint_id, cached=cached[0].id if cached else None
         )
         if found is None:
             return False
-        known = cached is not None and found.base == cached[0]
+        known = cached is not None and found.base == cached[0].id
         start = cached[1] if cached is not None and known else schema.initial()
         start = schema.without(start, {Mark.UNTRACKED})
         self.state = schema.fold(start, self.decode(found.writes))
@@ -99,7 +111,7 @@ class ThreadState:
         self.pending = found.pending
         self.interrupts = {one.id: one for one in found.interrupts}
         if checkpoint_id is None:
-            self._cache.put(thread_id, self.ns, self.head.id, self.state)
+            self._cache.put(self.head, self.state)
         return True
 
     def decode(self, writes: Sequence[StoredWrite]) -> list[ChannelWrite]:
@@ -165,10 +177,12 @@ class ThreadState:
         run: Run | None = None,
         summary: str = "",
         salt: str = "",
+        hold: bool = False,
     ) -> None:
         """Make the writes of the step, and what its tasks left, a checkpoint.
 
-        The checkpoint that ends the main agent's run records the run's end with it.
+        The checkpoint that ends the main agent's run records the run's end with it. With `hold`
+        it is stored together with whatever the run stores next.
 
         Raises:
             StaleThread: Somebody else moved the thread; nothing was stored.
@@ -196,11 +210,15 @@ class ThreadState:
             checkpoints=[checkpoint],
             runs=[run] if run else (),
         )
-        with anyio.CancelScope(shield=True):
-            await self.run.checkpointer.commit(batch)
+        if hold:
+            self.run.journal.hold(batch)
+        else:
+            with anyio.CancelScope(shield=True):
+                await self.run.journal.commit(batch)
         self.head, self.pending, self.interrupts = checkpoint, (), {}
         self.state = self.schema.without(self.state, {Mark.EPHEMERAL})
-        self._cache.put(checkpoint.thread_id, self.ns, checkpoint.id, self.state)
+        if not hold:
+            self._cache.put(checkpoint, self.state)
         self._announce(checkpoint)
         self._writes, self._adopted = [], []
 
@@ -232,7 +250,9 @@ class ThreadState:
             for name, value in writes
         }
 
-    async def accept(self, update: Mapping[str, Any], first: Next, summary: str) -> None:
+    async def accept(
+        self, update: Mapping[str, Any], first: Next, summary: str, *, hold: bool = False
+    ) -> None:
         """Commit input; what an earlier run left open is closed in the same step.
 
         Finished calls of an interrupted step keep their results, the others are answered with an
@@ -249,4 +269,4 @@ class ThreadState:
         self.write(update, "input")
         author = "client" if first in ("after_model", "tools") else "input"
         run = self.run.run if self.ns == "" else None
-        await self.commit(author, first, source="input", run=run, summary=summary)
+        await self.commit(author, first, source="input", run=run, summary=summary, hold=hold)

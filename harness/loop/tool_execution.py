@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import anyio
 
-from harness.errors import HarnessError, MiddlewareError, ToolError
+from harness.errors import CheckpointError, HarnessError, MiddlewareError, ToolError
 from harness.limits import LimitReached, Meter
 from harness.loop.interrupts import Asker
 from harness.loop.middleware import AgentMiddleware, hooks_of
@@ -201,7 +201,7 @@ class _Gate:
             )
         except ToolError as error:
             return failure(call, str(error))
-        except LimitReached:
+        except (LimitReached, CheckpointError):
             raise
         except Exception as error:
             logger.warning("tool %s failed", call.name, exc_info=error)

@@ -135,7 +135,7 @@ class ToolStep:
             ns=thread.ns,
             agent_path=path,
             context=run.context,
-            checkpointer=run.checkpointer,
+            journal=run.journal,
             stream_writer=lambda data: run.send("custom", path, {"data": data}),
             interrupt=asker.interrupt,
             run_subagent=SubagentCall(run, thread, self._step, path, self._spawn),
@@ -175,7 +175,7 @@ class ToolStep:
 
     async def _store(self, batch: Batch) -> None:
         with anyio.CancelScope(shield=True):
-            await self._run.checkpointer.commit(batch)
+            await self._run.journal.commit(batch)
 
     def _checked(self, call: ToolCall, outcome: ToolCallOutcome) -> list[ChannelWrite]:
         """Return the writes of a result; the later of two writers of one plain key is refused."""

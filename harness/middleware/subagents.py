@@ -40,7 +40,8 @@ class SubAgentMiddleware(AgentMiddleware):
         self._registry = registry
         self._build = build
         self._built: dict[SubAgent, Any] = {}
-        self.tools = (tool(name="task", title="Delegate", description=DESCRIPTION)(self._task),)
+        make = tool(name="task", title="Delegate", description=DESCRIPTION, open_world=True)
+        self.tools = (make(self._task),)
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """List the subagents in the system prompt."""

@@ -51,7 +51,7 @@ class Bench:
             ns="",
             agent_path=("agent",),
             context=None,
-            checkpointer=self.checkpointer,
+            journal=self.checkpointer,
             stream_writer=lambda _: None,
             interrupt=_unused,  # type: ignore[arg-type]
             run_subagent=_unused,
