@@ -29,6 +29,7 @@ __all__ = [
     "ThinkingBlock",
     "ToolCall",
     "ToolMessage",
+    "Transcript",
     "Usage",
     "add_messages",
     "new_id",
@@ -246,34 +247,62 @@ def text_of(content: Content) -> str:
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 
+class Transcript(list[Message]):
+    """A list of messages that knows where each id is, so that appending need not look.
+
+    Treat it as immutable. A transcript and those grown from it by appending share one index; the
+    entries beyond its own length are not its own.
+    """
+
+    __slots__ = ("_places",)
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        super().__init__(messages)
+        self._places = {message.id: place for place, message in enumerate(self)}
+
+    def place(self, message_id: str) -> int | None:
+        """Return where the message with this id is, or None."""
+        place = self._places.get(message_id)
+        return place if place is not None and place < len(self) else None
+
+    def appended(self, messages: Sequence[Message]) -> Transcript:
+        """Return the transcript with further messages, whose ids are new and distinct."""
+        grown = Transcript.__new__(Transcript)
+        list[Message].__init__(grown, self)
+        # Somebody has grown this transcript already: the shared index holds their entries.
+        newest = len(self._places) == len(self)
+        grown._places = self._places if newest else {one.id: n for n, one in enumerate(self)}
+        for message in messages:
+            grown._places[message.id] = len(grown)
+            grown.append(message)
+        return grown
+
+
 def add_messages(
     current: Sequence[Message], write: Iterable[Message | RemoveMessage]
 ) -> list[Message]:
     """Merge a write into a transcript (peers A7.5).
 
     A known id replaces that message in place, a new one is appended, `RemoveMessage` deletes.
+    Appending costs the same however long the transcript is.
 
     Raises:
         ValueError: A `RemoveMessage` names an id that is not there.
     """
-    merged = list(current)
-    places: dict[str, int] | None = None
+    merged = current if isinstance(current, Transcript) else Transcript(current)
     for message in write:
-        if places is None:
-            places = {known.id: place for place, known in enumerate(merged)}
-        if isinstance(message, RemoveMessage):
-            if message.id == REMOVE_ALL:
-                merged = []
-            elif message.id in places:
-                del merged[places[message.id]]
+        place = merged.place(message.id)
+        if not isinstance(message, RemoveMessage):
+            if place is None:
+                merged = merged.appended([message])
             else:
-                raise ValueError(f"cannot remove message {message.id!r}: it is not in the thread")
-            places = None
-        elif message.id in places:
-            merged[places[message.id]] = message
+                merged = Transcript([*merged[:place], message, *merged[place + 1 :]])
+        elif message.id == REMOVE_ALL:
+            merged = Transcript()
+        elif place is not None:
+            merged = Transcript([*merged[:place], *merged[place + 1 :]])
         else:
-            places[message.id] = len(merged)
-            merged.append(message)
+            raise ValueError(f"cannot remove message {message.id!r}: it is not in the thread")
     return merged
 
 

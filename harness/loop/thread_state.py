@@ -202,7 +202,8 @@ class ThreadState:
         )
         own = TaskWrites(checkpoint.id, author, _LAST, self.encode(self._writes))
         if self.ns == "" and next_phase == "end" and self.run.run.status == "running":
-            run = self.run.update_run(status="done", answer=self.answer())
+            answer = self.answer() if self.run.run.kind == "delegate" else None
+            run = self.run.update_run(status="done", answer=answer)
         batch = Batch(
             checkpoint.thread_id,
             self.ns,
