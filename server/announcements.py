@@ -82,10 +82,16 @@ class Announcements:
             await self._wake.wait()
             await anyio.sleep(COLLECT_SECONDS)
             self._wake = anyio.Event()
-            changed, self._changed = list(self._changed), {}
-            new_threads, self._new_threads = self._new_threads, False
-            if new_threads:
-                await self.bus.publish(ResourcesListChanged())
-                await self.sessions.resources_changed()
-            for uri in (THREADS_URI, *changed):
-                await self.resource_changed(uri)
+            try:
+                await self._announce()
+            except Exception:
+                logger.exception("a change was not announced to every client")
+
+    async def _announce(self) -> None:
+        changed, self._changed = list(self._changed), {}
+        new_threads, self._new_threads = self._new_threads, False
+        if new_threads:
+            await self.bus.publish(ResourcesListChanged())
+            await self.sessions.resources_changed()
+        for uri in (THREADS_URI, *changed):
+            await self.resource_changed(uri)

@@ -113,7 +113,9 @@ def _decline(question: Interrupt, found: Decisions) -> None:
 
 
 def _accept(question: Interrupt, content: dict[str, JsonValue], found: Decisions) -> None:
-    given = {key: value for key, value in content.items() if value not in (None, "")}
+    given: dict[str, JsonValue] = {
+        key: value for key, value in content.items() if value is not None and value != ""
+    }
     if question.kind == "question":
         if _is_flat(question.answer_schema):
             found.answers[question.id] = given

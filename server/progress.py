@@ -7,11 +7,12 @@ client reads are left out (the newest line is the one that matters).
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
 import anyio
 
+from harness.errors import HarnessError
 from harness.loop.events import Emit, Event
 
 __all__ = ["HEARTBEAT_SECONDS", "Report", "describe", "reporting"]
@@ -19,7 +20,12 @@ __all__ = ["HEARTBEAT_SECONDS", "Report", "describe", "reporting"]
 HEARTBEAT_SECONDS = 10.0
 """Several hosts give up on a silent call after 60 s (clients 2.1)."""
 
+FLUSH_SECONDS = 1.0
+"""How long a client that reads slowly may hold up the result."""
+
 BACKLOG = 32
+
+AGENT_SEPARATOR = " \u203a "
 
 Report: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 """Sends one notice: counter, total (unknown), text. Does nothing when the client wants none."""
@@ -28,7 +34,7 @@ Report: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 def describe(event: Event) -> str | None:
     """Return what an event means to a person, or None if it is not worth a line."""
     data = event.data
-    agents = " > ".join(event.path[::2])
+    agents = AGENT_SEPARATOR.join(event.path[::2])
     match data.get("event"):
         case "model_start":
             return f"{agents}: thinking"
@@ -69,17 +75,23 @@ async def reporting(report: Report) -> AsyncGenerator[Emit]:
 
     async def pump() -> None:
         counter, last = 0, "working"
-        while True:
-            with anyio.move_on_after(HEARTBEAT_SECONDS) as silence:
-                last = await receive.receive()
-            counter += 1
-            text = f"still at it: {last}" if silence.cancelled_caught else last
-            await report(counter, None, text)
+        with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            while True:
+                with anyio.move_on_after(HEARTBEAT_SECONDS) as silence:
+                    last = await receive.receive()
+                counter += 1
+                text = f"still at it: {last}" if silence.cancelled_caught else last
+                await report(counter, None, text)
 
+    refused: HarnessError | None = None
     with send, receive:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(pump)
             try:
                 yield emit
-            finally:
-                tasks.cancel_scope.cancel()
+            except HarnessError as error:  # raised again below, outside of the group's wrapping
+                refused = error
+            send.close()  # what is left goes out before the result
+            tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
+    if refused is not None:
+        raise refused

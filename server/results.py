@@ -21,11 +21,8 @@ from pydantic import JsonValue
 
 __all__ = ["MAX_CHARS", "Answer", "cut", "error", "moment", "unknown"]
 
-MAX_CHARS = 9_000
+MAX_CHARS = 9_500
 """Characters of text or JSON that one result may have; some clients cut from 10,000 on."""
-
-MAX_DOCUMENT_CHARS = 45_000
-"""Characters of a document whose reader asked for it by page; below every client's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +43,7 @@ class Answer:
 
     def result(self) -> CallToolResult:
         """Return the protocol's result."""
-        limit = MAX_CHARS if self.data is not None or self.failed else MAX_DOCUMENT_CHARS
-        blocks = [TextContent(type="text", text=cut(self.text, limit))]
+        blocks = [TextContent(type="text", text=cut(self.text, MAX_CHARS))]
         if self.notes:
             blocks.append(TextContent(type="text", text="\n".join(self.notes)))
         return CallToolResult(

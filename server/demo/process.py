@@ -38,7 +38,7 @@ class ServerProcess:
 
     Args:
         arguments: Of `serve`.
-        folder: Where it runs; relative imports and a user's own packages stay out of its way.
+        folder: Where it runs, so that no package in the user's directory can be in its way.
         log: File for its stderr; appended to.
         variables: Environment variables it gets besides the harmless ones.
     """
@@ -74,8 +74,7 @@ class ServerProcess:
     @asynccontextmanager
     async def connect(self) -> AsyncGenerator[Streams]:
         """Start the server and yield the message streams of a transport for `mcp.Client`."""
-        # Opening a file for appending takes no time worth a thread.
-        with self.log.open("ab") as log:  # noqa: ASYNC230
+        with self.log.open("ab") as log:
             process = await anyio.open_process(
                 self._command,
                 stdin=PIPE,
@@ -143,5 +142,6 @@ async def _stop(process: Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        with anyio.move_on_after(EXIT_SECONDS):  # wait() also waits for whoever has our pipes
+            await process.wait()
     await process.stdout.aclose()

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
+from typing import Any, TextIO
 
 from rich.console import Console, Group
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.rule import Rule
+from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from server.demo.run_tree import RunTree
+from server.demo.run_tree import Node, RunTree
 
 __all__ = ["View"]
 
 MAX_WIDTH = 100
-MAX_LINES = 12
+MAX_LINES = 16
+MAX_LABEL = 34
 
 
 class View:
@@ -63,6 +68,28 @@ class View:
         """Print a plain sentence."""
         self.console.print(Text(text))
 
+    def outcome(self, text: str) -> None:
+        """Show a short result below its call."""
+        lines = text.rstrip("\n").split("\n")
+        self.console.print(Padding(Text("\n".join(lines[:MAX_LINES])), (0, 0, 0, 2), expand=False))
+
+    def checkpoints(self, rows: Sequence[Mapping[str, Any]], marked: str) -> None:
+        """Show checkpoints, newest first, down to the marked one."""
+        table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+        table.add_column("step", justify="right", min_width=4)
+        table.add_column("checkpoint", min_width=21)
+        table.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)
+        for number, row in enumerate(rows):
+            what = " ".join(str(row["summary"]).split())
+            cells = (str(row["step"]), str(row["checkpoint_id"]), what)
+            here = row["checkpoint_id"] == marked
+            table.add_row(*(Text(cell) for cell in cells), style="bold green" if here else "")
+            if here:
+                earlier = len(rows) - number - 1
+                table.add_row("", "", Text(f"... and {earlier} earlier ones", style="dim"))
+                break
+        self.console.print(table)
+
     def strike(self, text: str) -> None:
         """Print what must not be overlooked."""
         self.console.print(Panel(Text(text, style="bold red"), border_style="red"))
@@ -73,10 +100,10 @@ class View:
         self.console.print(Text("[ok] ", style="bold green").append(claim, "default"))
 
     def tree(self, run: RunTree, title: str) -> None:
-        """Show who called what, and on which side of the kill."""
-        root = Tree(Text(title, style="bold"))
-        for node in run.roots:
-            _grow(root, node.label, node)
+        """Show who called what, and which server process carried it."""
+        self.console.print(Text(title, style="dim"))
+        root = Tree(Text(run.root.label, style="bold"), guide_style="dim")
+        _grow(root, run.root)
         self.console.print(root)
 
     def end(self, text: str) -> None:
@@ -107,3 +134,29 @@ class View:
                 status.update(Text(cut, style="dim"))
 
             yield update
+
+
+def _grow(tree: Tree, agent: Node) -> None:
+    for call in agent.children:
+        label = call.label if len(call.label) <= MAX_LABEL else call.label[: MAX_LABEL - 3] + "..."
+        line = Text(label, style="cyan")
+        notes = [f"server {call.process}"]
+        if call.asked:
+            notes.append("approved" if call.finished else "waits for approval")
+        if call.resumed:
+            notes.append("continued by server 2")
+        later = call.resumed or call.process > 1
+        line.append(f"  ({', '.join(notes)})", style="green" if later else "dim")
+        branch = tree.add(line)
+        for below in call.children:
+            _grow(branch.add(Text(below.label, style="bold")), below)
+
+
+def _console() -> Console:
+    out: TextIO = sys.stdout
+    if isinstance(out, TextIOWrapper):
+        out.reconfigure(errors="replace")  # what a narrow encoding lacks must not end the demo
+    console = Console(highlight=False)
+    if not console.is_terminal or console.width > MAX_WIDTH:
+        console.width = min(console.width, MAX_WIDTH)
+    return console

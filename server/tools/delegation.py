@@ -236,8 +236,7 @@ class Delegation:
         run = snapshot.run
         questions = list(snapshot.questions)
         if run.status == "running":
-            known = await self._services.journal.interrupts(run.id)
-            questions = [one for one in known if not one.answered]
+            questions = await runs.questions(run.id)
         if questions:
             answers = _answers(given, questions)
             if not answers:

@@ -72,22 +72,21 @@ def _handler(tool: Tool, services: Services) -> Handler:
             tool.validate(args)  # before anything is stored
             snapshot = await services.runs.drive(tool.name, args, thread_id or None)
             if snapshot.run.status != "needs_approval":
-                return await _result(tool, services, snapshot)
+                return _result(tool, snapshot)
             run_id = snapshot.run.id
         settled = await settle(ctx, services, params, run_id, seconds)
         if isinstance(settled, InputRequiredResult):
             return settled
-        return await _result(tool, services, settled)
+        return _result(tool, settled)
 
     return call
 
 
-async def _result(tool: Tool, services: Services, snapshot: Snapshot) -> CallToolResult:
+def _result(tool: Tool, snapshot: Snapshot) -> CallToolResult:
     run = snapshot.run
     if run.status in ("running", "needs_approval", "cancelled"):
         return run_result(snapshot)
-    messages = snapshot.results
-    message = messages[-1] if messages else await services.runs.tool_result(run)
+    message = snapshot.result
     if message is None:
         why = run.reason or "there is no result"
         return error(

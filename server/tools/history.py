@@ -154,8 +154,7 @@ class History:
 
     async def _questions(self, runs: Sequence[Run]) -> list[Interrupt]:
         waiting = [run for run in runs if run.status in ("needs_approval", "running")]
-        found = [one for run in waiting for one in await self._services.journal.interrupts(run.id)]
-        return [one for one in found if not one.answered]
+        return [one for run in waiting for one in await self._services.runs.questions(run.id)]
 
     async def _unknown(self, thread_id: str) -> CallToolResult:
         known = [row.thread_id for row in await self._services.journal.threads(limit=200)]
@@ -230,7 +229,7 @@ def _run(run: Run) -> dict[str, JsonValue]:
     shown: dict[str, JsonValue] = {"run_id": run.id, "kind": run.kind, "status": run.status}
     if run.goal:
         shown["goal"] = run.goal[:120]
-    if run.answer:
+    if run.answer and run.kind == "delegate":  # a driven call has a result, no answer
         shown["answer"] = run.answer[:200]
     if run.reason:
         shown["reason"] = run.reason[:200]
@@ -241,7 +240,7 @@ def _run_line(run: Run) -> str:
     parts = [f"{run.id} {run.kind} {run.status}"]
     if run.goal:
         parts.append(f"goal: {' '.join(run.goal[:120].split())}")
-    if run.answer:
+    if run.answer and run.kind == "delegate":
         parts.append(f"answer: {' '.join(run.answer[:200].split())}")
     if run.reason:
         parts.append(f"reason: {run.reason[:200]}")

@@ -8,6 +8,7 @@ from typing import cast
 import anyio
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolRequestParams, InputRequiredResult
+from pydantic import ValidationError
 
 from harness.errors import HarnessError
 from server import approvals
@@ -77,7 +78,7 @@ async def _ask_now(ctx: Context, services: Services, snapshot: Snapshot) -> bool
     with anyio.move_on_after(LIVE_ANSWER_SECONDS):
         try:
             found = await approvals.ask_live(ctx, snapshot.questions)
-        except MCPError:  # declared, but not able to: the reply tool is the way that is left
+        except (MCPError, ValidationError):  # declared, but not able to; `reply` is left
             return False
     if not found.answers:
         return False

@@ -1,0 +1,207 @@
+"""Puts a server together from its settings, and takes it down again.
+
+What all clients share lives here, outside of the SDK's lifespan, which SSE enters once per
+connection: the journal, the agent, the runs and their task group. Nothing heavy is done before the
+first answer: the agent is built when tools are first listed, the model when a run first needs it,
+and files are watched once the first client has been served.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from mcp.server.lowlevel import Server
+from pydantic import JsonValue
+
+from harness.agent import Agent
+from harness.backends.base import Backend
+from harness.backends.directory import DirectoryBackend
+from harness.backends.state import StateBackend
+from harness.checkpoint.base import Checkpointer
+from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.deep_agent import create_deep_agent
+from harness.errors import HarnessError
+from harness.limits import Limits
+from harness.memory.files import MemoryFiles
+from harness.skills.registry import SkillRegistry
+from harness.subagents.registry import SubAgentRegistry
+from server.announcements import Announcements
+from server.face import Face
+from server.lazy_model import LazyModel
+from server.runs import RunManager
+from server.services import Services
+from server.settings import Settings
+from server.state_dir import StateDir
+from server.takeover import ServerProcesses
+
+__all__ = ["App", "bundled_skills", "create_app"]
+
+logger = logging.getLogger(__name__)
+
+WATCH_AFTER_SECONDS = 0.3
+"""Watching files begins this long after the start; changes before that are noticed then."""
+
+CLOSE_SECONDS = 0.2
+"""Hosts kill a server soon after they asked it to end (clients, appendix)."""
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """A server that is ready to serve.
+
+    Attributes:
+        server: For any transport.
+        runs: Work in progress.
+        agent: Returns the agent.
+        announcements: Tells clients of changes.
+    """
+
+    server: Server[Any]
+    runs: RunManager
+    agent: Callable[[], Agent]
+    announcements: Announcements
+
+    def status(self) -> Mapping[str, JsonValue]:
+        """Return what `/healthz` adds."""
+        return {"active_runs": self.runs.active}
+
+
+def bundled_skills() -> Path:
+    """Return the directory of the skills that ship with the product."""
+    installed = Path(__file__).parent / "bundled_skills"
+    return installed if installed.is_dir() else Path(__file__).parents[1] / "skills"
+
+
+@asynccontextmanager
+async def create_app(settings: Settings) -> AsyncGenerator[App]:
+    """Open the journal, put the server together, and continue what a dead server left.
+
+    Leaving the block stops quickly: runs stay `running` in the journal, and the next server goes
+    on with them.
+
+    Raises:
+        StateDirError: The state directory cannot be used.
+        HarnessError: The journal cannot be opened, or was written by a newer version.
+    """
+    state = StateDir.open(settings.state_dir)
+    async with SqliteCheckpointer(state.journal) as journal, anyio.create_task_group() as group:
+        with state.claim() as owner:
+            model = LazyModel(settings.model)
+            try:
+                parts = _Parts.of(settings)
+                app = _assemble(settings, model, state, journal, group, owner, parts)
+                group.start_soon(app.announcements.run)
+                group.start_soon(_recover, app.runs)
+                group.start_soon(_watch, parts, app.announcements)
+                yield app
+            finally:
+                group.cancel_scope.cancel()
+                with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                    await model.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What is made from files and settings."""
+
+    skills: SkillRegistry
+    subagents: SubAgentRegistry
+    memory: MemoryFiles
+    backend: Backend
+
+    @classmethod
+    def of(cls, settings: Settings) -> _Parts:
+        sources: list[Path | tuple[Path, str]] = [(bundled_skills(), "bundled"), *settings.skills]
+        return cls(
+            SkillRegistry(sources),
+            SubAgentRegistry(settings.agents),
+            MemoryFiles(settings.memory),
+            StateBackend() if settings.root is None else DirectoryBackend(settings.root),
+        )
+
+
+def _assemble(
+    settings: Settings,
+    model: LazyModel,
+    state: StateDir,
+    journal: Checkpointer,
+    group: TaskGroup,
+    owner: str,
+    parts: _Parts,
+) -> App:
+    @cache
+    def agent() -> Agent:
+        return create_deep_agent(
+            model,
+            backend=parts.backend,
+            skills=parts.skills,
+            memory=parts.memory,
+            subagents=parts.subagents,
+            interrupt_on=dict.fromkeys(settings.approve, True),
+            checkpointer=journal,
+        )
+
+    announcements = Announcements()
+    runs = RunManager(
+        agent,
+        journal,
+        group,
+        owner,
+        ServerProcesses(state),
+        announcements.thread_changed,
+        Limits(**settings.limits.model_dump()),
+    )
+    services = Services(
+        settings, agent, journal, runs, announcements, parts.skills, parts.subagents, parts.backend
+    )
+    face = Face(services, _state_key(state.path / "request_state.key"))
+    return App(face.server, runs, agent, announcements)
+
+
+async def _recover(runs: RunManager) -> None:
+    try:
+        await runs.recover()
+    except (HarnessError, OSError) as error:
+        logger.error("runs of earlier servers were not continued: %s", error)
+
+
+async def _watch(parts: _Parts, announcements: Announcements) -> None:
+    await anyio.sleep(WATCH_AFTER_SECONDS)
+    from server.hot_reload import Kind, Reloadable, watch
+
+    async def on_change(kind: Kind, names: frozenset[str]) -> None:
+        if kind == "skills":
+            await announcements.skills_changed()
+
+    registries: dict[Kind, Reloadable] = {
+        "skills": parts.skills,
+        "agents": parts.subagents,
+        "memory": parts.memory,
+    }
+    await watch(registries, on_change)
+
+
+def _state_key(path: Path) -> bytes:
+    """Return the key that seals questions sent to clients; made once, so that restarts keep it.
+
+    It appears whole or not at all, so that servers that start together agree on it.
+    """
+    if not path.exists():
+        own = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(32))
+        with suppress(FileExistsError):
+            os.link(own, path)
+        own.unlink()
+    return path.read_bytes()

@@ -1,0 +1,178 @@
+"""The MCP server object: every handler of both protocol eras, on any transport.
+
+Unknown tools and wrong arguments are answered with an error *result*, which every client shows to
+its model, so that it can correct the call; a JSON-RPC error would be shown to nobody. That is also
+what the SDK's own high-level server does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+from mcp.server.caching import CacheHint
+from mcp.server.context import CallNext, HandlerResult
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.subscriptions import ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    CallToolRequestParams,
+    EmptyResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    SubscribeRequestParams,
+    UnsubscribeRequestParams,
+)
+from pydantic import JsonValue
+
+from harness.errors import HarnessError
+from harness.tools import InvalidArguments
+from server.completions import Completions
+from server.prompts import Prompts
+from server.resources import Resources
+from server.results import error, unknown
+from server.services import Context, Services
+from server.skill_methods import SKILLS_EXTENSION, SkillMethods, SkillParams
+from server.tools.base import FaceTool, ToolReply
+from server.tools.delegation import Delegation
+from server.tools.driven import DRIVEN, driven_tool
+from server.tools.history import History
+from server.version import NAME, version
+
+__all__ = ["INSTRUCTIONS", "Face"]
+
+logger = logging.getLogger(__name__)
+
+APPROVAL_SECONDS = 24 * 3600.0
+"""How long a person may take to answer an `input_required` result."""
+
+TOOLS_FRESH_MS = 3_600_000
+
+INSTRUCTIONS = """\
+A durable deep agent: todos, files, skills and agents, kept in threads that survive restarts.
+
+Two ways to work, freely mixed on one thread:
+- Drive: call write_todos, ls, read_file, write_file, edit_file, glob, grep and skill yourself.
+- Delegate: task(goal) lets an agent with its own model work until it is done.
+
+Rules
+- Every result names its thread_id. Pass it on in each later call of the same work; without it a \
+new thread begins.
+- For work of three or more steps keep a list with write_todos, and update it as you go.
+- Before work that a skill may cover, call skill() to see what there is, then skill(name).
+- task and wait return when the run is done, or status "running" when the time is over: that is no \
+error. Call wait(run_id); it blocks, so do not poll. A run goes on without you.
+- status "needs_approval": show the pending questions to the user and pass the decision on with \
+reply(run_id, …). Never decide for the user.
+- threads() finds threads and runs again; threads(thread_id) shows todos, runs, questions and \
+checkpoints; rewind(thread_id, checkpoint_id) undoes, files on disk included.
+- Errors say what failed, whether anything happened, and what to call next."""
+
+
+class Face:
+    """Builds the MCP server over the services.
+
+    Attributes:
+        server: Serves both eras on any transport.
+    """
+
+    def __init__(self, services: Services, state_key: bytes) -> None:
+        self._services = services
+        self._made: dict[str, FaceTool] = {}
+        self.server = self._build()
+        security = RequestStateSecurity(keys=[state_key], ttl=APPROVAL_SECONDS)
+        self.server.middleware += [
+            services.announcements.sessions.middleware,
+            _with_extensions,
+            RequestStateBoundary(security, default_audience=NAME),
+        ]
+
+    def _build(self) -> Server[Any]:
+        services = self._services
+        resources = Resources(services)
+        prompts = Prompts(services.skills)
+        skills = SkillMethods(services.skills)
+        server: Server[Any] = Server(
+            NAME,
+            version=version(),
+            title="Deep Agent",
+            instructions=INSTRUCTIONS,
+            cache_hints={"tools/list": CacheHint(ttl_ms=TOOLS_FRESH_MS)},
+            get_tool_input_schema=self._input_schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=resources.list,
+            on_list_resource_templates=resources.templates,
+            on_read_resource=resources.read,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=ListenHandler(services.announcements.bus),
+            on_list_prompts=prompts.list,
+            on_get_prompt=prompts.get,
+            on_completion=Completions(services).complete,
+        )
+        server.add_request_handler("skills/list", PaginatedRequestParams, skills.list)
+        server.add_request_handler("skills/get", SkillParams, skills.get)
+        server.extensions[SKILLS_EXTENSION] = {}
+        return server
+
+    # --- tools -----------------------------------------------------------------------------
+
+    @property
+    def tools(self) -> Mapping[str, FaceTool]:
+        """The tools by name, in the order they are listed; always the same ones."""
+        if not self._made:
+            agent_tools = self._services.agent().tools
+            driven = [driven_tool(agent_tools[name], self._services) for name in DRIVEN]
+            own = [*Delegation(self._services).tools(), *History(self._services).tools()]
+            self._made = {one.definition.name: one for one in [*driven, *own]}
+        return self._made
+
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
+        tool = self.tools.get(name)
+        return None if tool is None else tool.definition.input_schema
+
+    async def _list_tools(
+        self, ctx: Context, params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=[one.definition for one in self.tools.values()])
+
+    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:
+        tool = self.tools.get(params.name)
+        if tool is None:
+            advice = f"Tools: {', '.join(self.tools)}."
+            return error(unknown("tool", params.name, self.tools, advice))
+        args = dict(cast("dict[str, JsonValue]", params.arguments or {}))
+        try:
+            return await tool.handler(ctx, params, args)
+        except (HarnessError, InvalidArguments) as refused:
+            return error(str(refused))
+        except MCPError:
+            raise
+        except Exception as bug:
+            logger.exception("tool %s failed", params.name)
+            return error(
+                f"{params.name} failed inside the server ({type(bug).__name__}: {bug}); its log "
+                "has the details. Look with threads() at what was done before you call it again."
+            )
+
+    # --- subscriptions of the handshake era ------------------------------------------------
+
+    async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
+        self._services.announcements.sessions.subscribe(ctx, params.uri)
+        return EmptyResult()
+
+    async def _unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        self._services.announcements.sessions.unsubscribe(ctx, params.uri)
+        return EmptyResult()
+
+
+async def _with_extensions(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Put the extensions back into the handshake's result: the SDK drops them (mcp 2.8)."""
+    result = await call_next(ctx)
+    if ctx.method != "initialize" or not isinstance(result, dict):
+        return result
+    capabilities = cast("dict[str, Any]", result.get("capabilities") or {})
+    return {**result, "capabilities": {**capabilities, "extensions": {SKILLS_EXTENSION: {}}}}

@@ -1,0 +1,65 @@
+"""The agent's model, made when a run first needs it.
+
+A wrong name, a missing script or a missing key must not keep the server from starting: everything
+but delegation works without a model, and the failed run says what to set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from harness.messages import AIMessage
+from harness.models.base import ChatModel, ChatRequest, Delta
+from harness.models.registry import DEFAULT_MODEL, init_chat_model
+
+__all__ = ["LazyModel"]
+
+
+class LazyModel:
+    """Stands for the model of that name until it is needed.
+
+    Args:
+        name: For `init_chat_model`; None for the default.
+    """
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name or DEFAULT_MODEL
+        self._made: ChatModel | None = None
+
+    @property
+    def _model(self) -> ChatModel:
+        if self._made is None:
+            self._made = init_chat_model(self._name)
+        return self._made
+
+    @property
+    def name(self) -> str:
+        """The configured name; once made, the model's own."""
+        return self._name if self._made is None else self._made.name
+
+    @property
+    def context_window(self) -> int | None:
+        """Input tokens the model accepts, if known.
+
+        Raises:
+            HarnessError: The model cannot be made.
+        """
+        return self._model.context_window
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+        """Ask the model.
+
+        Raises:
+            HarnessError: The model cannot be made, or its call failed.
+        """
+        answer = self._model.stream(request)
+        try:
+            async for part in answer:
+                yield part
+        finally:
+            await answer.aclose()
+
+    async def aclose(self) -> None:
+        """Release connections, if any were made."""
+        if self._made is not None:
+            await self._made.aclose()

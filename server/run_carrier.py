@@ -1,0 +1,290 @@
+"""Carries runs in the app's task group, one per thread at a time, whoever asked for them."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias, cast
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from pydantic import JsonValue
+
+from harness.agent import Agent, RunOptions, RunResult
+from harness.checkpoint.base import Batch, Checkpointer, Run
+from harness.errors import HarnessError, RunEnded, ThreadBusy
+from harness.limits import Limits
+from harness.loop.events import Emit, Event, StreamMode
+from harness.loop.run_context import RunControl
+from server.thread_gate import GateHolder, ThreadGates
+
+__all__ = ["Changed", "LiveRun", "RunCarrier", "Servers", "Work", "busy"]
+
+QUEUE_SECONDS = 30.0
+"""How long a driven call waits for other calls on its thread."""
+
+MAX_UNHEARD = 16
+
+WRITERS = ("write_file", "edit_file")
+
+logger = logging.getLogger(__name__)
+
+
+class Servers(Protocol):
+    """Says which server processes live, and lets one at a time take over what dead ones left."""
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether the server with this id is running. May block."""
+        ...
+
+    def takeover(self) -> AbstractAsyncContextManager[None]:
+        """Keep every other process from resuming a run meanwhile."""
+        ...
+
+
+class Changed(Protocol):
+    """Told when a thread has moved on."""
+
+    def __call__(self, thread_id: str, *, files: Iterable[str] = (), is_new: bool = False) -> None:
+        """Announce it soon; must not block."""
+        ...
+
+
+@dataclass(slots=True)
+class LiveRun:
+    """A run this process works on.
+
+    Attributes:
+        run_id: The run.
+        thread_id: Its thread.
+        brief: A driven call, which others may wait for.
+        control: Ends it.
+        finished: Set when it has paused or ended.
+        listeners: Receive its events.
+        unheard: Events so far, while nobody has listened yet.
+        written: Paths of files it has written.
+        result: Where it stopped.
+        error: Why it could not be carried at all.
+    """
+
+    run_id: str
+    thread_id: str
+    brief: bool = False
+    control: RunControl = field(default_factory=RunControl)
+    finished: anyio.Event = field(default_factory=anyio.Event)
+    listeners: list[Emit] = field(default_factory=list[Emit])
+    unheard: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_UNHEARD))
+    written: dict[str, None] = field(default_factory=dict[str, None])
+    result: RunResult | None = None
+    error: HarnessError | None = None
+
+    def hear(self, event: Event) -> None:
+        """Pass an event on, or keep it for the first listener: a run starts before its caller."""
+        for listener in self.listeners:
+            listener(event)
+        if not self.listeners:
+            self.unheard.append(event)
+
+    async def listen(self, emit: Emit | None) -> None:
+        """Wait until the run has paused or ended; its events go to `emit` meanwhile."""
+        if emit is None:
+            await self.finished.wait()
+            return
+        while self.unheard:
+            emit(self.unheard.popleft())
+        self.listeners.append(emit)
+        try:
+            await self.finished.wait()
+        finally:
+            self.listeners.remove(emit)
+
+    def note_written(self, tool: object, args: object) -> None:
+        """Remember which file a call writes, for the notice that goes out after it."""
+        if tool in WRITERS and isinstance(args, dict):
+            path = cast("dict[str, object]", args).get("path")
+            if isinstance(path, str):
+                self.written["/" + path.lstrip("/")] = None
+
+
+Work: TypeAlias = Callable[[Agent, RunOptions], Awaitable[RunResult]]
+"""Starts or resumes a run."""
+
+
+def busy(thread_id: str, run_id: str) -> ThreadBusy:
+    """Return the error of a call that found its thread in use."""
+    return ThreadBusy(
+        f"Thread {thread_id} is in use: run {run_id} is working on it; nothing was done. Wait for "
+        f'it with wait(run_id="{run_id}"), end it with cancel(run_id="{run_id}"), or use another '
+        "thread."
+    )
+
+
+class RunCarrier:
+    """Carries runs; see `RunManager` for the arguments."""
+
+    def __init__(
+        self,
+        agent: Callable[[], Agent],
+        journal: Checkpointer,
+        group: TaskGroup,
+        owner: str,
+        servers: Servers,
+        changed: Changed,
+        limits: Limits,
+    ) -> None:
+        self.live: dict[str, LiveRun] = {}
+        self.changed = changed
+        self._agent = agent
+        self._journal = journal
+        self._group = group
+        self._owner = owner
+        self._servers = servers
+        self._limits = limits
+        self._gates = ThreadGates()
+
+    async def take_gate(self, live: LiveRun) -> None:
+        """Wait for driven calls on the thread, then keep everybody else off it.
+
+        Raises:
+            ThreadBusy: A delegated run is on it, or the driven calls take too long.
+        """
+        holder = self._gates.holder(live.thread_id)
+        if holder is None or holder.brief:
+            wanted = GateHolder(live.run_id, live.brief)
+            holder = await self._gates.enter(live.thread_id, wanted, QUEUE_SECONDS)
+        if holder is not None:
+            raise busy(live.thread_id, holder.run_id)
+
+    def leave_gate(self, live: LiveRun) -> None:
+        """Let others on the thread; `spawn` does it by itself in the end."""
+        self._gates.leave(live.thread_id)
+
+    def spawn(
+        self,
+        live: LiveRun,
+        work: Work,
+        *,
+        modes: Sequence[StreamMode] = ("tasks", "checkpoints"),
+        key: str | None = None,
+        is_new: bool = False,
+    ) -> None:
+        """Carry a run whose gate was taken, independent of the request that asked for it."""
+        options = RunOptions(
+            run_id=live.run_id,
+            emit=lambda event: self._hear(live, event),
+            modes=modes,
+            limits=self._limits,
+            control=live.control,
+            owner=self._owner,
+            idempotency_key=key,
+        )
+        self.live[live.run_id] = live
+        self._group.start_soon(self._carry, live, work, options, is_new)
+
+    async def _carry(self, live: LiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
+        """Carry a run to its pause or end. Nothing it does may end the task group."""
+        try:
+            live.result = await work(self._agent(), options)
+        except HarnessError as error:
+            live.error = error
+        except Exception as error:
+            logger.exception("run %s failed", live.run_id)
+            live.error = HarnessError(
+                f"run {live.run_id} failed inside the server ({type(error).__name__}: {error}); "
+                "the server's log has the details. What it had committed stays."
+            )
+        finally:
+            del self.live[live.run_id]
+            self._gates.leave(live.thread_id)
+            live.control.accepted.set()
+            live.finished.set()
+        self.changed(live.thread_id, files=list(live.written), is_new=is_new)
+        await self._go_on_if_answered(live)
+
+    def _hear(self, live: LiveRun, event: Event) -> None:
+        live.hear(event)
+        if event.data.get("event") == "tool_start":
+            live.note_written(event.data.get("name"), event.data.get("args"))
+        if event.mode == "checkpoints":
+            self.changed(live.thread_id)
+
+    async def _go_on_if_answered(self, live: LiveRun) -> None:
+        """Resume a run that got its answer in the moment in which it went to wait for it."""
+        result = live.result
+        if result is None or result.run.status != "needs_approval":
+            return
+        open_ids = {one.id for one in result.interrupts}
+        try:
+            known = await self._journal.interrupts(live.run_id)
+        except HarnessError as error:
+            logger.warning("run %s waits for an answer: %s", live.run_id, error)
+            return
+        if any(one.answered for one in known if one.id in open_ids):
+            await self.adopt(result.run)
+
+    # --- resuming --------------------------------------------------------------------------
+
+    async def resume(self, run: Run, answers: Mapping[str, JsonValue]) -> None:
+        """Go on with a run that waits, failed, or was left behind.
+
+        Raises:
+            ThreadBusy: Its thread is in use, or another living process works on it.
+            HarnessError: As for `Agent.aresume`; nothing was stored.
+        """
+        live = LiveRun(run.id, run.thread_id)
+        await self.take_gate(live)
+
+        async def work(agent: Agent, options: RunOptions) -> RunResult:
+            return await agent.aresume(run.id, answers, options=options)
+
+        spawned = False
+        try:
+            async with self._servers.takeover():
+                now = await self._journal.run(run.id)
+                working = now is not None and now.status == "running"
+                if now is not None and working and not await self.is_dead(now.owner):
+                    raise busy(run.thread_id, run.id)
+                self.spawn(live, work)
+                spawned = True
+                await live.control.accepted.wait()
+        finally:
+            if not spawned:
+                self.leave_gate(live)
+        if live.error is not None:
+            raise live.error
+
+    async def is_dead(self, owner: str | None) -> bool:
+        """Whether nobody works on a run that is recorded as this process's or another's."""
+        if owner == self._owner:
+            return False
+        return owner is None or not await anyio.to_thread.run_sync(self._servers.is_alive, owner)
+
+    async def adopt(self, run: Run) -> bool:
+        """Continue a run that nobody works on; return whether it is this process's run now.
+
+        What stands in the way is logged: it is no caller's fault, and the next look tries again.
+        """
+        if run.id in self.live:
+            return True
+        try:
+            await self._resume_or_end(run)
+        except HarnessError as error:
+            logger.warning("run %s cannot be continued now: %s", run.id, error)
+        except Exception:
+            logger.exception("run %s cannot be continued now", run.id)
+        return run.id in self.live
+
+    async def _resume_or_end(self, run: Run) -> None:
+        try:
+            await self.resume(run, {})
+        except RunEnded as error:
+            ended = replace(run, status="failed", reason=str(error))
+            await self._journal.commit(Batch(run.thread_id, runs=[ended]))
+
+    def adopt_soon(self, run: Run) -> None:
+        """Continue a run in the background."""
+        self._group.start_soon(self.adopt, run)

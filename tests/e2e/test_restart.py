@@ -1,0 +1,159 @@
+"""A server may end at any moment: runs, ids and questions are still there for the next one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.types import ElicitRequestParams, ElicitResult
+
+from tests.e2e.servers import ERAS, Era, Setup, call, connected, until_progress
+
+pytestmark = pytest.mark.anyio
+
+LOG = "/log.txt"
+WRITE = {"name": "write_file", "args": {"path": LOG, "content": "end\n"}}
+ADD_LINE = {
+    "name": "edit_file",
+    "args": {"path": LOG, "old_string": "end", "new_string": "line\nend"},
+}
+CRASH = {
+    "name": "crash",
+    "runs": [
+        {
+            "match": "survive",
+            "agents": {
+                "main": [
+                    {"tool_calls": [WRITE]},
+                    {"tool_calls": [ADD_LINE, {"name": "task", "args": {"description": "dig"}}]},
+                    {"text": "Survived."},
+                ],
+                "general-purpose": [
+                    {"tool_calls": [{"name": "ls", "args": {"path": "/"}}]},
+                    {"text": "dug", "delay": 1.5},
+                ],
+            },
+        },
+        {"match": "a moment", "agents": {"main": [{"text": "Done.", "delay": 1}]}},
+        {
+            "match": "ask first",
+            "agents": {
+                "main": [
+                    {"tool_calls": [{"name": "write_todos", "args": {"todos": []}}]},
+                    {"text": "Was allowed."},
+                ]
+            },
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize(("transport", "mode"), [("http", "auto"), ("sse", "legacy")])
+async def test_a_killed_run_is_finished_by_the_next_server_and_repeats_no_call(
+    transport: str, mode: Era, tmp_path: Path
+) -> None:
+    setup = Setup(tmp_path, script=CRASH)
+    with anyio.fail_after(50):
+        with setup.serving() as server:
+            async with connected(server.target(transport), mode) as client:
+                call_given_up = await until_progress(
+                    client, "general-purpose: thinking", 2, "task", goal="survive"
+                )
+                assert call_given_up is None
+                (thread,) = (await call(client, "threads"))["threads"]
+            server.kill()
+        assert (setup.root / "log.txt").read_text() == "line\nend\n"
+        assert thread["last_run"]["status"] == "running"
+        run_id, thread_id = thread["last_run"]["run_id"], thread["thread_id"]
+        with setup.serving() as server:
+            async with connected(server.target(transport), mode) as client:
+                done = await call(client, "wait", run_id=run_id)
+                assert (done["status"], done["answer"]) == ("done", "Survived.")
+                assert done["thread_id"] == thread_id
+                assert (setup.root / "log.txt").read_text() == "line\nend\n"
+                assert await _times_called(client, thread_id) == {
+                    "write_file": 1,
+                    "edit_file": 1,
+                    "task": 1,
+                }
+
+
+async def _times_called(client: Client, thread_id: str) -> dict[str, int]:
+    (content,) = (await client.read_resource(f"thread://{thread_id}/transcript")).contents
+    text: str = content.text  # type: ignore[union-attr]
+    return {
+        tool: text.count(f"### Result of {tool}") for tool in ("write_file", "edit_file", "task")
+    }
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_host_that_ends_its_stdio_server_finds_the_run_again(
+    mode: Era, tmp_path: Path
+) -> None:
+    setup = Setup(tmp_path, script=CRASH)
+    with anyio.fail_after(40):
+        async with connected(setup.stdio(), mode) as client:
+            begun = await call(
+                client, "task", goal="a moment", wait_seconds=0, idempotency_key="host"
+            )
+            assert begun["status"] == "running"
+        async with connected(setup.stdio(), mode) as client:
+            again = await call(client, "task", goal="a moment", idempotency_key="host")
+            assert again["run_id"] == begun["run_id"]
+            assert (again["status"], again["answer"]) == ("done", "Done.")
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_question_survives_a_restart(mode: Era, tmp_path: Path) -> None:
+    setup = Setup(tmp_path, script=CRASH, flags=["--approve", "write_todos"])
+    with anyio.fail_after(40):
+        async with connected(setup.stdio(), mode) as client:
+            asked = await call(client, "task", goal="ask first")
+            assert asked["status"] == "needs_approval"
+
+        async def approve(context: Any, params: ElicitRequestParams) -> ElicitResult:
+            return ElicitResult(action="accept", content={"decision": "approve"})
+
+        async with connected(setup.stdio(), mode, elicitation_callback=approve) as client:
+            done = await call(client, "wait", run_id=asked["run_id"])
+            assert (done["status"], done["answer"]) == ("done", "Was allowed.")
+
+
+async def test_a_sealed_question_can_be_answered_after_a_restart(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, script=CRASH, flags=["--approve", "write_todos"])
+    goal = {"goal": "ask first"}
+
+    async def unused(context: Any, params: ElicitRequestParams) -> ElicitResult:
+        raise AssertionError("this test answers by hand")
+
+    with anyio.fail_after(40):
+        async with connected(setup.stdio(), "auto", elicitation_callback=unused) as client:
+            asked = await client.session.call_tool("task", goal, allow_input_required=True)
+            assert asked.result_type == "input_required" and asked.input_requests
+        answer = ElicitResult(action="accept", content={"decision": "approve"})
+        async with connected(setup.stdio(), "auto", elicitation_callback=unused) as client:
+            done = await client.session.call_tool(
+                "task",
+                goal,
+                input_responses=dict.fromkeys(asked.input_requests, answer),
+                request_state=asked.request_state,
+                allow_input_required=True,
+            )
+            assert done.structured_content["answer"] == "Was allowed."  # type: ignore[index]
+
+
+async def test_two_servers_on_one_state_directory_leave_each_others_runs_alone(
+    tmp_path: Path,
+) -> None:
+    setup = Setup(tmp_path, script=CRASH)
+    with anyio.fail_after(40):
+        async with connected(setup.stdio(), "auto") as one:
+            begun = await call(one, "task", goal="a moment", wait_seconds=0)
+            async with connected(setup.stdio(), "auto") as other:
+                kept = await other.call_tool("cancel", {"run_id": begun["run_id"]})
+                assert kept.is_error
+                done = await call(other, "wait", run_id=begun["run_id"])
+                assert (done["status"], done["answer"]) == ("done", "Done.")

@@ -1,0 +1,219 @@
+"""Runs: one at a time per thread, independent of requests, continued after a server's end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+import yaml
+
+from harness.agent import Agent, RunOptions, RunResult
+from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.errors import HarnessError, ThreadBusy
+from harness.limits import Limits
+from server.app import App, create_app
+from server.run_carrier import LiveRun, RunCarrier
+from server.settings import load_settings
+from server.state_dir import StateDir
+from server.takeover import ServerProcesses
+from server.thread_gate import GateHolder, ThreadGates
+
+pytestmark = pytest.mark.anyio
+
+SCRIPT = {
+    "runs": [
+        {"match": "slow", "agents": {"main": [{"text": "Slow but done.", "delay": 30}]}},
+        {"match": "soon", "agents": {"main": [{"text": "Soon done.", "delay": 0.5}]}},
+    ],
+    "agents": {"*": [{"text": "Done."}]},
+}
+
+
+@asynccontextmanager
+async def running(place: Path, **flags: object) -> AsyncIterator[App]:
+    script = place / "script.yaml"
+    script.write_text(yaml.safe_dump(SCRIPT), encoding="utf-8")
+    given = {"state_dir": str(place / "state"), "model": f"scripted:{script}", **flags}
+    with anyio.fail_after(20):
+        async with create_app(load_settings(given, {})) as app:
+            yield app
+
+
+async def test_calls_on_one_thread_wait_for_each_other(tmp_path: Path) -> None:
+    async with running(tmp_path) as app:
+        thread_id = (await app.runs.drive("ls", {}, None)).run.thread_id
+        order: list[int] = []
+
+        async def write(number: int) -> None:
+            args = {"path": f"/{number}.txt", "content": str(number)}
+            snapshot = await app.runs.drive("write_file", dict(args), thread_id)
+            assert snapshot.run.status == "done"
+            order.append(number)
+
+        async with anyio.create_task_group() as group:
+            for number in range(12):
+                group.start_soon(write, number)
+        assert order == list(range(12))
+        state = await app.agent().get_state(thread_id)
+        assert sorted(state.values["files"]) == sorted(f"/{n}.txt" for n in range(12))
+
+
+async def test_a_request_that_is_dropped_in_the_line_runs_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as app:
+        thread_id = (await app.runs.drive("ls", {}, None)).run.thread_id
+        before = await app.agent().get_state_history(thread_id)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(app.runs.drive, "ls", {}, thread_id)
+            with anyio.CancelScope() as dropped:
+                dropped.cancel()
+                await app.runs.drive("write_file", {"path": "/no", "content": ""}, thread_id)
+        after = await app.agent().get_state_history(thread_id)
+        assert len(after) == len(before) + 10
+        assert not any("write_file" in one.summary for one in after)
+
+
+async def test_a_call_that_has_begun_is_finished_when_its_request_is_dropped(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as app:
+        thread_id = (await app.runs.drive("ls", {}, None)).run.thread_id
+        with anyio.CancelScope() as dropped:
+            async with anyio.create_task_group() as group:
+                args = {"path": "/kept.txt", "content": "x"}
+                group.start_soon(app.runs.drive, "write_file", dict(args), thread_id)
+                while not app.runs.active:
+                    await anyio.lowlevel.checkpoint()
+                dropped.cancel()
+        await app.runs.drive("ls", {}, thread_id)
+        assert "/kept.txt" in (await app.agent().get_state(thread_id)).values["files"]
+
+
+async def test_one_key_starts_one_run_however_often_it_is_used(tmp_path: Path) -> None:
+    async with running(tmp_path) as app:
+        ids: list[str] = []
+
+        async def start() -> None:
+            ids.append(await app.runs.start("anything", key="one"))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(start)
+        assert len(set(ids)) == 1
+    async with running(tmp_path) as app:
+        assert await app.runs.start("anything else", key="one") == ids[0]
+        assert await app.runs.start("anything", key="two") != ids[0]
+
+
+async def test_a_start_that_is_refused_gives_its_key_back(tmp_path: Path) -> None:
+    async with running(tmp_path) as app:
+        with pytest.raises(HarnessError, match="no thread"):
+            await app.runs.start("anything", thread_id="thr_no", key="one")
+        assert await app.runs.start("anything", key="one")
+
+
+async def test_a_thread_with_a_delegated_run_turns_others_away_until_it_is_cancelled(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as app:
+        run_id = await app.runs.start("slow")
+        snapshot = await app.runs.wait(run_id, 0)
+        thread_id = snapshot.run.thread_id
+        assert snapshot.run.status == "running" and app.status() == {"active_runs": 1}
+        for attempt in (
+            app.runs.drive("ls", {}, thread_id),
+            app.runs.start("more", thread_id=thread_id),
+        ):
+            with pytest.raises(ThreadBusy, match=run_id):
+                await attempt
+        assert (await app.runs.cancel(run_id, "test")).status == "cancelled"
+        assert (await app.runs.drive("ls", {}, thread_id)).run.status == "done"
+
+
+async def test_a_run_left_by_an_ended_server_is_continued_without_being_asked(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as app:
+        run_id = await app.runs.start("soon")
+    async with running(tmp_path) as app:
+        done = await app.runs.wait(run_id, 10)
+        assert (done.run.status, done.run.answer) == ("done", "Soon done.")
+
+
+async def test_a_waiting_run_stays_waiting_over_a_restart_and_can_be_cancelled(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, approve=("ls",)) as app:
+        asked = await app.runs.drive("ls", {}, None)
+        assert asked.run.status == "needs_approval" and len(asked.questions) == 1
+    async with running(tmp_path, approve=("ls",)) as app:
+        again = await app.runs.wait(asked.run.id, 5)
+        assert [one.id for one in again.questions] == [one.id for one in asked.questions]
+        with pytest.raises(ThreadBusy, match="waits for an answer"):
+            await app.runs.drive("ls", {}, asked.run.thread_id)
+        await app.runs.cancel(asked.run.id, "test")
+        assert (await app.runs.wait(asked.run.id, 5)).run.status == "cancelled"
+
+
+async def test_an_answered_call_has_its_own_result_as_answer(tmp_path: Path) -> None:
+    async with running(tmp_path, approve=("glob",)) as app:
+        asked = await app.runs.drive("glob", {"pattern": "*.none"}, None)
+        await app.runs.reply(asked.run.id, {asked.questions[0].id: {"decision": "approve"}})
+        done = await app.runs.wait(asked.run.id, 5)
+        assert done.result is not None and done.result.name == "glob"
+        assert done.run.answer == done.result.text
+
+
+async def test_a_bug_in_one_run_leaves_the_others_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = StateDir.open(tmp_path)
+    changed: list[str] = []
+
+    def note(thread_id: str, **_: object) -> None:
+        changed.append(thread_id)
+
+    async def bug(agent: Agent, options: RunOptions) -> RunResult:
+        raise ZeroDivisionError("a bug")
+
+    (tmp_path / "app").mkdir()
+    async with (
+        running(tmp_path / "app") as app,
+        SqliteCheckpointer(state.journal) as journal,
+        anyio.create_task_group() as group,
+    ):
+        servers = ServerProcesses(state)
+        carrier = RunCarrier(app.agent, journal, group, "me", servers, note, Limits())
+        live = LiveRun("run_1", "thr_1")
+        await carrier.take_gate(live)
+        carrier.spawn(live, bug)
+        await live.finished.wait()
+        assert "ZeroDivisionError" in str(live.error) and not carrier.live
+        await carrier.take_gate(LiveRun("run_2", "thr_1"))
+    assert changed == ["thr_1"]
+    assert "run run_1 failed" in caplog.text
+
+
+async def test_a_gate_is_passed_in_the_order_of_arrival_and_forgotten() -> None:
+    gates = ThreadGates()
+    assert await gates.enter("thr", GateHolder("run_1", True), 1) is None
+    passed: list[str] = []
+
+    async def enter(run_id: str) -> None:
+        assert await gates.enter("thr", GateHolder(run_id, True), 5) is None
+        passed.append(run_id)
+        gates.leave("thr")
+
+    async with anyio.create_task_group() as group:
+        for name in ("run_2", "run_3", "run_4"):
+            group.start_soon(enter, name)
+            await anyio.lowlevel.checkpoint()
+        refused = await gates.enter("thr", GateHolder("run_5", True), 0)
+        assert refused == GateHolder("run_1", True)
+        gates.leave("thr")
+    assert passed == ["run_2", "run_3", "run_4"]
+    assert gates.holder("thr") is None
