@@ -279,11 +279,19 @@ class RunCarrier:
         return run.id in self.live
 
     async def _resume_or_end(self, run: Run) -> None:
+        if not await self._is_still(run):
+            return
         try:
             await self.resume(run, {})
         except RunEnded as error:
-            ended = replace(run, status="failed", reason=str(error))
-            await self._journal.commit(Batch(run.thread_id, runs=[ended]))
+            if await self._is_still(run):
+                ended = replace(run, status="failed", reason=str(error))
+                await self._journal.commit(Batch(run.thread_id, runs=[ended]))
+
+    async def _is_still(self, run: Run) -> bool:
+        """Whether nobody has moved the run on since its record was read."""
+        now = await self._journal.run(run.id)
+        return now is not None and now.status == run.status
 
     def adopt_soon(self, run: Run) -> None:
         """Continue a run in the background."""

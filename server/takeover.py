@@ -7,9 +7,13 @@ from contextlib import asynccontextmanager
 
 import anyio.to_thread
 
+from harness.errors import ThreadBusy
 from server.state_dir import StateDir
 
 __all__ = ["ServerProcesses"]
+
+TAKEOVER_SECONDS = 20.0
+"""How long to wait for another process that is taking over runs."""
 
 
 class ServerProcesses:
@@ -25,10 +29,16 @@ class ServerProcesses:
     @asynccontextmanager
     async def takeover(self) -> AsyncGenerator[None]:
         """Keep every other process from resuming a run meanwhile."""
-        from filelock import FileLock  # not needed to begin serving
+        from filelock import FileLock, Timeout  # not needed to begin serving
 
-        lock = FileLock(self._state.path / "takeover.lock", thread_local=False)
-        await anyio.to_thread.run_sync(lock.acquire)
+        lock = FileLock(self._state.path / "takeover.lock", TAKEOVER_SECONDS, thread_local=False)
+        try:
+            await anyio.to_thread.run_sync(lock.acquire)
+        except Timeout as error:
+            raise ThreadBusy(
+                "another server process is taking over runs and does not come to an end; nothing "
+                "was done. Try again, or end that process."
+            ) from error
         try:
             yield
         finally:

@@ -20,7 +20,8 @@ class GateHolder:
 @dataclass(slots=True)
 class _Gate:
     # A lock must be released by the task that took it; a call is carried by another one.
-    turn: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(1))
+    # Taking a free turn must not yield: between the turn and the holder nobody may look.
+    turn: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(1, fast_acquire=True))
     holder: GateHolder | None = None
     users: int = 0
 
