@@ -150,8 +150,7 @@ class Agent:
             update = {"messages": [answer]}
             await loop.thread.accept(update, first, f"client calls {names}", hold=inside)
 
-        result = await self._carry(run, begin, options)
-        return replace(result, results=_results(result.state["messages"], answer.id))
+        return await self._carry(run, begin, options)
 
     async def aresume(
         self,
@@ -269,9 +268,17 @@ class Agent:
                 options.emit,
                 options.modes,
             )
-            return await Carrier(self.definition, context, control).carry(begin)
+            result = await Carrier(self.definition, context, control).carry(begin)
+            if run.kind == "delegate":
+                return result
+            return replace(result, results=_results(result.state["messages"]))
         finally:
             del self._busy[run.thread_id]
+
+    def recalls(self, thread_id: str) -> bool:
+        """Whether `trust_cache` would find the thread, idle as far as this agent has seen."""
+        cached = self.definition.states.get(thread_id, "")
+        return cached is not None and cached[0].next == "end"
 
     # --- state and history -----------------------------------------------------------------
 
@@ -350,11 +357,11 @@ class Agent:
         raise UnknownThread(f"there is no thread {thread_id!r}")
 
 
-def _results(messages: Sequence[Message], answer_id: str) -> tuple[ToolMessage, ...]:
-    """Return the results that follow an answer, in call order."""
+def _results(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:
+    """Return the results that follow the client's newest calls, in call order."""
     results: list[ToolMessage] = []
     for message in reversed(messages):
-        if message.id == answer_id:
+        if isinstance(message, AIMessage):
             break
         if isinstance(message, ToolMessage):
             results.append(message)

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from harness.agent import Agent, RunOptions, RunResult
 from harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run
-from harness.errors import HarnessError, ThreadBusy, UnknownRun, UnknownThread
+from harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownRun, UnknownThread
 from harness.limits import Limits
 from harness.loop.events import Emit
 from harness.messages import ToolCall, ToolMessage, new_id
@@ -99,12 +99,23 @@ class RunManager:
             ThreadBusy: A delegated run moves the thread, a question is open on it, or the calls
                 before this one took too long.
         """
+        if thread_id is not None and self._agent().recalls(thread_id):
+            try:
+                return await self._drive(tool, args, thread_id, trust_cache=True)
+            except StaleThread:
+                pass  # another process has moved the thread, so look at what it did
+        return await self._drive(tool, args, thread_id, trust_cache=False)
+
+    async def _drive(
+        self, tool: str, args: dict[str, JsonValue], thread_id: str | None, *, trust_cache: bool
+    ) -> Snapshot:
         live = LiveRun(new_id("run"), thread_id or new_id("thr"), brief=True)
-        await self._enter(live, is_new=thread_id is None)
+        await self._enter(live, known_idle=thread_id is None or trust_cache)
         call = ToolCall(_call_id(live.run_id), tool, args)
         live.note_written(tool, args)
 
         async def work(agent: Agent, options: RunOptions) -> RunResult:
+            options = replace(options, trust_cache=trust_cache)
             return await agent.adrive([call], thread_id=live.thread_id, options=options)
 
         self._carrier.spawn(live, work, modes=(), is_new=thread_id is None)
@@ -151,7 +162,7 @@ class RunManager:
             return await main.adrive([call], thread_id=live.thread_id, options=options)
 
         try:
-            await self._enter(live, is_new=thread_id is None)
+            await self._enter(live, known_idle=thread_id is None)
             self._carrier.spawn(live, work, key=key, is_new=thread_id is None)
             await live.control.accepted.wait()
         finally:
@@ -181,9 +192,9 @@ class RunManager:
         if live.run_id not in self._carrier.live:
             live.control.accepted.set()  # nothing was started, so let the next one look
 
-    async def _enter(self, live: LiveRun, *, is_new: bool) -> None:
+    async def _enter(self, live: LiveRun, *, known_idle: bool) -> None:
         await self._carrier.take_gate(live)
-        if is_new:
+        if known_idle:
             return
         try:
             await self._require_idle(live.thread_id)
@@ -199,7 +210,7 @@ class RunManager:
             UnknownThread, ThreadBusy: As for `start`.
         """
         live = LiveRun(new_id("run"), thread_id)
-        await self._enter(live, is_new=False)
+        await self._enter(live, known_idle=False)
         try:
             yield live.run_id
         finally:
