@@ -1,7 +1,5 @@
 """Many committers on the journal on disk: shared transactions, cancellation, room."""
 
-
-
 from __future__ import annotations
 
 import random

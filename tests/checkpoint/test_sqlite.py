@@ -1,7 +1,5 @@
 """What only the journal on disk has to promise: files, locks, cancellation, damage."""
 
-
-
 from __future__ import annotations
 
 import os
