@@ -45,7 +45,7 @@ class Announcements:
     ) -> None:
         self.bus: SubscriptionBus = bus or InMemorySubscriptionBus()
         self.sessions = sessions or SessionRegistry()
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, set[str]] = {}
         self._new_threads = False
         self._wake = anyio.Event()
 
@@ -71,8 +71,7 @@ class Announcements:
             files: Paths of files that were written.
             is_new: Whether this is its first step.
         """
-        for uri in (*thread_uris(thread_id), *(thread_uri(thread_id, "files" + f) for f in files)):
-            self._changed[uri] = None
+        self._changed.setdefault(thread_id, set()).update(files)
         self._new_threads = self._new_threads or is_new
         self._wake.set()
 
@@ -88,10 +87,13 @@ class Announcements:
                 logger.exception("a change was not announced to every client")
 
     async def _announce(self) -> None:
-        changed, self._changed = list(self._changed), {}
+        changed, self._changed = self._changed, {}
         new_threads, self._new_threads = self._new_threads, False
         if new_threads:
             await self.bus.publish(ResourcesListChanged())
             await self.sessions.resources_changed()
-        for uri in (THREADS_URI, *changed):
-            await self.resource_changed(uri)
+        await self.resource_changed(THREADS_URI)
+        for thread_id, files in changed.items():
+            written = (thread_uri(thread_id, f"files{path}") for path in sorted(files))
+            for uri in (*thread_uris(thread_id), *written):
+                await self.resource_changed(uri)

@@ -41,6 +41,10 @@ class ThreadGates:
         """Take the gate, or return who still holds it after `seconds`."""
         gate = self._gates.setdefault(thread_id, _Gate())
         gate.users += 1
+        if gate.holder is None and gate.turn.value:
+            gate.turn.acquire_nowait()
+            gate.holder = holder
+            return None
         try:
             with anyio.move_on_after(seconds):
                 await gate.turn.acquire()

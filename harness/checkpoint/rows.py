@@ -25,7 +25,7 @@ from harness.errors import CheckpointError
 
 __all__ = ["delete_thread", "seq_of", "store", "unzip"]
 
-_ZIP_FROM = 256
+_ZIP_FROM = 512
 """Values of fewer bytes gain too little from compression to be worth the time."""
 
 _RUN = """

@@ -71,20 +71,23 @@ class ToolStep:
             if call.id not in self._results
         ]
         self._running = len(calls)
-        gate = anyio.CapacityLimiter(self._run.meter.limits.parallel_tool_calls)
         if len(calls) == 1:
-            await self._one(*calls[0], gate)
+            await self._one(*calls[0])
         else:
-            await self._together(calls, gate)
+            await self._together(calls)
         return [one for index in sorted(self._waiting) for one in self._waiting[index]]
 
-    async def _together(
-        self, calls: Sequence[tuple[int, ToolCall]], gate: anyio.CapacityLimiter
-    ) -> None:
+    async def _together(self, calls: Sequence[tuple[int, ToolCall]]) -> None:
+        gate = anyio.CapacityLimiter(self._run.meter.limits.parallel_tool_calls)
+
+        async def in_turn(index: int, call: ToolCall) -> None:
+            async with gate:
+                await self._one(index, call)
+
         try:
             async with anyio.create_task_group() as group:
                 for index, call in calls:
-                    group.start_soon(self._one, index, call, gate)
+                    group.start_soon(in_turn, index, call)
         except BaseExceptionGroup as errors:
             if len(errors.exceptions) == 1:
                 raise errors.exceptions[0] from errors
@@ -106,21 +109,20 @@ class ToolStep:
                 return message.tool_calls
         return ()
 
-    async def _one(self, index: int, call: ToolCall, gate: anyio.CapacityLimiter) -> None:
-        async with gate:
-            path = (*self._path, call.id)
-            self._event("tool_start", path, call, {"args": call.args})
-            try:
-                outcome = await self._run_call(index, call, path)
-            except Interrupted as pause:
-                await self._pause(index, pause)
-                self._event("tool_end", path, call, {"status": "waiting"})
-            else:
-                await self._finish(index, call, outcome)
-                message = outcome.message
-                self._event(
-                    "tool_end", path, call, {"status": message.status, "text": message.text[:500]}
-                )
+    async def _one(self, index: int, call: ToolCall) -> None:
+        path = (*self._path, call.id)
+        self._event("tool_start", path, call, {"args": call.args})
+        try:
+            outcome = await self._run_call(index, call, path)
+        except Interrupted as pause:
+            await self._pause(index, pause)
+            self._event("tool_end", path, call, {"status": "waiting"})
+        else:
+            await self._finish(index, call, outcome)
+            message = outcome.message
+            self._event(
+                "tool_end", path, call, {"status": message.status, "text": message.text[:500]}
+            )
 
     async def _run_call(self, index: int, call: ToolCall, path: tuple[str, ...]) -> ToolCallOutcome:
         thread, run = self._thread, self._run
