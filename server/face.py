@@ -83,7 +83,8 @@ class Face:
         self._made: dict[str, FaceTool] = {}
         self.server = self._build()
         security = RequestStateSecurity(keys=[state_key], ttl=APPROVAL_SECONDS)
-        self.server.middleware += [
+        # In place of the SDK's own list, which traces every message even if nobody listens.
+        self.server.middleware[:] = [
             services.announcements.sessions.middleware,
             _with_extensions,
             RequestStateBoundary(security, default_audience=NAME),

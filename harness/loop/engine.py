@@ -149,7 +149,7 @@ class AgentLoop:
         self._task_event("model_start", name=self.agent.model.name)
         response = await call_model(self._request(), self.agent.middleware, self.run)
         answer = response.message
-        self.thread.write({"messages": [answer]}, "model")
+        self.thread.write_messages([answer])
         self.thread.write(response.update, "wrap_model_call")
         following = self.agent.answered or self._route()
         await self.thread.commit("model", following, summary=_summary(answer))

@@ -23,7 +23,7 @@ from harness.checkpoint.base import (
     step_id,
 )
 from harness.loop.run_context import RunContext, StateCache
-from harness.messages import AIMessage, ToolMessage, pending_tool_calls
+from harness.messages import AIMessage, Message, ToolMessage, pending_tool_calls
 from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema
 
 __all__ = ["ThreadState"]
@@ -143,6 +143,12 @@ class ThreadState:
         writes = self.check(update, author)
         self.state = self.schema.fold(self.state, writes)
         self._writes.extend(writes)
+
+    def write_messages(self, messages: Sequence[Message]) -> None:
+        """Add messages the loop made itself, which need no check."""
+        write = ChannelWrite("messages", messages)
+        self.state = self.schema.fold(self.state, [write])
+        self._writes.append(write)
 
     def check(self, update: Mapping[str, Any], author: str) -> list[ChannelWrite]:
         """Return an update as writes, without making them.
@@ -266,7 +272,7 @@ class ThreadState:
             for call in pending_tool_calls(self.state["messages"])
         ]
         if closing:
-            self.write({"messages": closing}, "loop")
+            self.write_messages(closing)
         self.write(update, "input")
         author = "client" if first in ("after_model", "tools") else "input"
         run = self.run.run if self.ns == "" else None
