@@ -36,6 +36,9 @@ __all__ = [
 
 SOURCE = "summarization"
 
+_REQUESTERS = (None, "task")
+"""Who asks for work: the user, or the agent that gave a subagent its task."""
+
 _CLIP = 4_000
 
 
@@ -122,7 +125,7 @@ def _index_of(messages: Sequence[Message], chunk: SummaryChunk) -> int | None:
 
 
 def _is_request(message: Message) -> bool:
-    return isinstance(message, HumanMessage) and message.source is None
+    return isinstance(message, HumanMessage) and message.source in _REQUESTERS
 
 
 def pinned_places(messages: Sequence[Message], start: int, chunk: SummaryChunk | None) -> list[int]:

@@ -455,3 +455,14 @@ def _only_thinking(message: Message) -> bool:
     return isinstance(message, AIMessage) and all(
         isinstance(block, ThinkingBlock) for block in message.content
     )
+
+
+def test_a_subagents_task_stays_in_view_like_a_users_request() -> None:
+    task = HumanMessage("Count the lines of /a.txt.", source="task")
+    work = [AIMessage((TextBlock(f"step {n}"),)) for n in range(4)]
+    messages = [task, *work]
+    chunk = SummaryChunk(work[2].id, "three steps", 5, upto_index=3)
+    view = build_view(messages, [chunk])
+    assert view.messages[0] == task
+    assert view.messages[-1] == work[3]
+    assert len(view.messages) == 3
