@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
@@ -99,6 +100,7 @@ class RunManager:
             ThreadBusy: A delegated run moves the thread, a question is open on it, or the calls
                 before this one took too long.
         """
+        await anyio.lowlevel.checkpoint_if_cancelled()
         if thread_id is not None and self._agent().recalls(thread_id):
             try:
                 return await self._drive(tool, args, thread_id, trust_cache=True)

@@ -78,10 +78,10 @@ def store(conn: sqlite3.Connection, batch: Batch, now: float) -> None:
     """
     thread = _thread(conn, batch.thread_id, now)
     if batch.writes or batch.checkpoints:
-        scope = _scope(conn, thread, batch.ns)
+        scope, head = _scope(conn, thread, batch.ns)
         _store_writes(conn, scope, batch)
         if batch.checkpoints:
-            _store_checkpoints(conn, thread, scope, batch.checkpoints)
+            _store_checkpoints(conn, thread, scope, head, batch.checkpoints)
     for run in batch.runs:
         _store_run(conn, thread, run)
     for interrupt in batch.interrupts:
@@ -115,23 +115,29 @@ def _zip(data: bytes) -> tuple[int, bytes]:
 
 
 def _thread(conn: sqlite3.Connection, thread_id: str, now: float) -> int:
-    row = conn.execute("SELECT thread FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
-    if row is None:
-        return _insert(
-            conn,
-            "INSERT INTO threads (thread_id, created_at, updated_at) VALUES (?, ?, ?)",
-            (thread_id, now, now),
-        )
-    conn.execute("UPDATE threads SET updated_at = ? WHERE thread = ?", (now, row[0]))
-    return row[0]
-
-
-def _scope(conn: sqlite3.Connection, thread: int, ns: str) -> int:
-    key = (thread, ns)
-    row = conn.execute("SELECT scope FROM scopes WHERE thread = ? AND ns = ?", key).fetchone()
+    row = conn.execute(
+        "UPDATE threads SET updated_at = ? WHERE thread_id = ? RETURNING thread", (now, thread_id)
+    ).fetchone()
     if row is not None:
         return row[0]
-    return _insert(conn, "INSERT INTO scopes (thread, ns) VALUES (?, ?)", key)
+    return _insert(
+        conn,
+        "INSERT INTO threads (thread_id, created_at, updated_at) VALUES (?, ?, ?)",
+        (thread_id, now, now),
+    )
+
+
+def _scope(conn: sqlite3.Connection, thread: int, ns: str) -> tuple[int, int | None]:
+    """Return the key of a namespace and the seq of its head."""
+    key = (thread, ns)
+    row = conn.execute(
+        "SELECT scope, (SELECT max(seq) FROM checkpoints WHERE scope = scopes.scope)"
+        " FROM scopes WHERE thread = ? AND ns = ?",
+        key,
+    ).fetchone()
+    if row is not None:
+        return row
+    return _insert(conn, "INSERT INTO scopes (thread, ns) VALUES (?, ?)", key), None
 
 
 def _insert(conn: sqlite3.Connection, statement: str, values: Sequence[object]) -> int:
@@ -150,13 +156,14 @@ def seq_of(conn: sqlite3.Connection, scope: int, checkpoint_id: str) -> int | No
 
 def _store_writes(conn: sqlite3.Connection, scope: int, batch: Batch) -> None:
     for task in batch.writes:
-        known = conn.execute(
-            "SELECT 1 FROM writes WHERE scope = ? AND step_id = ? AND task_id = ? LIMIT 1",
+        known, finished = conn.execute(
+            "SELECT EXISTS (SELECT 1 FROM writes WHERE scope = ?1 AND step_id = ?2"
+            " AND task_id = ?3), EXISTS (SELECT 1 FROM checkpoints WHERE scope = ?1 AND id = ?2)",
             (scope, task.step_id, task.task_id),
         ).fetchone()
-        if known is not None:
+        if known:
             continue
-        if seq_of(conn, scope, task.step_id) is not None:
+        if finished:
             raise late_write(batch.thread_id, task.step_id, task.task_id)
         conn.executemany(
             "INSERT INTO writes (scope, step_id, task_id, idx, pos, channel, overwrite, zipped,"
@@ -178,14 +185,21 @@ def _write_row(key: tuple[object, ...], pos: int, write: StoredWrite) -> tuple[o
 
 
 def _store_checkpoints(
-    conn: sqlite3.Connection, thread: int, scope: int, checkpoints: Sequence[Checkpoint]
+    conn: sqlite3.Connection,
+    thread: int,
+    scope: int,
+    head: int | None,
+    checkpoints: Sequence[Checkpoint],
 ) -> None:
-    (head,) = conn.execute("SELECT max(seq) FROM checkpoints WHERE scope = ?", (scope,)).fetchone()
     for new in checkpoints:
-        parent = seq_of(conn, scope, new.parent_id) if new.parent_id is not None else None
+        known, parent = conn.execute(
+            "SELECT (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?2),"
+            " (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?3)",
+            (scope, new.id, new.parent_id),
+        ).fetchone()
         admit(
             new,
-            exists=seq_of(conn, scope, new.id) is not None,
+            exists=known is not None,
             parent_exists=parent is not None,
             parent_is_head=parent == head,
         )

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, get_args
 
 from harness.checkpoint.base import Interrupt, Next
 from harness.errors import HarnessError, MiddlewareError
@@ -56,10 +57,17 @@ class AgentDefinition:
     pipeline: ToolPipeline
     states: StateCache = field(default_factory=StateCache)
 
-    def hooks(self, hook: HookName) -> list[AgentMiddleware]:
+    @cached_property
+    def _hooks(self) -> Mapping[HookName, Sequence[AgentMiddleware]]:
+        found = {hook: hooks_of(self.middleware, hook) for hook in get_args(HookName)}
+        return {
+            hook: users if hook.startswith("before") else users[::-1]
+            for hook, users in found.items()
+        }
+
+    def hooks(self, hook: HookName) -> Sequence[AgentMiddleware]:
         """Return the middleware with this hook, in the order it runs."""
-        found = hooks_of(self.middleware, hook)
-        return found if hook.startswith("before") else found[::-1]
+        return self._hooks[hook]
 
     @property
     def entry(self) -> Next:

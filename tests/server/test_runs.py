@@ -69,9 +69,17 @@ async def test_a_request_that_is_dropped_in_the_line_runs_nothing(tmp_path: Path
         async with anyio.create_task_group() as group:
             for _ in range(5):
                 group.start_soon(app.runs.drive, "ls", {}, thread_id)
+            while not app.runs.active:
+                await anyio.lowlevel.checkpoint()
             with anyio.CancelScope() as dropped:
-                dropped.cancel()
-                await app.runs.drive("write_file", {"path": "/no", "content": ""}, thread_id)
+                async with anyio.create_task_group() as line:
+                    args = {"path": "/no", "content": ""}
+                    line.start_soon(app.runs.drive, "write_file", dict(args), thread_id)
+                    await anyio.lowlevel.checkpoint()
+                    dropped.cancel()
+            with anyio.CancelScope() as gone:
+                gone.cancel()
+                await app.runs.drive("write_file", dict(args), thread_id)
         after = await app.agent().get_state_history(thread_id)
         assert len(after) == len(before) + 10
         assert not any("write_file" in one.summary for one in after)
