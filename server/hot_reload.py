@@ -21,7 +21,9 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskStatus
 from anyio.streams.memory import MemoryObjectSendStream
-from watchfiles import Change, awatch
+
+# Its signature names trio, which need not be installed.
+from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableType]
 
 __all__ = ["Kind", "OnChange", "Reloadable", "watch"]
 
