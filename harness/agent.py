@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 from pydantic import JsonValue
@@ -27,15 +27,12 @@ from harness.loop.events import Event, StreamMode
 from harness.loop.interrupts import check_answers
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.run_context import RunContext, RunControl
+from harness.loop.run_input import AgentInput, as_update, goal_of, new_run, newest_results
 from harness.loop.run_journal import RunJournal
 from harness.loop.tool_execution import ToolPipeline
 from harness.messages import (
     AIMessage,
-    HumanMessage,
-    Message,
     ToolCall,
-    ToolMessage,
-    new_id,
 )
 from harness.models.base import ChatModel, PromptSection
 from harness.policy import Policy
@@ -43,9 +40,6 @@ from harness.state import AgentState, Mark, State, StateSchema
 from harness.tools import Tool, tool
 
 __all__ = ["Agent", "RunOptions", "RunResult", "StateSnapshot", "create_agent"]
-
-AgentInput: TypeAlias = str | Sequence[Message] | Mapping[str, Any]
-"""A user's message, messages, or a state update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +98,21 @@ class Agent:
             ThreadBusy: Another run of this agent moves the thread.
             StaleThread: Another process moved the thread; nothing was stored.
         """
-        update = _as_update(agent_input)
+        update = as_update(agent_input)
         hidden = {Mark.PRIVATE, Mark.OMIT_FROM_INPUT}
         for key in update:
             channel = self.definition.schema.channels.get(key)
             if channel is not None and channel.marks & hidden:
                 raise AgentBuildError(f"state key {key!r} cannot be set from outside")
-        goal = _text(update)
-        run = _new_run("delegate", self.name, thread_id, goal, options)
+        goal = goal_of(update)
+        options = options or RunOptions()
+        run = new_run("delegate", self.name, thread_id, goal, options)
 
         async def begin(loop: AgentLoop) -> None:
             await loop.thread.open()
             await loop.thread.accept(update, self.definition.entry, goal[:100])
 
-        return await self._carry(run, begin, options or RunOptions())
+        return await self._carry(run, begin, options)
 
     async def adrive(
         self,
@@ -136,10 +131,9 @@ class Agent:
             StaleThread: Another process moved the thread; nothing was stored.
         """
         names = ", ".join(call.name for call in calls)
-        run = _new_run("drive", self.name, thread_id, names, options)
-        answer = AIMessage(tuple(calls), source="client")
-
         options = options or RunOptions()
+        run = new_run("drive", self.name, thread_id, names, options)
+        answer = AIMessage(tuple(calls), source="client")
         first: Next = self.definition.answered or "tools"
         used = [self.tools.get(call.name) for call in calls]
         inside = all(one is not None and not one.open_world for one in used)
@@ -271,7 +265,7 @@ class Agent:
             result = await Carrier(self.definition, context, control).carry(begin)
             if run.kind == "delegate":
                 return result
-            return replace(result, results=_results(result.state["messages"]))
+            return replace(result, results=newest_results(result.state["messages"]))
         finally:
             del self._busy[run.thread_id]
 
@@ -355,46 +349,6 @@ class Agent:
         if checkpoint_id is not None and await self.checkpointer.load(thread_id) is not None:
             raise UnknownCheckpoint(f"thread {thread_id} has no checkpoint {checkpoint_id!r}")
         raise UnknownThread(f"there is no thread {thread_id!r}")
-
-
-def _results(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:
-    """Return the results that follow the client's newest calls, in call order."""
-    results: list[ToolMessage] = []
-    for message in reversed(messages):
-        if isinstance(message, AIMessage):
-            break
-        if isinstance(message, ToolMessage):
-            results.append(message)
-    return tuple(reversed(results))
-
-
-def _as_update(agent_input: AgentInput) -> Mapping[str, Any]:
-    if isinstance(agent_input, str):
-        return {"messages": [HumanMessage(agent_input)]}
-    if isinstance(agent_input, Mapping):
-        return agent_input
-    return {"messages": list(agent_input)}
-
-
-def _text(update: Mapping[str, Any]) -> str:
-    messages: Sequence[Any] = update.get("messages", ())
-    texts = [one.text for one in messages if isinstance(one, HumanMessage)]
-    return texts[-1] if texts else ""
-
-
-def _new_run(
-    kind: Any, agent: str, thread_id: str | None, goal: str, options: RunOptions | None
-) -> Run:
-    options = options or RunOptions()
-    return Run(
-        id=options.run_id or new_id("run"),
-        thread_id=thread_id or new_id("thr"),
-        kind=kind,
-        agent=agent,
-        goal=goal[:500],
-        owner=options.owner,
-        idempotency_key=options.idempotency_key,
-    )
 
 
 def create_agent(
