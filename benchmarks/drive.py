@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +71,21 @@ def _callers(era: Era, folder: Path, servers: ExitStack) -> dict[str, _Caller]:
 
 
 def _writer(server: ServerProcess) -> Callable[[], Any]:
-    """Make a thread and return a call that writes into it."""
+    """Make a thread and return a call that changes a file of it."""
     arguments = {"path": "/f.txt", "content": CONTENT}
+    numbers = count()
     first = server.call("write_file", arguments)
     thread_id = first.get("structuredContent", {}).get("thread_id")
     if not isinstance(thread_id, str):
         raise WrongReply(f"write_file did not name its thread: {first}")
     arguments["thread_id"] = thread_id
-    return lambda: server.call("write_file", arguments)
+
+    def change() -> Any:
+        # The same content again would not be written.
+        content = f"{next(numbers)}\n{CONTENT}"
+        return server.call("write_file", {**arguments, "content": content})
+
+    return change
 
 
 def _alternate(callers: dict[str, _Caller], rounds: int, calls: int) -> dict[str, list[float]]:
