@@ -11,14 +11,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-import regex
 from wcmatch import glob as wcglob
 from wcmatch._wcparse import PatternLimitException
 
 from harness.backends.base import GrepMatch, Page
 from harness.backends.text import decode
 from harness.errors import ToolError
+
+if TYPE_CHECKING:
+    import regex
 
 __all__ = ["MAX_LINE", "Budget", "find_lines", "glob_matcher", "line_pattern"]
 
@@ -88,6 +91,8 @@ def line_pattern(pattern: str, *, ignore_case: bool = False) -> regex.Pattern[st
     Raises:
         ToolError: It is not valid.
     """
+    import regex  # not needed to begin serving
+
     if not pattern:
         raise ToolError("grep needs an expression, such as TODO or def \\w+")
     try:
@@ -102,7 +107,7 @@ def line_pattern(pattern: str, *, ignore_case: bool = False) -> regex.Pattern[st
 
 def _required(pattern: regex.Pattern[str]) -> bytes | None:
     """Return ASCII text that every match contains, if the expression shows one at a glance."""
-    if pattern.flags & regex.IGNORECASE or re.search(r"[|(\[\\{]", pattern.pattern):
+    if pattern.flags & re.IGNORECASE or re.search(r"[|(\[\\{]", pattern.pattern):
         return None
     # The last character may be made optional by what follows it, so it is left out.
     found = [match[0][:-1] for match in _LITERAL.finditer(pattern.pattern)]
