@@ -28,6 +28,9 @@ from server.run_carrier import Changed, LiveRun, RunCarrier, Servers, busy
 
 __all__ = ["RunManager", "Snapshot"]
 
+DRIVE_SECONDS = 45.0
+"""How long a driven call is waited for unless its client bears more or less."""
+
 POLL_SECONDS = 0.5
 """How often a run of another server process is looked at."""
 
@@ -89,8 +92,14 @@ class RunManager:
 
     # --- starting --------------------------------------------------------------------------
 
-    async def drive(self, tool: str, args: dict[str, JsonValue], thread_id: str | None) -> Snapshot:
-        """Run one tool call of a client's own model and return where it ended.
+    async def drive(
+        self,
+        tool: str,
+        args: dict[str, JsonValue],
+        thread_id: str | None,
+        seconds: float = DRIVE_SECONDS,
+    ) -> Snapshot:
+        """Run one tool call of a client's own model; return where it ended, or is after `seconds`.
 
         Calls on one thread wait for each other. A request that is dropped while it waits in line
         runs nothing; once its call has begun, the call is finished.
@@ -103,13 +112,19 @@ class RunManager:
         await anyio.lowlevel.checkpoint_if_cancelled()
         if thread_id is not None and self._agent().recalls(thread_id):
             try:
-                return await self._drive(tool, args, thread_id, trust_cache=True)
+                return await self._drive(tool, args, thread_id, seconds, trust_cache=True)
             except StaleThread:
                 pass  # another process has moved the thread, so look at what it did
-        return await self._drive(tool, args, thread_id, trust_cache=False)
+        return await self._drive(tool, args, thread_id, seconds, trust_cache=False)
 
     async def _drive(
-        self, tool: str, args: dict[str, JsonValue], thread_id: str | None, *, trust_cache: bool
+        self,
+        tool: str,
+        args: dict[str, JsonValue],
+        thread_id: str | None,
+        seconds: float,
+        *,
+        trust_cache: bool,
     ) -> Snapshot:
         live = LiveRun(new_id("run"), thread_id or new_id("thr"), brief=True)
         await self._enter(live, known_idle=thread_id is None or trust_cache)
@@ -121,7 +136,10 @@ class RunManager:
             return await agent.adrive([call], thread_id=live.thread_id, options=options)
 
         self._carrier.spawn(live, work, modes=(), is_new=thread_id is None)
-        await live.finished.wait()
+        with anyio.move_on_after(seconds):
+            await live.finished.wait()
+        if not live.finished.is_set():
+            return Snapshot(self._unrecorded(live))
         if live.error is not None:
             raise live.error
         if live.result is None:
@@ -285,11 +303,18 @@ class RunManager:
 
     async def _find(self, run_id: str) -> Run:
         run = await self._journal.run(run_id)
+        live = self._carrier.live.get(run_id)
+        if run is None and live is not None:
+            return self._unrecorded(live)
         if run is None:
             known = [one.id for one in await self._journal.find_runs(limit=200)]
             advice = "Call threads to see recent runs, or task to start one."
             raise UnknownRun(unknown("run", run_id, known, advice))
         return run
+
+    def _unrecorded(self, live: LiveRun) -> Run:
+        """Return the record of a run at work whose input waits for its first act."""
+        return Run(live.run_id, live.thread_id, "drive", self._agent().name)
 
     # --- steering --------------------------------------------------------------------------
 

@@ -147,8 +147,8 @@ class ScriptedModel:
         agents = self._all_agents()[place.run + 1]
         turns = agents.get(place.agent, agents.get(ANY_AGENT))
         if turns is None:
-            known = ", ".join(map(repr, agents)) or "none"
-            expected = [f"agent: one of {known}"]
+            known = ", ".join(map(repr, agents))
+            expected = [f"agent: one of {known}"] if agents else self._goals()
         elif place.turn < len(turns):
             return turns[place.turn]
         else:
@@ -156,6 +156,10 @@ class ScriptedModel:
         last = request.messages[-1] if request.messages else None
         actual = [f"agent: {place.agent}", f"last message: {_type(last)} {_clip(_text(last))}"]
         raise self._left(place, expected, actual)
+
+    def _goals(self) -> list[str]:
+        goals = " or ".join(repr(run.match) for run in self._script.runs)
+        return [f"a goal that contains {goals}" if goals else "(the script has no turns)"]
 
     def _check(self, expect: Expect, place: _Place, request: ChatRequest) -> None:
         lines = list(_comparison(expect, place, request))

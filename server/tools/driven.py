@@ -70,7 +70,7 @@ def _handler(tool: Tool, services: Services) -> Handler:
             if not isinstance(thread_id, str | None):
                 return error(f"{tool.name} did nothing: thread_id must be a string.")
             tool.validate(args)  # before anything is stored
-            snapshot = await services.runs.drive(tool.name, args, thread_id or None)
+            snapshot = await services.runs.drive(tool.name, args, thread_id or None, seconds)
             if snapshot.run.status != "needs_approval":
                 return _result(tool, snapshot)
             run_id = snapshot.run.id

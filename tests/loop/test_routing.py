@@ -185,8 +185,8 @@ async def test_a_wrong_jump_is_an_error_that_names_the_hook(hook, target, declar
     assert text in str(result.error)
 
 
-async def test_after_agent_jump_to_end_ends(hook="after_agent"):
-    agent = create_agent(Turns(says("x")), middleware=[jumper(hook, "end", ("end",))])
+async def test_after_agent_jump_to_end_ends():
+    agent = create_agent(Turns(says("x")), middleware=[jumper("after_agent", "end", ("end",))])
     assert (await agent.ainvoke("go")).run.status == "done"
 
 

@@ -239,3 +239,10 @@ def test_a_missing_script_is_named(tmp_path: Path) -> None:
 def test_a_malformed_list_of_turns_is_refused() -> None:
     with pytest.raises(ScriptError, match=r"list of turns.*\[1\]"):
         ScriptedModel([{}])
+
+
+async def test_a_goal_that_no_run_matches_is_told_which_goals_are_scripted(tmp_path: Path) -> None:
+    runs = {"runs": [{"match": "say hello", "agents": {"main": [{"text": "hello"}]}}]}
+    (tmp_path / "hello.json").write_text(json.dumps(runs), encoding="utf-8")
+    with pytest.raises(ModelError, match="a goal that contains 'say hello'"):
+        await ask(ScriptedModel(tmp_path / "hello.json"), "something else", agent="main")

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from harness.agent import Agent, RunOptions, RunResult
+from harness.backends import search
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.errors import HarnessError, ThreadBusy
 from harness.limits import Limits
@@ -225,3 +226,20 @@ async def test_a_gate_is_passed_in_the_order_of_arrival_and_forgotten() -> None:
         gates.leave("thr")
     assert passed == ["run_2", "run_3", "run_4"]
     assert gates.holder("thr") is None
+
+
+async def test_a_driven_call_that_takes_long_is_reported_as_running_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "SEARCH_SECONDS", 1.0)
+    async with running(tmp_path) as app:
+        text = {"path": "/a.txt", "content": "a" * 2_000 + "b"}
+        thread_id = (await app.runs.drive("write_file", text, None)).run.thread_id
+        endless = {"pattern": "(.*a)*(.*a)*c?$"}
+        early = await app.runs.drive("grep", endless, thread_id, seconds=0.05)
+        assert early.run.status == "running"
+        assert early.run.thread_id == thread_id
+        late = await app.runs.wait(early.run.id, 20)
+        assert late.run.status == "done"
+        assert late.result is not None
+        assert "too many ways" in late.result.text
