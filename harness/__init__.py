@@ -1,4 +1,4 @@
-"""A durable deep-agent engine. It knows nothing of MCP and is usable on its own.
+"""A durable deep-agent engine. It is usable on its own.
 
 The names below are imported when they are first used, so `import harness` costs next to nothing.
 """
@@ -12,55 +12,208 @@ if TYPE_CHECKING:
     from harness.agent import Agent, RunOptions, RunResult, StateSnapshot, create_agent
     from harness.backends.directory import DirectoryBackend
     from harness.backends.state import StateBackend
+    from harness.cache.memory import MemoryCache
+    from harness.cache.sqlite import SqliteCache
     from harness.checkpoint.memory import MemoryCheckpointer
     from harness.checkpoint.sqlite import SqliteCheckpointer
     from harness.deep_agent import create_deep_agent
-    from harness.limits import Limits
+    from harness.errors import AgentBuildError, HarnessError, ModelError, ToolError
+    from harness.limits import LimitReached, Limits
+    from harness.loop.decorators import (
+        after_agent,
+        after_model,
+        before_agent,
+        before_model,
+        dynamic_prompt,
+        wrap_model_call,
+        wrap_tool_call,
+    )
+    from harness.loop.events import Event
     from harness.loop.middleware import AgentMiddleware, hook_config
-    from harness.loop.requests import Command, ModelRequest, ModelResponse, ToolCallRequest
+    from harness.loop.requests import (
+        Command,
+        ExtendedModelResponse,
+        ModelRequest,
+        ModelResponse,
+        Runtime,
+        Send,
+        ToolCallRequest,
+    )
+    from harness.loop.run_context import RunControl
+    from harness.mcp_servers.config import HttpServer, SseServer, StdioServer
+    from harness.messages import AIMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
+    from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
     from harness.models.registry import init_chat_model
+    from harness.models.scripted import ScriptedModel
     from harness.policy import Policy, Rule
-    from harness.tools import ToolResult, ToolRuntime, tool
+    from harness.state import Mark, Overwrite, Reducer
+    from harness.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
+    from harness.tools import (
+        CachePolicy,
+        Injected,
+        RetryPolicy,
+        Tool,
+        ToolResult,
+        ToolRuntime,
+        tool,
+    )
 
 __all__ = [
+    "AIMessage",
     "Agent",
+    "AgentBuildError",
     "AgentMiddleware",
+    "AutoStrategy",
+    "CachePolicy",
     "Command",
     "DirectoryBackend",
+    "Event",
+    "ExtendedModelResponse",
+    "HarnessError",
+    "HttpServer",
+    "HumanInTheLoopMiddleware",
+    "HumanMessage",
+    "Injected",
+    "InterruptOnConfig",
+    "LimitReached",
     "Limits",
+    "Mark",
+    "MemoryCache",
     "MemoryCheckpointer",
+    "ModelError",
     "ModelRequest",
     "ModelResponse",
+    "Overwrite",
     "Policy",
+    "ProviderStrategy",
+    "Reducer",
+    "RemoveMessage",
+    "RetryPolicy",
     "Rule",
+    "RunControl",
     "RunOptions",
     "RunResult",
+    "Runtime",
+    "ScriptedModel",
+    "Send",
+    "SqliteCache",
     "SqliteCheckpointer",
+    "SseServer",
     "StateBackend",
     "StateSnapshot",
+    "StdioServer",
+    "Tool",
+    "ToolCall",
     "ToolCallRequest",
+    "ToolError",
+    "ToolMessage",
     "ToolResult",
     "ToolRuntime",
+    "ToolStrategy",
+    "after_agent",
+    "after_model",
+    "before_agent",
+    "before_model",
     "create_agent",
     "create_deep_agent",
+    "dynamic_prompt",
     "hook_config",
     "init_chat_model",
     "tool",
+    "wrap_model_call",
+    "wrap_tool_call",
 ]
 
 _HOMES = {
-    "harness.agent": ("Agent", "RunOptions", "RunResult", "StateSnapshot", "create_agent"),
+    "harness.agent": (
+        "Agent",
+        "RunOptions",
+        "RunResult",
+        "StateSnapshot",
+        "create_agent",
+    ),
     "harness.backends.directory": ("DirectoryBackend",),
     "harness.backends.state": ("StateBackend",),
+    "harness.cache.memory": ("MemoryCache",),
+    "harness.cache.sqlite": ("SqliteCache",),
     "harness.checkpoint.memory": ("MemoryCheckpointer",),
     "harness.checkpoint.sqlite": ("SqliteCheckpointer",),
     "harness.deep_agent": ("create_deep_agent",),
-    "harness.limits": ("Limits",),
-    "harness.loop.middleware": ("AgentMiddleware", "hook_config"),
-    "harness.loop.requests": ("Command", "ModelRequest", "ModelResponse", "ToolCallRequest"),
+    "harness.errors": (
+        "AgentBuildError",
+        "HarnessError",
+        "ModelError",
+        "ToolError",
+    ),
+    "harness.limits": (
+        "LimitReached",
+        "Limits",
+    ),
+    "harness.loop.decorators": (
+        "after_agent",
+        "after_model",
+        "before_agent",
+        "before_model",
+        "dynamic_prompt",
+        "wrap_model_call",
+        "wrap_tool_call",
+    ),
+    "harness.loop.events": ("Event",),
+    "harness.loop.middleware": (
+        "AgentMiddleware",
+        "hook_config",
+    ),
+    "harness.loop.requests": (
+        "Command",
+        "ExtendedModelResponse",
+        "ModelRequest",
+        "ModelResponse",
+        "Runtime",
+        "Send",
+        "ToolCallRequest",
+    ),
+    "harness.loop.run_context": ("RunControl",),
+    "harness.mcp_servers.config": (
+        "HttpServer",
+        "SseServer",
+        "StdioServer",
+    ),
+    "harness.messages": (
+        "AIMessage",
+        "HumanMessage",
+        "RemoveMessage",
+        "ToolCall",
+        "ToolMessage",
+    ),
+    "harness.middleware.human_in_the_loop": (
+        "HumanInTheLoopMiddleware",
+        "InterruptOnConfig",
+    ),
     "harness.models.registry": ("init_chat_model",),
-    "harness.policy": ("Policy", "Rule"),
-    "harness.tools": ("ToolResult", "ToolRuntime", "tool"),
+    "harness.models.scripted": ("ScriptedModel",),
+    "harness.policy": (
+        "Policy",
+        "Rule",
+    ),
+    "harness.state": (
+        "Mark",
+        "Overwrite",
+        "Reducer",
+    ),
+    "harness.structured_output": (
+        "AutoStrategy",
+        "ProviderStrategy",
+        "ToolStrategy",
+    ),
+    "harness.tools": (
+        "CachePolicy",
+        "Injected",
+        "RetryPolicy",
+        "Tool",
+        "ToolResult",
+        "ToolRuntime",
+        "tool",
+    ),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from harness.agent import Agent, create_agent
 from harness.backends.base import Backend
 from harness.backends.state import StateBackend
 from harness.checkpoint.base import Checkpointer
 from harness.checkpoint.memory import MemoryCheckpointer
+from harness.limits import Limits
 from harness.loop.middleware import AgentMiddleware
 from harness.memory.files import MemoryFiles
 from harness.middleware.filesystem import FilesystemMiddleware
@@ -18,6 +19,7 @@ from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, Inter
 from harness.middleware.memory import MemoryMiddleware
 from harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
 from harness.middleware.prompt_caching import PromptCachingMiddleware
+from harness.middleware.repeat_guard import RepeatGuardMiddleware
 from harness.middleware.skills import SkillsMiddleware
 from harness.middleware.subagents import SubAgentMiddleware
 from harness.middleware.summarization import SummarizationMiddleware
@@ -28,6 +30,12 @@ from harness.skills.registry import SkillRegistry
 from harness.subagents.definitions import SubAgent
 from harness.subagents.registry import SubAgentRegistry
 from harness.tools import Tool
+
+if TYPE_CHECKING:
+    from harness.cache.base import Cache
+    from harness.mcp_servers.config import MCPServer
+    from harness.mcp_servers.middleware import MCPToolsMiddleware
+    from harness.structured_output import ResponseFormat
 
 __all__ = ["create_deep_agent"]
 
@@ -50,8 +58,18 @@ def create_deep_agent(
     interrupt_on: Mapping[str, bool | InterruptOnConfig] | None = None,
     policy: Policy | None = None,
     middleware: Sequence[AgentMiddleware] = (),
+    response_format: ResponseFormat | None = None,
+    state_schema: type | None = None,
+    context_schema: type | None = None,
     checkpointer: Checkpointer | None = None,
+    store: Any = None,
+    interrupt_before: Collection[str] = (),
+    interrupt_after: Collection[str] = (),
+    cache: Cache | None = None,
+    limits: Limits | None = None,
+    mcp_servers: Mapping[str, MCPServer] | None = None,
     name: str = "main",
+    debug: bool = False,
 ) -> Agent:
     """Build a deep agent: todos, files, skills, memory, subagents, approval, a view that fits.
 
@@ -66,8 +84,19 @@ def create_deep_agent(
         interrupt_on: Calls that need a person's decision, by tool name (peers A2.10).
         policy: Rules in front of every tool call, of subagents too.
         middleware: Further middleware, inside the built-in ones.
+        response_format: What the main agent's answer must be; see `create_agent`.
+        state_schema: A TypedDict with further state of the main agent.
+        context_schema: Type of `RunOptions.context`.
         checkpointer: The journal; in memory by default.
+        store: A long-term store, handed to hooks and tools.
+        interrupt_before: Nodes of the main agent before which a run stops.
+        interrupt_after: Nodes of the main agent after which it does.
+        cache: Where model answers and results of cacheable tools are kept.
+        limits: Bounds for each run, unless it brings its own.
+        mcp_servers: Other MCP servers, by the prefix of their tools; subagents get those they
+            name, by default all.
         name: Shown in paths and events.
+        debug: Print each step to stderr.
 
     Raises:
         AgentBuildError: As for `create_agent`.
@@ -82,8 +111,40 @@ def create_deep_agent(
         policy=policy or Policy(),
         middleware=tuple(middleware),
         checkpointer=checkpointer or MemoryCheckpointer(),
+        store=store,
+        cache=cache,
+        mcp=None if mcp_servers is None else _mounted(mcp_servers),
     )
-    return stack.main(system_prompt, subagents or SubAgentRegistry(None), name)
+    own: _Own = {
+        "response_format": response_format,
+        "state_schema": state_schema,
+        "context_schema": context_schema,
+        "interrupt_before": interrupt_before,
+        "interrupt_after": interrupt_after,
+        "limits": limits,
+        "name": name,
+        "debug": debug,
+    }
+    return stack.main(system_prompt, subagents or SubAgentRegistry(None), own)
+
+
+def _mounted(servers: Mapping[str, MCPServer]) -> MCPToolsMiddleware:
+    from harness.mcp_servers.middleware import MCPToolsMiddleware
+
+    return MCPToolsMiddleware(servers)
+
+
+class _Own(TypedDict):
+    """Options of `create_agent` that only the main agent gets."""
+
+    response_format: ResponseFormat | None
+    state_schema: type | None
+    context_schema: type | None
+    interrupt_before: Collection[str]
+    interrupt_after: Collection[str]
+    limits: Limits | None
+    name: str
+    debug: bool
 
 
 @dataclass(frozen=True)
@@ -99,18 +160,25 @@ class _Stack:
     policy: Policy
     middleware: tuple[AgentMiddleware, ...]
     checkpointer: Checkpointer
+    store: Any
+    cache: Cache | None
+    mcp: MCPToolsMiddleware | None
 
-    def main(self, system_prompt: str, subagents: SubAgentRegistry, name: str) -> Agent:
+    def main(self, system_prompt: str, subagents: SubAgentRegistry, own: _Own) -> Agent:
         prompt = f"{SYSTEM_PROMPT}\n\n{system_prompt}" if system_prompt else SYSTEM_PROMPT
         memory = () if self.memory is None else (MemoryMiddleware(self.memory),)
         return create_agent(
             self.model,
             self.tools,
             system_prompt=prompt,
-            middleware=self._around(SubAgentMiddleware(subagents, self.subagent), *memory),
+            middleware=self._around(
+                SubAgentMiddleware(subagents, self.subagent), *memory, *self._mcp(None)
+            ),
             checkpointer=self.checkpointer,
             policy=self.policy,
-            name=name,
+            store=self.store,
+            cache=self.cache,
+            **own,
         )
 
     def subagent(self, definition: SubAgent) -> Agent:
@@ -119,12 +187,21 @@ class _Stack:
             definition.model or self.model,
             self.tools,
             system_prompt=definition.system_prompt,
-            middleware=self._around(skill_names=definition.skills),
+            middleware=self._around(
+                *self._mcp(definition.mcp_servers), skill_names=definition.skills
+            ),
             checkpointer=self.checkpointer,
             policy=self.policy,
+            store=self.store,
+            cache=self.cache,
             name=definition.name,
             tool_names=definition.tools,
         )
+
+    def _mcp(self, names: Sequence[str] | None) -> tuple[AgentMiddleware, ...]:
+        if self.mcp is None:
+            return ()
+        return (self.mcp if names is None else self.mcp.only(names),)
 
     def _around(
         self, *own: AgentMiddleware, skill_names: Sequence[str] | None = None
@@ -139,6 +216,7 @@ class _Stack:
             SkillsMiddleware(self.skills, names=skill_names),
             *own,
             PatchToolCallsMiddleware(),
+            RepeatGuardMiddleware(),
             SummarizationMiddleware(),
             TodoListMiddleware(),
             *self.middleware,

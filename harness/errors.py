@@ -15,6 +15,7 @@ __all__ = [
     "StaleThread",
     "ThreadBusy",
     "ToolError",
+    "ToolFailed",
     "UnknownCheckpoint",
     "UnknownInterrupt",
     "UnknownRun",
@@ -40,6 +41,10 @@ class InvalidUpdate(HarnessError):
 
 class ToolError(HarnessError):
     """Raised by a tool to answer its call with an error; the text is what the model sees."""
+
+
+class ToolFailed(HarnessError):
+    """A tool marked `strict` failed, which ends the run; finished calls are stored."""
 
 
 class ModelError(HarnessError):

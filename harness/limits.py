@@ -1,16 +1,68 @@
-"""Bounds for a whole tree of runs: the agent, its subagents and theirs."""
+"""Bounds for a whole tree of runs: the agent, its subagents and theirs.
+
+Near a bound each agent is asked for its final answer (`Meter.wrap_up`); past it no further call
+begins (`LimitReached`). A budget of tokens, dollars or seconds is looked at before a model call,
+so it is exceeded by at most the call that was under way: one for each agent at work just then.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, cast
 
+from pydantic import JsonValue, TypeAdapter
+
+from harness.errors import HarnessError
 from harness.messages import Usage
+from harness.prices import Price, UnknownPrice, price_of
 
-__all__ = ["LimitReached", "Limits", "Meter"]
+__all__ = [
+    "LimitName",
+    "LimitReached",
+    "Limits",
+    "Meter",
+    "Remaining",
+    "UnknownUsage",
+    "Used",
+]
+
+LimitName: TypeAlias = Literal[
+    "model_calls", "tool_calls", "depth", "fan_out", "tokens", "cost", "seconds", "repeat"
+]
+"""A field of `Limits`, or `repeat`: the same calls with the same results again and again."""
+
+_Budget: TypeAlias = Literal["tokens", "cost", "seconds"]
+_BUDGETS: tuple[_Budget, ...] = ("tokens", "cost", "seconds")
+
+_UNITS: Mapping[LimitName, str] = {
+    "model_calls": "model calls",
+    "tool_calls": "tool calls",
+    "tokens": "tokens",
+    "cost": "US dollars",
+    "seconds": "seconds",
+}
+
+_SOFT = 0.9
+"""Share of a budget after which the main agent shall finish; one power more for each level below
+it, so that a subagent that wraps up leaves enough for those that wait for it."""
 
 
 class LimitReached(Exception):
-    """A bound of the run tree was met; ends the run with a typed reason."""
+    """A bound of the run tree was met; ends the run with a typed reason.
+
+    Attributes:
+        limit: Which one.
+    """
+
+    def __init__(self, limit: LimitName, text: str) -> None:
+        super().__init__(f"limit: {text}")
+        self.limit: LimitName = limit
+
+
+class UnknownUsage(HarnessError):
+    """A budget cannot be kept, because a model does not say how many tokens it used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,33 +72,349 @@ class Limits:
     Attributes:
         model_calls: Answers of the agent's models.
         tool_calls: Tool calls that start.
-        depth: Levels of subagents below the main agent.
+        depth: Levels of subagents below the main agent; 0 for none.
+        fan_out: Subagents that one answer may start.
         parallel_tool_calls: Calls of one answer that run at the same time; the rest wait.
+        tokens: All tokens: input, output, and those from and to the provider's prompt cache. None
+            for no bound, as for the next two.
+        cost: US dollars, by list prices (`harness.prices`).
+        seconds: Wall time while the run is carried; time it waits for answers does not count.
+        prices: Prices of models by the beginning of their name; they go before the list prices.
+
+    Raises:
+        ValueError: A bound is not positive (`depth` may be 0).
     """
 
     model_calls: int = 200
     tool_calls: int = 1_000
     depth: int = 3
+    fan_out: int = 32
     parallel_tool_calls: int = 16
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price], hash=False)
+
+    def __post_init__(self) -> None:
+        if self.depth < 0:
+            raise ValueError(f"Limits.depth must be 0 or more; got {self.depth}")
+        for name in ("model_calls", "tool_calls", "fan_out", "parallel_tool_calls", *_BUDGETS):
+            value = cast("float | None", getattr(self, name))
+            if value is not None and not value > 0:
+                raise ValueError(f"Limits.{name} must be positive; got {value}")
 
 
-@dataclass(slots=True)
-class Meter:
-    """What a run tree has used so far; shared by all of its agents."""
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a run tree has used; kept with a paused run, so that it goes on counting (peers E14).
 
-    limits: Limits
+    Attributes:
+        model_calls: Model calls that began.
+        tool_calls: Tool calls that began.
+        usage: Tokens.
+        cost: US dollars of the calls whose price is known.
+        seconds: Wall time, pauses excluded.
+        unpriced_calls: Model calls that `cost` lacks, since their price or tokens are unknown.
+    """
+
     model_calls: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
+    cost: float = 0.0
+    seconds: float = 0.0
+    unpriced_calls: int = 0
 
-    def before_model_call(self) -> None:
-        """Count a model call, or raise `LimitReached`."""
-        if self.model_calls >= self.limits.model_calls:
-            raise LimitReached(f"limit: {self.limits.model_calls} model calls")
+    @property
+    def tokens(self) -> int:
+        """All tokens together, as `Limits.tokens` counts them."""
+        return self.usage.total
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return it as JSON data."""
+        usage = self.usage
+        return {
+            "model_calls": self.model_calls,
+            "tool_calls": self.tool_calls,
+            "usage": {
+                "input_tokens": usage.input_tokens,
+                "output_tokens": usage.output_tokens,
+                "cache_read_tokens": usage.cache_read_tokens,
+                "cache_write_tokens": usage.cache_write_tokens,
+            },
+            "cost": self.cost,
+            "seconds": self.seconds,
+            "unpriced_calls": self.unpriced_calls,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, JsonValue]) -> Used:
+        """Return what `to_json` made; keys that are missing count as unused.
+
+        Raises:
+            ValueError: The data is something else.
+        """
+        return TypeAdapter(Used).validate_python(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What a run tree may still use, in the units of `Limits`; None where there is no bound."""
+
+    model_calls: int
+    tool_calls: int
+    tokens: int | None
+    cost: float | None
+    seconds: float | None
+
+
+class Meter:
+    """What a run tree has used so far; shared by all of its agents.
+
+    Args:
+        limits: The bounds.
+        used: What the run had used before it paused.
+        clock: Seconds that only grow.
+
+    Attributes:
+        limits: The bounds.
+        model_calls: Model calls that began.
+        tool_calls: Tool calls that began.
+        usage: Tokens.
+        cost: US dollars of the calls whose price is known.
+        unpriced_calls: Model calls that `cost` lacks.
+    """
+
+    __slots__ = (
+        "_budgets",
+        "_clock",
+        "_seconds_before",
+        "_silent",
+        "_started",
+        "cost",
+        "limits",
+        "model_calls",
+        "tool_calls",
+        "unpriced_calls",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        limits: Limits,
+        used: Used | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        used = used or Used()
+        self.limits = limits
+        self.model_calls = used.model_calls
+        self.tool_calls = used.tool_calls
+        self.usage = used.usage
+        self.cost = used.cost
+        self.unpriced_calls = used.unpriced_calls
+        bounds: dict[_Budget, float | None] = {
+            "tokens": limits.tokens,
+            "cost": limits.cost,
+            "seconds": limits.seconds,
+        }
+        self._budgets: tuple[tuple[_Budget, float], ...] = tuple(
+            (name, bound) for name in _BUDGETS if (bound := bounds[name]) is not None
+        )
+        self._silent: str | None = None
+        self._seconds_before = used.seconds
+        self._clock = clock
+        self._started = clock()
+
+    # --- counting --------------------------------------------------------------------------
+
+    def before_model_call(self, model: str | None = None, depth: int = 0) -> None:
+        """Count a model call.
+
+        Args:
+            model: Its full name. With a cost limit, a model without a known price is refused
+                before it costs anything.
+            depth: Levels between the agent that asks and the main one, which is at 0. A subagent
+                does not get the last calls: one stays for each agent above it.
+
+        Raises:
+            LimitReached: A limit was met; the call must not begin.
+            UnknownPrice: There is a cost limit and the price is unknown; likewise.
+            UnknownUsage: There is a token or cost limit and a model did not report its tokens.
+        """
+        reached = self.reached(depth)
+        if reached is not None:
+            raise reached
+        self._check_measurable(model)
         self.model_calls += 1
 
     def before_tool_call(self) -> None:
         """Count a tool call, or raise `LimitReached`."""
         if self.tool_calls >= self.limits.tool_calls:
-            raise LimitReached(f"limit: {self.limits.tool_calls} tool calls")
+            raise _met("tool_calls", self.limits.tool_calls, self.tool_calls)
+        seconds = self.limits.seconds
+        if seconds is not None and self.seconds >= seconds:
+            raise _met("seconds", seconds, self.seconds)
         self.tool_calls += 1
+
+    def before_subagents(self, count: int, depth: int = 1) -> None:
+        """Check that an answer may start one more subagent.
+
+        Args:
+            count: Subagents the answer has started, with this one.
+            depth: Levels between the new subagent and the main agent.
+
+        Raises:
+            LimitReached: `depth` or `fan_out`. Nothing is used up, so the run can go on: the text
+                tells the model what to do instead.
+        """
+        limits = self.limits
+        if depth > limits.depth:
+            raise LimitReached(
+                "depth",
+                f"subagents may be nested {limits.depth} deep and this would be one more, so it "
+                "was not started. Do the work here.",
+            )
+        if count > limits.fan_out:
+            raise LimitReached(
+                "fan_out",
+                f"one answer may start {limits.fan_out} subagents and this would be one more, so "
+                "it was not started. Start it once the others are done.",
+            )
+
+    def add(self, usage: Usage | None, model: str, asked: str = "") -> None:
+        """Add the tokens of a model call and what they cost.
+
+        Args:
+            usage: The tokens, or None if the model does not say. Do not add an answer that came
+                from a cache.
+            model: Full name of the model that answered.
+            asked: Name of the model that was asked; its price counts if `model` has none.
+        """
+        if usage is None:
+            self._silent = asked or model
+            self.unpriced_calls += 1
+            return
+        self.usage += usage
+        prices = self.limits.prices
+        price = price_of(model, prices) or price_of(asked, prices)
+        if price is None:
+            self.unpriced_calls += 1
+        else:
+            self.cost += price.cost(usage)
+
+    # --- reading ---------------------------------------------------------------------------
+
+    @property
+    def tokens(self) -> int:
+        """All tokens together."""
+        return self.usage.total
+
+    @property
+    def seconds(self) -> float:
+        """Wall time used, pauses excluded."""
+        return self._seconds_before + self._clock() - self._started
+
+    def used(self) -> Used:
+        """Return what the tree has used by now."""
+        return Used(
+            self.model_calls,
+            self.tool_calls,
+            self.usage,
+            self.cost,
+            self.seconds,
+            self.unpriced_calls,
+        )
+
+    def remaining(self) -> Remaining:
+        """Return what the tree may still use; never less than 0."""
+        limits = self.limits
+        return Remaining(
+            model_calls=max(0, limits.model_calls - self.model_calls),
+            tool_calls=max(0, limits.tool_calls - self.tool_calls),
+            tokens=None if limits.tokens is None else max(0, limits.tokens - self.tokens),
+            cost=None if limits.cost is None else max(0.0, limits.cost - self.cost),
+            seconds=None if limits.seconds is None else max(0.0, limits.seconds - self.seconds),
+        )
+
+    def reached(self, depth: int = 0) -> LimitReached | None:
+        """Return the limit that a model call of an agent at this depth would meet, if any."""
+        allowed = self.limits.model_calls
+        if allowed - self.model_calls <= depth:
+            kept = "" if depth == 0 else "; the rest is kept for the agents above this one"
+            return _met("model_calls", allowed, self.model_calls, kept)
+        for name, bound in self._budgets:
+            if self._amount(name) >= bound:
+                return _met(name, bound, self._amount(name))
+        return None
+
+    def out_of_time(self) -> LimitReached:
+        """Return the limit of a run whose time is over, whatever else it has used up."""
+        return _met("seconds", self.limits.seconds or 0.0, self.seconds)
+
+    def wrap_up(self, depth: int = 0) -> str | None:
+        """Say why an agent should give its final answer now, or None while there is enough left.
+
+        Ask before `before_model_call`. That is the agent's last model call, tool calls are used
+        up, or 90 % of a budget is (81 % for a subagent, and so on: its parent needs a turn too).
+
+        Args:
+            depth: Levels between the agent and the main one, which is at 0.
+
+        Returns:
+            A text for the model.
+        """
+        scarce = self._scarce(depth)
+        if scarce is None:
+            return None
+        return (
+            f"{scarce} Give your final answer now and call no more tools: say what is done, what "
+            "is not, and what should be done next."
+        )
+
+    def _scarce(self, depth: int) -> str | None:
+        left = self.limits.model_calls - self.model_calls
+        if left <= depth + 1:
+            return "This is your last turn: the run's model calls are almost used up."
+        if self.tool_calls >= self.limits.tool_calls:
+            return f"All {self.limits.tool_calls:,} tool calls of this run are used up."
+        for name, bound in self._budgets:
+            if self._amount(name) >= bound * _SOFT ** (depth + 1):
+                percent = int(100 * self._amount(name) / bound)
+                return f"{percent} % of this run's {_shown(bound)} {_UNITS[name]} are used up."
+        return None
+
+    def _amount(self, name: _Budget) -> float:
+        return cast("float", getattr(self, name))
+
+    def _check_measurable(self, model: str | None) -> None:
+        limits = self.limits
+        if self._silent is not None and (limits.tokens is not None or limits.cost is not None):
+            raise UnknownUsage(
+                f"no model was called: {self._silent} does not report its tokens, so a limit on "
+                "tokens or cost cannot be kept. Use a limit on model_calls or seconds instead."
+            )
+        if limits.cost is None:
+            return
+        if model is not None and price_of(model, limits.prices) is None:
+            raise UnknownPrice(
+                f"no model was called: the price of {model} is not known, so the cost limit "
+                f"cannot be kept. Give its price, Limits(prices={{{model!r}: Price(input=…, "
+                "output=…)}) in US dollars per million tokens, or use a limit on tokens."
+            )
+        if self.unpriced_calls:
+            raise UnknownPrice(
+                f"no model was called: the cost of {self.unpriced_calls} earlier model calls of "
+                "this run is not known, so the cost limit cannot be kept. Use a limit on tokens."
+            )
+
+
+def _met(limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
+    return LimitReached(
+        limit,
+        f"{_shown(allowed)} {_UNITS[limit]} allowed, {_shown(used)} used{note}. What was done is "
+        f"kept. Raise the limit {limit} and resume, or go on with a smaller goal.",
+    )
+
+
+def _shown(amount: float) -> str:
+    return f"{amount:,}" if isinstance(amount, int) else f"{amount:,.4g}"

@@ -130,6 +130,16 @@ class Usage:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
 
+    @property
+    def total(self) -> int:
+        """All of them together."""
+        return (
+            self.input_tokens
+            + self.output_tokens
+            + self.cache_read_tokens
+            + self.cache_write_tokens
+        )
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.input_tokens + other.input_tokens,
@@ -165,7 +175,7 @@ class AIMessage:
     """A model's answer, or a driving client's in its place.
 
     Attributes:
-        content: Blocks in the order they were produced.
+        content: Blocks in the order they were produced; text is made into one.
         model: Id of the model that answered.
         stop_reason: The provider's word for why it stopped.
         usage: Tokens, if known.
@@ -183,15 +193,19 @@ class AIMessage:
     id: str = field(default_factory=_message_id)
     type: Literal["ai"] = "ai"
 
+    def __post_init__(self) -> None:
+        if isinstance(self.content, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            object.__setattr__(self, "content", (TextBlock(self.content),) if self.content else ())
+
     @property
     def text(self) -> str:
         """All text of the answer, without thinking."""
-        return "".join(block.text for block in self.content if isinstance(block, TextBlock))
+        return "".join([block.text for block in self.content if block.type == "text"])
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls of the answer, in order."""
-        return tuple(block for block in self.content if isinstance(block, ToolCall))
+        return tuple([block for block in self.content if block.type == "tool_call"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict, get_args, get_origin
 from typing import get_type_hints as _get_type_hints
 
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
+from pydantic_core import PydanticSerializationError
 
 from harness.errors import AgentBuildError, CheckpointError, InvalidUpdate
-from harness.messages import Message, MessageWrite, add_messages
+from harness.messages import Message, MessageWrite, ToolCall, add_messages
 
 __all__ = [
     "AgentState",
@@ -80,6 +81,10 @@ class ChannelWrite(NamedTuple):
     value: Any
 
 
+def _joined(current: list[ToolCall] | None, write: list[ToolCall]) -> list[ToolCall]:
+    return [*(current or ()), *write]
+
+
 class AgentState(TypedDict):
     """The state every agent has."""
 
@@ -87,6 +92,8 @@ class AgentState(TypedDict):
         NotRequired[list[Message]],
         Reducer(add_messages, write=list[MessageWrite], default=list[Message]),
     ]
+    sent_calls: Annotated[NotRequired[list[ToolCall]], Reducer(_joined), Mark.PRIVATE]
+    """Calls that tools of the step ask for; they run next (`Send`)."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,7 @@ class Channel:
 
     def _adapter(self, annotation: Any) -> TypeAdapter[Any]:
         try:
-            return TypeAdapter(annotation)
+            return _adapter_of(annotation) if _hashable(annotation) else TypeAdapter(annotation)
         except (PydanticSchemaGenerationError, PydanticUserError, TypeError) as error:
             raise AgentBuildError(
                 f"state key {self.name!r} of {self.owner} has a type that cannot be stored: "
@@ -157,10 +164,20 @@ class Channel:
         return Overwrite(value) if overwrite else value
 
     def encode(self, write: Any) -> bytes:
-        """Return the JSON bytes of a write or of an overwriting value."""
-        if isinstance(write, Overwrite):
-            return self._value_adapter.dump_json(write.value)
-        return self._write_adapter.dump_json(write)
+        """Return the JSON bytes of a write or of an overwriting value.
+
+        Raises:
+            InvalidUpdate: The value is not what its type says.
+        """
+        overwrite = isinstance(write, Overwrite)
+        adapter = self._value_adapter if overwrite else self._write_adapter
+        try:
+            # What cannot be read back must not be stored; pydantic would only warn.
+            return adapter.dump_json(write.value if overwrite else write, warnings="error")
+        except PydanticSerializationError as error:
+            raise InvalidUpdate(
+                f"a value of {self.name!r} does not fit its type, so nothing was stored: {error}"
+            ) from error
 
     def decode(self, data: bytes, *, overwrite: bool = False) -> Any:
         """Return the write that `encode` stored.
@@ -196,6 +213,20 @@ class Channel:
         return None
 
 
+@lru_cache(maxsize=512)
+def _adapter_of(annotation: Any) -> TypeAdapter[Any]:
+    """Return the adapter of a type; agents share them, as each takes milliseconds to build."""
+    return TypeAdapter(annotation)
+
+
+def _hashable(annotation: Any) -> bool:
+    try:
+        hash(annotation)
+    except TypeError:
+        return False
+    return True
+
+
 def _parse(name: str, annotation: Any, owner: str) -> Channel:
     reducer: Reducer | None = None
     marks: set[Mark] = set()
@@ -213,6 +244,18 @@ def _parse(name: str, annotation: Any, owner: str) -> Channel:
         else:
             break
     return Channel(name, annotation, owner, reducer, frozenset(marks))
+
+
+@lru_cache(maxsize=256)
+def _channels(schema: type, owner: str) -> Mapping[str, Channel]:
+    try:
+        hints = _get_type_hints(schema, include_extras=True)
+    except NameError as error:
+        raise AgentBuildError(
+            f"the state schema {schema.__name__} of {owner} names a type that is not "
+            f"known at run time: {error}. Import it outside of TYPE_CHECKING."
+        ) from error
+    return {key: _parse(key, annotation, owner) for key, annotation in hints.items()}
 
 
 @dataclass(frozen=True)
@@ -233,15 +276,7 @@ class StateSchema:
         """
         channels: dict[str, Channel] = {}
         for schema, owner in schemas:
-            try:
-                hints = _get_type_hints(schema, include_extras=True)
-            except NameError as error:
-                raise AgentBuildError(
-                    f"the state schema {schema.__name__} of {owner} names a type that is not "
-                    f"known at run time: {error}. Import it outside of TYPE_CHECKING."
-                ) from error
-            for key, annotation in hints.items():
-                channels[key] = _parse(key, annotation, owner)
+            channels.update(_channels(schema, owner))
         for channel in channels.values():
             channel.check()
         return cls(channels)
@@ -281,8 +316,22 @@ class StateSchema:
 
     def without(self, state: State, marks: set[Mark]) -> State:
         """Return the state without keys that carry one of the marks."""
+        hidden = self._marked(frozenset(marks))
+        if not hidden and state.keys() <= self.channels.keys():
+            return state
         return {
             name: value
             for name, value in state.items()
-            if name in self.channels and not self.channels[name].marks & marks
+            if name in self.channels and name not in hidden
         }
+
+    @cached_property
+    def _by_marks(self) -> dict[frozenset[Mark], frozenset[str]]:
+        return {}
+
+    def _marked(self, marks: frozenset[Mark]) -> frozenset[str]:
+        if marks not in self._by_marks:
+            self._by_marks[marks] = frozenset(
+                name for name, channel in self.channels.items() if channel.marks & marks
+            )
+        return self._by_marks[marks]

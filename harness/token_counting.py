@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 from pydantic import JsonValue
 
@@ -42,7 +42,12 @@ _PER_BLOCK = 8
 _PER_IMAGE = 1_600
 _MAX_CACHED = 4_096
 
+_MAX_OFFERS = 64
+
+_Offer: TypeAlias = tuple[Tool | Mapping[str, JsonValue], ...]
+
 _tool_costs: dict[int, tuple[weakref.ref[Tool], int]] = {}
+_offered_costs: dict[int, tuple[_Offer, int]] = {}
 
 
 def text_tokens(text: str) -> int:
@@ -122,6 +127,18 @@ def _tool_tokens(tool: Tool) -> int:
 
 def tools_tokens(tools: Iterable[Tool | Mapping[str, JsonValue]]) -> int:
     """Return the estimated tokens of tool schemas, which count like any other input."""
+    if not isinstance(tools, tuple):
+        return _sum_of(tools)
+    # An agent offers the same tuple at every call.
+    known = _offered_costs.get(id(tools))
+    if known is None or known[0] is not tools:
+        if len(_offered_costs) >= _MAX_OFFERS:
+            _offered_costs.clear()
+        known = _offered_costs[id(tools)] = (tools, _sum_of(tools))
+    return known[1]
+
+
+def _sum_of(tools: Iterable[Tool | Mapping[str, JsonValue]]) -> int:
     return sum(
         _tool_tokens(tool) if isinstance(tool, Tool) else _PER_BLOCK + json_tokens(tool)
         for tool in tools

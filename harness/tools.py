@@ -1,275 +1,295 @@
-"""Tools: what a model can call, made from plain functions.
+"""Tools: what a model can call, made from functions, pydantic models or JSON schemas.
 
-The schema a model sees comes from the function's signature; a parameter annotated `ToolRuntime`
-is injected and hidden. Arguments are validated before the function runs.
+The schema a model sees comes from the function's signature and docstring; what the harness
+injects (`ToolRuntime`, `Injected`) is hidden. Arguments are validated before the function runs.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, cast, get_type_hints, overload
+from functools import cached_property
+from inspect import cleandoc
+from typing import Any, Literal, TypeAlias, Unpack, overload
 
-import anyio.to_thread
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, create_model
+from pydantic import BaseModel, JsonValue, ValidationError
 
-from harness.checkpoint.base import Batch
+from harness.docstrings import read_docstring
 from harness.errors import AgentBuildError
-from harness.messages import Content
 from harness.models.base import ToolSpec
-from harness.state import ChannelWrite, State
+from harness.provider_tools import is_provider_tool
+from harness.retries import RetryPolicy
+from harness.tool_marks import CachePolicy, ToolOptions, wrong_marks
+from harness.tool_results import result_of
+from harness.tool_runtime import (
+    Injected,
+    InterruptFn,
+    JournalWriter,
+    SubagentResult,
+    SubagentRunner,
+    ToolFunction,
+    ToolResult,
+    ToolRuntime,
+)
+from harness.tool_schemas import check_schema, flat_schema, schema_problems
+from harness.tool_signatures import (
+    ALL_ARGUMENTS,
+    Slot,
+    arguments_model,
+    docstring_of,
+    function_body,
+    json_schema,
+    name_of,
+    single_slot,
+    slots_of,
+    snake_case,
+    with_artifact,
+)
 
 __all__ = [
+    "CachePolicy",
+    "Injected",
+    "InterruptFn",
     "InvalidArguments",
     "JournalWriter",
+    "RetryPolicy",
+    "Returns",
     "SubagentResult",
     "SubagentRunner",
     "Tool",
+    "ToolFunction",
+    "ToolOptions",
     "ToolResult",
     "ToolRuntime",
     "flat_schema",
+    "is_provider_tool",
+    "result_of",
     "tool",
 ]
+
+Returns: TypeAlias = Literal["content", "content_and_artifact"]
+"""What a function returns: what the model sees, or a pair of that and data for programs."""
 
 
 class InvalidArguments(Exception):
     """Arguments do not fit the tool's schema; the text tells the model what is expected."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
-    """What a tool hands back when text alone is not enough.
-
-    Attributes:
-        content: What the model sees.
-        artifact: The same facts for programs, as JSON data.
-        status: `error` tells the model that the call failed.
-        update: State writes, by key; they join the step's other writes through the reducers.
-        writes: Further writes, in order, for a key that is written more than once.
-    """
-
-    content: Content
-    artifact: JsonValue = None
-    status: Literal["success", "error"] = "success"
-    update: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    writes: Sequence[ChannelWrite] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SubagentResult:
-    """What a subagent hands back.
-
-    Attributes:
-        text: Its last answer that is not empty.
-        writes: What it wrote to state keys that it shares with its parent.
-        failed: Why it did not finish, or None.
-    """
-
-    text: str
-    writes: Sequence[ChannelWrite] = ()
-    failed: str | None = None
-
-
-class SubagentRunner(Protocol):
-    """Runs another agent as a child of the current tool call, durably."""
-
-    async def __call__(self, agent: Any, description: str) -> SubagentResult:
-        """Run the `Agent`, or continue it after a pause or a crash, and return its result."""
-        ...
-
-
-class JournalWriter(Protocol):
-    """Stores batches of the current run."""
-
-    async def commit(self, batch: Batch) -> None:
-        """Store a batch, all of it or nothing; see `Checkpointer.commit`."""
-        ...
-
-
-class InterruptFn(Protocol):
-    """Asks a durable question."""
-
-    def __call__(
-        self,
-        message: str,
-        *,
-        answer_schema: Mapping[str, JsonValue] | None = None,
-        payload: Mapping[str, JsonValue] | None = None,
-    ) -> Any:
-        """Return the stored answer, or stop the call until there is one.
-
-        The tool runs again from its start once the question is answered, so ask before acting.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRuntime:
-    """What a running tool can see and do.
-
-    Attributes:
-        state: The agent's state as it was when the step began.
-        tool_call_id: The call being answered.
-        thread_id: The thread.
-        run_id: The run.
-        ns: Namespace of the agent.
-        agent_path: Agent and call names from the root to here.
-        context: What the caller passed as context.
-        journal: Stores what must be known before the world changes, such as a file's content.
-        stream_writer: Emits a `custom` event.
-        interrupt: Asks a durable question (peers D3.2).
-        run_subagent: Runs another agent below this call.
-    """
-
-    state: State
-    tool_call_id: str
-    thread_id: str
-    run_id: str
-    ns: str
-    agent_path: tuple[str, ...]
-    context: Any
-    journal: JournalWriter
-    stream_writer: Callable[[JsonValue], None]
-    interrupt: InterruptFn
-    run_subagent: SubagentRunner
-
-
-ToolReturn: TypeAlias = Content | ToolResult | JsonValue
-ToolFunction: TypeAlias = Callable[[dict[str, Any], ToolRuntime], Awaitable[ToolReturn]]
-
-
 @dataclass(frozen=True)
 class Tool:
-    """One tool.
+    """One tool. Make it with `tool`, `Tool.from_model` or `Tool.from_schema`.
+
+    A subclass may override `validate`, and then needs no `arguments`.
 
     Attributes:
-        name: `[a-z0-9_]`, unique within an agent.
+        name: Letters, digits, `_` and `-`; unique within an agent.
         description: When to use it, when not, what comes back.
         parameters: JSON schema of the arguments, without `$ref`.
-        arguments: The pydantic model that validates them.
-        function: The body; receives validated keyword arguments and the runtime.
+        function: The body; receives what `validate` returns, and the runtime.
+        arguments: The pydantic model that validates them, if one does.
         title: A name for people.
         read_only: It changes nothing.
         destructive: It may overwrite or delete.
         idempotent: The same call twice does no more than once.
-        open_world: It reaches beyond this thread and its files.
-        return_direct: A successful result ends the run as its answer.
+        open_world: It may reach beyond this thread and its files (the protocol's default too).
+        return_direct: A successful result ends the run as its answer; an error result goes to
+            the model (peers A3.17).
         timeout: Seconds after which the call is answered with an error; None for no bound.
         output_schema: JSON schema of the artifact, when the tool promises one.
+        cacheable: A result may answer the same call later. True is for read-only tools whose
+            result depends on nothing but the arguments; anything else takes a `CachePolicy`.
+        retry: How to try again after an error that may pass; only for tools that are read-only
+            or idempotent.
+        once: A call must not run twice, also after a crash in the middle of it; it is then
+            answered with an error that says so.
+        strict: What it raises ends the run instead of becoming an error result (peers A3.16).
+
+    Raises:
+        AgentBuildError: The name or a combination of marks makes no sense.
     """
 
     name: str
     description: str
     parameters: dict[str, JsonValue]
-    arguments: type[BaseModel]
     function: ToolFunction
+    arguments: type[BaseModel] | None = None
     title: str = ""
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
-    open_world: bool = False
+    open_world: bool = True
     return_direct: bool = False
     timeout: float | None = None
     output_schema: dict[str, JsonValue] | None = None
+    cacheable: bool | CachePolicy = False
+    retry: RetryPolicy | None = None
+    once: bool = False
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        problem = next(wrong_marks(self), None)
+        if problem is not None:
+            raise AgentBuildError(f"tool {self.name!r}: {problem}")
+
+    @cached_property
+    def _spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, self.parameters)
 
     def spec(self) -> ToolSpec:
         """Return what the model sees."""
-        return ToolSpec(self.name, self.description, self.parameters)
+        return self._spec
 
     def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
-        """Return the arguments as the function takes them.
+        """Return the arguments as `function` takes them.
 
         Raises:
             InvalidArguments: They do not fit; the text names each problem and what is accepted.
         """
-        try:
-            model = self.arguments.model_validate(args)
-        except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}"
-                for item in error.errors(include_url=False, include_context=False)
-            )
-            raise InvalidArguments(
-                f"{self.name} was not run: {problems}. Expected arguments: "
-                f"{json.dumps(self.parameters.get('properties', {}), ensure_ascii=False)}"
-            ) from error
+        model = self._checked(args)
         return {name: getattr(model, name) for name in type(model).model_fields}
 
+    def _checked(self, args: Mapping[str, JsonValue]) -> BaseModel:
+        if self.arguments is None:
+            raise NotImplementedError(
+                f"tool {self.name!r} has no model of its arguments, so its class must override "
+                "validate"
+            )
+        try:
+            return self.arguments.model_validate(args)
+        except ValidationError as error:
+            raise self._refused(
+                f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}"
+                for item in error.errors(include_url=False, include_context=False)
+            ) from error
 
-def flat_schema(schema: dict[str, Any]) -> dict[str, JsonValue]:
-    """Return a JSON schema without `$ref`, `$defs` and generated titles.
+    def _refused(self, problems: Iterable[str]) -> InvalidArguments:
+        expected = json.dumps(self.parameters.get("properties", {}), ensure_ascii=False)
+        return InvalidArguments(
+            f"{self.name} was not run: {'; '.join(problems)}. Expected arguments: {expected}"
+        )
 
-    Several clients drop or mangle references, so definitions are written out in place.
+    @staticmethod
+    def from_model(
+        model: type[BaseModel],
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        returns: Returns = "content",
+        **options: Unpack[ToolOptions],
+    ) -> Tool:
+        """Make a tool whose arguments are a pydantic model.
+
+        Args:
+            model: The arguments; its fields are the schema, its docstring the description, and
+                its name in snake case the tool's name, unless given.
+            function: Takes an instance of the model, and what is injected; sync or async.
+            name: The tool's name.
+            description: The tool's description.
+            returns: What the function returns; see `tool`.
+            **options: Attributes of `Tool`.
+
+        Raises:
+            AgentBuildError: The model has no JSON schema, or the function does not fit.
+        """
+        name = name or snake_case(model.__name__)
+        owner = f"tool {name!r}"
+        slots = single_slot(owner, slots_of(owner, function))
+        try:
+            schema = json_schema(model)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise AgentBuildError(
+                f"{owner}: {model.__name__} has no JSON schema: {error}"
+            ) from error
+        documented = read_docstring(cleandoc(model.__doc__ or "") or docstring_of(function))
+        schema.pop("description", None)
+        return _ModelTool(
+            name=name,
+            description=description or documented.text,
+            parameters=_described(schema, documented.parameters),
+            function=_body(owner, function, slots, returns, options),
+            arguments=model,
+            **options,
+        )
+
+    @staticmethod
+    def from_schema(
+        name: str,
+        description: str,
+        parameters: Mapping[str, JsonValue],
+        function: Callable[..., Any],
+        *,
+        returns: Returns = "content",
+        **options: Unpack[ToolOptions],
+    ) -> Tool:
+        """Make a tool from a JSON schema of its arguments.
+
+        Args:
+            name: The tool's name.
+            description: The tool's description.
+            parameters: The schema; its type must be `object`, its references its own.
+            function: Takes the arguments as a dict, and what is injected; sync or async.
+            returns: What the function returns; see `tool`.
+            **options: Attributes of `Tool`.
+
+        Raises:
+            AgentBuildError: The schema is not valid, or the function does not fit.
+        """
+        owner = f"tool {name!r}"
+        check_schema(parameters, owner)
+        slots = single_slot(owner, slots_of(owner, function))
+        return _SchemaTool(
+            name=name,
+            description=description,
+            parameters=flat_schema(parameters),
+            function=_body(owner, function, slots, returns, options),
+            schema=dict(parameters),
+            **options,
+        )
+
+
+class _ModelTool(Tool):
+    """Hands its function the model itself."""
+
+    def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
+        return {ALL_ARGUMENTS: self._checked(args)}
+
+
+@dataclass(frozen=True)
+class _SchemaTool(Tool):
+    """Hands its function the arguments as they came.
+
+    Attributes:
+        schema: The schema as it was given; validates what the flat one leaves open.
     """
-    definitions = schema.get("$defs", {})
 
-    def flatten(node: Any) -> Any:
-        if isinstance(node, list):
-            return [flatten(item) for item in cast(list[Any], node)]
-        if not isinstance(node, dict):
-            return node
-        node = cast(dict[str, Any], node)
-        if "$ref" in node:
-            target = definitions[node["$ref"].rsplit("/", 1)[-1]]
-            node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
-        return {
-            key: {name: flatten(prop) for name, prop in value.items()}
-            if key == "properties"
-            else flatten(value)
-            for key, value in node.items()
-            if key not in ("$defs", "title")
-        }
+    schema: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
-    return flatten(schema)
-
-
-def _arguments_model(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], str | None]:
-    """Return the model of a function's arguments and the name of its runtime parameter."""
-    hints = get_type_hints(function, include_extras=True)
-    fields: dict[str, Any] = {}
-    runtime_parameter: str | None = None
-    for parameter in inspect.signature(function).parameters.values():
-        annotation = hints.get(parameter.name, Any)
-        if annotation is ToolRuntime:
-            runtime_parameter = parameter.name
-        elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise AgentBuildError(f"tool {name!r}: *args and **kwargs have no schema")
-        else:
-            default = ... if parameter.default is parameter.empty else parameter.default
-            fields[parameter.name] = (annotation, default)
-    model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
-    return model, runtime_parameter
-
-
-def _body(function: Callable[..., Any], runtime_parameter: str | None) -> ToolFunction:
-    is_async = inspect.iscoroutinefunction(function)
-
-    async def call(args: dict[str, Any], runtime: ToolRuntime) -> Any:
-        kwargs = args if runtime_parameter is None else {**args, runtime_parameter: runtime}
-        if is_async:
-            return await function(**kwargs)
-        return await anyio.to_thread.run_sync(lambda: function(**kwargs))
-
-    return call
+    def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
+        problems = list(schema_problems(self.schema, args))
+        if problems:
+            raise self._refused(problems)
+        return {ALL_ARGUMENTS: dict(args)}
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> Tool: ...
+def tool(
+    function: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    returns: Returns = "content",
+    **options: Unpack[ToolOptions],
+) -> Tool: ...
 @overload
 def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    title: str = "",
-    read_only: bool = False,
-    destructive: bool = False,
-    idempotent: bool = False,
-    open_world: bool = False,
-    return_direct: bool = False,
-    timeout: float | None = None,
-    output_schema: dict[str, JsonValue] | None = None,
+    returns: Returns = "content",
+    **options: Unpack[ToolOptions],
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -277,34 +297,69 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    **options: Any,
+    returns: Returns = "content",
+    **options: Unpack[ToolOptions],
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool from a function, sync (runs in a thread) or async.
+    """Make a tool from a function, sync or async: a function, method, partial, lambda or object.
 
-    Parameter descriptions come from `Annotated[type, Field(description=…)]`, the tool's from the
-    docstring unless given. The options are the attributes of `Tool`.
+    A sync function runs in a worker thread. Cancelling a run does not wait for it: its late
+    result is thrown away, but it may still act.
+
+    A parameter is described by `Annotated[type, Field(description=…)]`, or by the docstring
+    (google, numpy or reST style); the rest of the docstring describes the tool. Values arrive as
+    the types of the annotations say. Parameters that are a `ToolRuntime`, named `runtime` without
+    an annotation, or marked `Injected` are filled in by the harness and hidden from the model.
+
+    Args:
+        function: The function; its name is the tool's. Arguments bound by a partial are hidden.
+        name: Another name.
+        description: Another description.
+        returns: `content` for what the model sees (see `result_of`), `content_and_artifact` for
+            a pair of that and JSON data for programs.
+        **options: Attributes of `Tool`.
 
     Raises:
-        AgentBuildError: The signature has no schema.
+        AgentBuildError: The function has no schema, or the options make no sense.
     """
-    if function is None:
-        return lambda decorated: _make(decorated, name, description, options)
-    return _make(function, name, description, options)
+
+    def make(function: Callable[..., Any]) -> Tool:
+        chosen = name or name_of(function)
+        owner = f"tool {chosen!r}"
+        slots = slots_of(owner, function)
+        model, schema = arguments_model(owner, slots)
+        documented = read_docstring(docstring_of(function))
+        return Tool(
+            name=chosen,
+            description=description or documented.text,
+            parameters=_described(schema, documented.parameters),
+            function=_body(owner, function, slots, returns, options),
+            arguments=model,
+            **options,
+        )
+
+    return make if function is None else make(function)
 
 
-def _make(
+def _described(schema: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, JsonValue]:
+    """Return the flat schema, with descriptions for the parameters that have none."""
+    properties: dict[str, dict[str, Any]] = schema.get("properties", {})
+    for name in properties.keys() & descriptions.keys():
+        properties[name].setdefault("description", descriptions[name])
+    return flat_schema(schema)
+
+
+def _body(
+    owner: str,
     function: Callable[..., Any],
-    name: str | None,
-    description: str | None,
-    options: Mapping[str, Any],
-) -> Tool:
-    name = name or function.__name__
-    model, runtime_parameter = _arguments_model(name, function)
-    return Tool(
-        name=name,
-        description=description or inspect.getdoc(function) or "",
-        parameters=flat_schema(model.model_json_schema()),
-        arguments=model,
-        function=_body(function, runtime_parameter),
-        **options,
-    )
+    slots: Sequence[Slot],
+    returns: Returns,
+    options: ToolOptions,
+) -> ToolFunction:
+    given = {slot.injected for slot in slots} - {None, Injected.TOOL_CALL_ID}
+    if options.get("cacheable") is True and given:
+        raise AgentBuildError(
+            f"{owner}: its result may depend on more than its arguments, because it is given the "
+            "thread's state or context. Pass a CachePolicy if it does not."
+        )
+    call = function_body(function, slots)
+    return call if returns == "content" else with_artifact(owner, call)

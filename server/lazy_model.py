@@ -46,6 +46,15 @@ class LazyModel:
         """
         return self._model.context_window
 
+    @property
+    def native_output(self) -> bool:
+        """Whether the model honours `ChatRequest.output_schema`.
+
+        Raises:
+            HarnessError: The model cannot be made.
+        """
+        return self._model.native_output
+
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         """Ask the model.
 

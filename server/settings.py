@@ -105,6 +105,10 @@ class LimitSettings(BaseModel):
     tool_calls: int = Field(default=1_000, ge=1, description="a whole number, at least 1")
     depth: int = Field(default=3, ge=0, description="a whole number, at least 0")
     parallel_tool_calls: int = Field(default=16, ge=1, description="a whole number, at least 1")
+    fan_out: int = Field(default=32, ge=1, description="a whole number, at least 1")
+    tokens: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
+    cost: float | None = Field(default=None, gt=0, description="US dollars, more than 0")
+    seconds: float | None = Field(default=None, gt=0, description="seconds, more than 0")
 
 
 class Settings(BaseModel):

@@ -33,10 +33,46 @@ EXPECTED = {
         "Wrote /hello.txt: 15 bytes, a new file.",
         "read back: Hello, thread.",
     ],
+    "custom_middleware.py": [
+        "event: {'read so far': 0}",
+        "event: {'read so far': 2}",
+        "event: {'again': 'home'}",
+        "event: {'read so far': 3}",
+        "result: done ['home', 'news', 'home']",
+    ],
+    "console_approval.py": [
+        "runs that wait from last time: 0",
+        "agent > pears | order needs approval (Tool execution requires approval: order) | "
+        "{'item': 'pears', 'amount': 10}",
+        "ordering 10 pears",
+        "status: needs_approval ",
+    ],
+    "structured_output.py": [
+        "sent back: Refund was not accepted: cents: Input should be a valid integer, unable to "
+        "parse string as an integer.",
+        "answer: Refund(order=7, cents=1250)",
+        "answer: Handover(reason='lost', urgency='high')",
+    ],
+    "fallback_model.py": [
+        "scripted:first failed (overloaded); asking scripted:second",
+        "answer: Oslo has snow.",
+        "answered by: scripted:second, scripted:first",
+        "model calls, the failed one included: 3",
+        "next run: failed - the key was revoked",
+    ],
+    "mcp_tools.py": [
+        "bakery_breads: success",
+        "bakery_close_shop: error",
+        "asked: How many grams of rye?",
+        "answer: There is rye bread.",
+    ],
 }
 
+TYPED = {"console_approval.py": "approve\n"}
+"""What the user types, where an example asks; nothing after that is the end of the input."""
 
-def run(name: str, folder: Path) -> str:
+
+def run(name: str, folder: Path, typed: str) -> str:
     kept = ("PATH", "SYSTEMROOT", "TEMP", "TMP", "LANG")
     environment = {key: os.environ[key] for key in kept if key in os.environ}
     # No key, a home without settings, and a proxy that nobody runs: an example that needs the
@@ -51,6 +87,7 @@ def run(name: str, folder: Path) -> str:
         [sys.executable, str(EXAMPLES / name)],
         cwd=folder,
         env=environment,
+        input=typed,
         capture_output=True,
         text=True,
         timeout=50,
@@ -66,8 +103,28 @@ def test_there_is_an_expectation_for_every_example() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_example_runs_and_prints_what_happened(name: str, tmp_path: Path) -> None:
-    lines = run(name, tmp_path).splitlines()
+    lines = run(name, tmp_path, TYPED.get(name, "")).splitlines()
     assert [line for line in lines if line in EXPECTED[name]] == EXPECTED[name]
+
+
+def test_an_approval_that_was_left_open_is_asked_again_by_the_next_process(tmp_path: Path) -> None:
+    first = run("console_approval.py", tmp_path, "approve\n").splitlines()
+    assert "ordering 10 pears" in first
+    assert not [line for line in first if line.endswith("plums")]
+
+    typed = (
+        "perhaps\n"
+        'edit {"item": "plums", "amount": 50}\n'
+        "reject too dear\n"
+        "respond there are figs in the cellar\n"
+    )
+    lines = run("console_approval.py", tmp_path, typed).splitlines()
+    asked = [line.split(" | ")[0] for line in lines if line.startswith("agent > ")]
+    assert lines[1] == "runs that wait from last time: 1"
+    assert asked == ["agent > plums", "agent > plums", "agent > gold", "agent > figs"]
+    assert [line for line in lines if line.startswith("ordering")] == ["ordering 50 plums"]
+    assert any(line.startswith("not accepted: ") and "'perhaps'" in line for line in lines)
+    assert lines[-1] == "status: done All is settled."
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -3,7 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 import harness
+from harness.agent import create_agent
+from harness.errors import AgentBuildError
+from tests.loop.models import Turns
 
 
 def test_every_exported_name_is_there():
@@ -26,3 +31,25 @@ def test_the_engine_knows_nothing_of_the_server():
         "assert not [name for name in sys.modules if name.split('.')[0] in ('server', 'mcp')]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("checkpointer", "threads.db"),
+        ("checkpointer", True),
+        ("cache", True),
+        ("cache", {}),
+        ("limits", {"model_calls": 3}),
+        ("policy", []),
+        ("policy", ["deny all"]),
+    ],
+)
+def test_an_option_of_a_wrong_type_is_refused_when_the_agent_is_built(option, value):
+    with pytest.raises(AgentBuildError, match=f"{option}= takes"):
+        create_agent(Turns(), **{option: value})
+
+
+def test_none_is_as_good_as_nothing():
+    agent = create_agent(Turns(), None, system_prompt=None, middleware=None)
+    assert list(agent.tools) == []

@@ -1,9 +1,12 @@
 """Rules: the first match decides, the strictest judge holds."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.mcp_servers import MCPTool
 from harness.policy import ALL_DECISIONS, Policy, Rule, Verdict, strictest
+from harness.tools import Tool
 
 
 def test_the_first_matching_rule_decides():
@@ -35,3 +38,48 @@ def test_the_strictest_verdict_holds_and_only_common_decisions_remain(given_verd
     if expected == "ask":
         asked = [set(one.decisions) for one in given_verdicts if one.action == "ask"]
         assert set(held.decisions) == set.intersection(*asked)
+
+
+def tool_of(server: str = "", **hints: bool) -> Tool:
+    async def nothing(_args, _runtime):
+        return ""
+
+    if server:
+        return MCPTool("t", "", {}, nothing, server=server, **hints)
+    return Tool("t", "", {}, nothing, **hints)
+
+
+@pytest.mark.parametrize(
+    ("rule", "matching", "other"),
+    [
+        (Rule("ask", destructive=True), tool_of(destructive=True), tool_of()),
+        (Rule("ask", destructive=False), tool_of(), tool_of(destructive=True)),
+        (Rule("deny", read_only=False), tool_of(), tool_of(read_only=True)),
+        (Rule("allow", open_world=False), tool_of(open_world=False), tool_of(open_world=True)),
+        (Rule("ask", server="git*"), tool_of("github"), tool_of("lab")),
+        (Rule("ask", server="*"), tool_of("github"), tool_of()),
+        (
+            Rule("deny", server="a", destructive=True),
+            tool_of("a", destructive=True),
+            tool_of("a", destructive=False),
+        ),
+    ],
+)
+def test_rules_match_hints_and_servers(rule: Rule, matching: Tool, other: Tool):
+    assert rule.matches("t", {}, matching)
+    assert not rule.matches("t", {}, other)
+
+
+@given(
+    st.sampled_from(["allow", "ask", "deny"]),
+    st.sampled_from([{"read_only": True}, {"destructive": False}, {"server": "x"}]),
+)
+def test_a_rule_about_what_is_unknown_errs_on_the_safe_side(action, about):
+    assert Rule(action, **about).matches("t", {}) == (action != "allow")
+    assert Rule(action).matches("t", {})
+
+
+def test_the_policy_hands_the_tool_to_its_rules():
+    policy = Policy((Rule("deny", "t", server="github", destructive=True),))
+    assert policy.judge("t", {}, tool_of("github", destructive=True)).action == "deny"
+    assert policy.judge("t", {}, tool_of("github")).action == "allow"

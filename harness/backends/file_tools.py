@@ -373,7 +373,8 @@ FILE_TOOLS: tuple[str, ...] = tuple(_OPTIONS)
 @cache
 def _template(name: str) -> Tool:
     """Return a tool without its backend: a schema takes about a millisecond to build."""
-    return tool(name=name, **_OPTIONS[name])(getattr(FileCalls(StateBackend()), name))
+    make = tool(name=name, open_world=False, **_OPTIONS[name])
+    return make(getattr(FileCalls(StateBackend()), name))
 
 
 def _bound(name: str, calls: FileCalls) -> Tool:

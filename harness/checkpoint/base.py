@@ -24,6 +24,7 @@ __all__ = [
     "Checkpointer",
     "FileChange",
     "Interrupt",
+    "InterruptKind",
     "Next",
     "Run",
     "RunStatus",
@@ -41,7 +42,11 @@ Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 Next: TypeAlias = Literal["before_agent", "model", "after_model", "tools", "after_agent", "end"]
 """The phase that follows a checkpoint."""
 
-RunStatus: TypeAlias = Literal["running", "needs_approval", "done", "failed", "cancelled"]
+RunStatus: TypeAlias = Literal["running", "needs_approval", "paused", "done", "failed", "cancelled"]
+"""`needs_approval` waits for an answer, `paused` for somebody to resume it."""
+
+
+InterruptKind: TypeAlias = Literal["approval", "question", "breakpoint"]
 
 
 def step_id(parent_id: str | None, salt: str = "") -> str:
@@ -125,7 +130,7 @@ class Interrupt:
         ns: Namespace of the agent that asks.
         step_id: The step that waits.
         run_id: The run that waits.
-        kind: `approval` or `question`.
+        kind: `approval`, `question`, or `breakpoint`, which any answer passes.
         path: Where it arose, outermost first: agent name, call id, subagent name, call id …
         message: The question, for a person.
         payload: What is asked about, such as `{"tool": …, "args": …}`.
@@ -140,7 +145,7 @@ class Interrupt:
     ns: str
     step_id: str
     run_id: str
-    kind: Literal["approval", "question"]
+    kind: InterruptKind
     path: tuple[str, ...]
     message: str
     payload: dict[str, JsonValue]
@@ -167,6 +172,9 @@ class Run:
         idempotency_key: A second start with the same key finds this run.
         created_at: Unix time in seconds.
         updated_at: Unix time in seconds.
+        attempt: How many times it has been begun: 1, and one more for each resume.
+        used: What it has used of its limits, as `harness.limits.Used` writes it.
+        base: For a run without input of its own: the checkpoint it went on from.
     """
 
     id: str
@@ -181,6 +189,9 @@ class Run:
     idempotency_key: str | None = None
     created_at: float = field(default_factory=time.time)
     updated_at: float = field(default_factory=time.time)
+    attempt: int = 1
+    used: str = ""
+    base: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +234,10 @@ class Batch:
 
     `runs` are inserted or replaced by id. `interrupts` are inserted; an id that is known keeps its
     stored answer. `answers` maps interrupt ids to answers; the first answer of an interrupt wins.
+
+    `synced` says that `commit` returns only when a power cut cannot lose the batch any more.
+    Otherwise it returns when the death of the process cannot, and the disk follows within
+    milliseconds; for steps that nothing outside of the journal depends on.
     """
 
     thread_id: str
@@ -233,6 +248,7 @@ class Batch:
     interrupts: Sequence[Interrupt] = ()
     answers: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     file_changes: Sequence[FileChange] = ()
+    synced: bool = True
 
 
 @dataclass(frozen=True, slots=True)

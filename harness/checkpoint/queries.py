@@ -67,7 +67,7 @@ WHERE scope = ? AND step_id = ? ORDER BY idx, write
 
 _RUN = """
 SELECT r.id, t.thread_id, r.kind, r.agent, r.status, r.goal, r.owner, r.answer, r.reason,
-       r.idempotency_key, r.created_at, r.updated_at
+       r.idempotency_key, r.created_at, r.updated_at, r.attempt, r.used, r.base
 FROM runs r JOIN threads t USING (thread)
 """
 
@@ -80,7 +80,7 @@ FROM interrupts i JOIN threads t USING (thread)
 _THREADS = """
 SELECT t.thread_id, t.checkpoints, t.created_at, t.updated_at,
        r.id, t.thread_id, r.kind, r.agent, r.status, r.goal, r.owner, r.answer, r.reason,
-       r.idempotency_key, r.created_at, r.updated_at
+       r.idempotency_key, r.created_at, r.updated_at, r.attempt, r.used, r.base
 FROM threads t
 LEFT JOIN runs r ON r.run = (SELECT max(run) FROM runs WHERE thread = t.thread)
 """

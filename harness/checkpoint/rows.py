@@ -30,13 +30,14 @@ _ZIP_FROM = 512
 
 _RUN = """
 INSERT INTO runs (id, thread, kind, agent, status, goal, owner, answer, reason, idempotency_key,
-                  created_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  created_at, updated_at, attempt, used, base)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     kind = excluded.kind, agent = excluded.agent, status = excluded.status, goal = excluded.goal,
     owner = excluded.owner, answer = excluded.answer, reason = excluded.reason,
     idempotency_key = excluded.idempotency_key, created_at = excluded.created_at,
-    updated_at = excluded.updated_at
+    updated_at = excluded.updated_at, attempt = excluded.attempt, used = excluded.used,
+    base = excluded.base
 WHERE thread = excluded.thread
 """
 
@@ -221,6 +222,7 @@ def _store_checkpoints(
 def _store_run(conn: sqlite3.Connection, thread: int, run: Run) -> None:
     values = (run.id, thread, run.kind, run.agent, run.status, run.goal, run.owner, run.answer)
     values += (run.reason, run.idempotency_key, run.created_at, run.updated_at)
+    values += (run.attempt, run.used, run.base)
     if conn.execute(_RUN, values).rowcount == 0:
         raise CheckpointError(
             f"run {run.id} belongs to another thread. Nothing was stored; use a new id."

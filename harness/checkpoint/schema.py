@@ -122,7 +122,13 @@ CREATE TABLE file_changes (
 CREATE INDEX file_changes_by_thread ON file_changes (thread, checkpoint_seq);
 """
 
-_MIGRATIONS = (_CREATE,)
+_RUN_ATTEMPTS = """
+ALTER TABLE runs ADD COLUMN attempt INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE runs ADD COLUMN used TEXT NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN base TEXT
+"""
+
+_MIGRATIONS = (_CREATE, _RUN_ATTEMPTS)
 """Scripts in order; a released one never changes. Version n is the state after the first n."""
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

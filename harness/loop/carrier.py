@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import anyio
+import anyio.lowlevel
+from pydantic_core import to_json
 
 from harness.checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
 from harness.errors import HarnessError
-from harness.limits import LimitReached, Limits
+from harness.limits import LimitName, LimitReached, Limits, Used
 from harness.loop.engine import AgentDefinition, AgentLoop
 from harness.loop.events import Emit, StreamMode
 from harness.loop.run_context import RunContext, RunControl
@@ -19,7 +21,7 @@ from harness.state import Mark, State, StateSchema
 
 __all__ = ["Carrier", "RunOptions", "RunResult", "public_state"]
 
-DEFAULT_LIMITS = Limits()
+StopReason: TypeAlias = RunStatus | LimitName
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,14 @@ class RunOptions:
         context: Handed to hooks and tools.
         emit: Receives events.
         modes: Which events; none by default.
-        limits: Bounds for the run and its subagents.
+        limits: Bounds for the run and its subagents; the agent's by default.
         control: A handle to cancel it.
         owner: Id of the process that works on it, kept in its record.
         idempotency_key: Kept in its record.
+        configurable: Values for models that are configured at run time (`init_chat_model`).
+        when_busy: What to do while another run of this agent moves the thread: `refuse` raises
+            `ThreadBusy`, `queue` waits for its end, `interrupt` pauses it first.
+        room: Waits until the receiver of the events has caught up; the run waits with it.
         trust_cache: For driven calls: begin from the newest state this agent has seen without
             asking the journal. If somebody else has moved the thread, the run raises
             `StaleThread` before anything is stored or changed.
@@ -44,10 +50,13 @@ class RunOptions:
     context: Any = None
     emit: Emit | None = None
     modes: Collection[StreamMode] = ()
-    limits: Limits = DEFAULT_LIMITS
+    limits: Limits | None = None
     control: RunControl | None = None
     owner: str | None = None
     idempotency_key: str | None = None
+    configurable: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    when_busy: Literal["refuse", "queue", "interrupt"] = "refuse"
+    room: Callable[[], Awaitable[None]] | None = None
     trust_cache: bool = False
 
 
@@ -62,6 +71,7 @@ class RunResult:
         results: For a driven run: the results of its calls, in call order.
         checkpoint: The newest checkpoint.
         usage: Tokens of the whole run tree.
+        used: All that the run tree has used of its limits, earlier attempts included.
         error: What ended it, when the status is `failed`.
     """
 
@@ -71,7 +81,20 @@ class RunResult:
     results: Sequence[ToolMessage] = ()
     checkpoint: Checkpoint | None = None
     usage: Usage = field(default_factory=Usage)
+    used: Used = field(default_factory=Used)
     error: HarnessError | LimitReached | None = None
+
+    @property
+    def structured_response(self) -> Any:
+        """The structured answer, of the type the agent was built with; None without one."""
+        return self.state.get("structured_response")
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why it stopped: its status, or the limit it met."""
+        if isinstance(self.error, LimitReached):
+            return self.error.limit
+        return self.run.status
 
 
 class Carrier:
@@ -93,10 +116,15 @@ class Carrier:
         interrupts: Sequence[Interrupt] = ()
         error: HarnessError | LimitReached | None = None
         with self._control.scope:
+            await anyio.lowlevel.checkpoint_if_cancelled()
             await begin(self._loop)
             self._control.accepted.set()
             try:
-                interrupts = await self._advance()
+                with self._deadline() as deadline:
+                    await anyio.lowlevel.checkpoint_if_cancelled()  # it may be over already
+                    interrupts = await self._advance()
+                if deadline.cancelled_caught:
+                    raise self._context.meter.out_of_time()
             except (HarnessError, LimitReached) as failed:
                 if not self._context.journal.stored:
                     raise
@@ -106,7 +134,7 @@ class Carrier:
                 await self._record("failed", f"internal error: {type(bug).__name__}: {bug}")
                 raise
         if self._control.reason is not None and self._context.run.status == "running":
-            await self._record("cancelled", self._control.reason)
+            await self._stopped(self._control.reason)
         thread = self._loop.thread
         return RunResult(
             run=self._context.run,
@@ -114,22 +142,30 @@ class Carrier:
             interrupts=interrupts,
             checkpoint=thread.head,
             usage=self._context.meter.usage,
+            used=self._context.meter.used(),
             error=error,
         )
 
+    def _deadline(self) -> anyio.CancelScope:
+        left = self._context.meter.remaining().seconds
+        return anyio.move_on_after(left)
+
     async def _advance(self) -> Sequence[Interrupt]:
         while True:
-            waiting = await self._loop.advance()
-            if not waiting:
+            pause = await self._loop.advance()
+            if pause is None:
                 if self._context.run.status == "running":
                     self._context.update_run(answer=self._loop.thread.answer())
                     await self._record("done", None)
                 return ()
-            if await self._answered(waiting):
+            if self._control.draining and not pause.interrupts:
+                await self._record("paused", "drained: the step was finished and stored")
+                return ()
+            if await self._answered(pause.interrupts):
                 await self._loop.thread.open()
                 continue
             await self._record("needs_approval", None)
-            return waiting
+            return pause.interrupts
 
     async def _answered(self, waiting: Sequence[Interrupt]) -> bool:
         """Whether an answer came in while sibling calls were still running."""
@@ -137,8 +173,17 @@ class Carrier:
         ids = {one.id for one in waiting}
         return any(one.answered for one in known if one.id in ids)
 
+    async def _stopped(self, reason: str) -> None:
+        if self._control.accepted.is_set():
+            await self._record(self._control.ends_as, reason)
+        elif self._context.run.attempt > 1:  # a resume that did not begin changes nothing
+            self._context.update_run(status="paused", reason=reason)
+        else:  # there is nothing in the journal that it could go on from
+            await self._record("cancelled", f"{reason}; its input was not accepted")
+
     async def _record(self, status: RunStatus, reason: str | None) -> None:
-        run = self._context.update_run(status=status, reason=reason)
+        used = to_json(self._context.meter.used().to_json()).decode()
+        run = self._context.update_run(status=status, reason=reason, used=used)
         with anyio.CancelScope(shield=True):
             await self._context.journal.commit(Batch(run.thread_id, runs=[run]))
 

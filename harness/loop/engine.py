@@ -11,26 +11,45 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, get_args
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from harness.checkpoint.base import Interrupt, Next
+from pydantic import JsonValue
+
+from harness.checkpoint.base import Batch, Interrupt, Next
 from harness.errors import HarnessError, MiddlewareError
 from harness.limits import LimitReached
 from harness.loop import routing
+from harness.loop.interrupts import Asker, Breakpoints, Interrupted, Pause
 from harness.loop.middleware import AgentMiddleware, HookName, hooks_of, jumps_of, settle
-from harness.loop.model_call import call_model
-from harness.loop.requests import Command, HookResult, JumpTo, ModelRequest, Runtime
+from harness.loop.model_call import Answered, ModelCall, configured
+from harness.loop.requests import Command, HookResult, ModelRequest, Runtime, Send
 from harness.loop.run_context import RunContext, StateCache
 from harness.loop.thread_state import ThreadState
 from harness.loop.tool_execution import ToolPipeline
 from harness.loop.tool_step import ToolStep
-from harness.messages import AIMessage
+from harness.loop.wraps import Wrap, wraps_of
+from harness.messages import AIMessage, HumanMessage, ToolCall, new_id, pending_tool_calls
 from harness.models.base import ChatModel, PromptSection
-from harness.state import State, StateSchema
+from harness.records import changed
+from harness.state import Overwrite, State, StateSchema
 from harness.tools import Tool
 
-__all__ = ["AgentDefinition", "AgentLoop"]
+if TYPE_CHECKING:
+    from harness.cache.model_cache import ModelCache
+    from harness.structured_output import ResponseFormat, StructuredOutput
+
+__all__ = ["AgentDefinition", "AgentLoop", "Node"]
+
+Node: TypeAlias = Literal["input", "model", "tools", "end"]
+"""In whose name state can be written from outside."""
+
+_PASSED_OVER = (
+    "{name} did not run: {author} went back to the model instead. Call it again if it is still "
+    "needed."
+)
+
+_NOTHING = Command()
 
 
 @dataclass(frozen=True)
@@ -45,6 +64,12 @@ class AgentDefinition:
         middleware: Outermost first.
         schema: The channels of its state.
         pipeline: The way to its tools.
+        provider_tools: Tools that the model's provider runs.
+        response_format: The structured answer it owes.
+        output: How it comes to that answer.
+        answers: Where model answers are cached.
+        breakpoints: Where it stops to be looked at.
+        store: Its long-term store.
         states: Its cache of newest states.
     """
 
@@ -55,6 +80,12 @@ class AgentDefinition:
     middleware: tuple[AgentMiddleware, ...]
     schema: StateSchema
     pipeline: ToolPipeline
+    provider_tools: tuple[Mapping[str, JsonValue], ...] = ()
+    response_format: ResponseFormat | None = None
+    output: StructuredOutput | None = None
+    answers: ModelCache | None = None
+    breakpoints: Breakpoints = field(default_factory=Breakpoints)
+    store: Any = None
     states: StateCache = field(default_factory=StateCache)
 
     @cached_property
@@ -68,6 +99,21 @@ class AgentDefinition:
     def hooks(self, hook: HookName) -> Sequence[AgentMiddleware]:
         """Return the middleware with this hook, in the order it runs."""
         return self._hooks[hook]
+
+    @cached_property
+    def model_wraps(self) -> Sequence[Wrap]:
+        """The `wrap_model_call` of its middleware, outermost first."""
+        return wraps_of(self.middleware, "wrap_model_call")
+
+    @cached_property
+    def offered(self) -> tuple[Tool | Mapping[str, JsonValue], ...]:
+        """What the model is offered unless a wrapper decides otherwise."""
+        return (*self.tools.values(), *self.provider_tools)
+
+    @cached_property
+    def direct(self) -> frozenset[str]:
+        """Names of the tools whose result ends the run."""
+        return frozenset(name for name, tool in self.tools.items() if tool.return_direct)
 
     @property
     def entry(self) -> Next:
@@ -99,6 +145,9 @@ class AgentLoop:
         self.run = run
         self.path = path or (agent.name,)
         self.thread = ThreadState(agent.schema, agent.states, run, ns, self.path)
+        self._ask_model = ModelCall(
+            agent.model_wraps, run, agent.output, agent.answers, agent.pipeline.runnable
+        )
         self._runtime = Runtime(
             thread_id=run.thread_id,
             run_id=run.run.id,
@@ -107,7 +156,11 @@ class AgentLoop:
             agent_path=self.path,
             context=run.context,
             meter=run.meter,
-            stream_writer=lambda data: run.send("custom", self.path, {"data": data}),
+            stream_writer=partial(run.write_custom, self.path),
+            interrupt=self._interrupt,
+            request_drain=run.control.drain,
+            store=agent.store,
+            attempt=run.run.attempt,
         )
         self._phases: Mapping[Next, Callable[[], Awaitable[Next]]] = {
             "before_agent": self._before_agent,
@@ -116,30 +169,58 @@ class AgentLoop:
             "tools": self._tools,
             "after_agent": self._after_agent,
         }
-        self._waiting: Sequence[Interrupt] = ()
+        self._paused: Pause | None = None
+        self._wrapped_up = False
+        self._author = ""
+        self._breaks = bool(agent.breakpoints.before or agent.breakpoints.after)
+        self._askers: dict[str, Asker] = {}
 
     async def start(self, update: State, summary: str) -> None:
         """Load the namespace and accept its first input, unless it has some already."""
         if not await self.thread.open():
             await self.thread.accept(update, self.agent.entry, summary)
 
-    async def advance(self) -> Sequence[Interrupt]:
-        """Run phase after phase; return the open questions, or nothing at the end.
+    def forget_answer(self) -> None:
+        """Drop the structured answer of an earlier turn, in the step that accepts new input."""
+        if self.thread.state.get("structured_response") is not None:
+            self.thread.write({"structured_response": Overwrite(None)}, "input")
+
+    async def advance(self) -> Pause | None:
+        """Run phase after phase; return why it pauses, or None at the end.
 
         Raises:
             ModelError: The model failed.
             MiddlewareError: A hook broke a rule or raised.
+            ToolFailed: A strict tool failed.
             LimitReached: The run tree met one of its limits.
             StaleThread: Somebody else moved the thread.
         """
         phase = self.thread.next
         while phase != "end":
-            phase = await self._phases[phase]()
-            if self._waiting:
-                return self._waiting
-        if self.thread.dirty:
+            if self.run.control.draining:
+                return await self._pause(())
+            await self.run.relieve()
+            self._askers.clear()
+            try:
+                self._break_after_step()
+                phase = await self._phases[phase]()
+            except Interrupted as asked:
+                return await self._pause(asked.interrupts)
+            if self._paused is not None:
+                return self._paused
+        if self.thread.dirty or self.thread.next != "end":
             await self.thread.commit("hooks", "end")
-        return ()
+        return None
+
+    async def _pause(self, interrupts: Sequence[Interrupt]) -> Pause:
+        """Store questions that hooks asked; what their phase wrote is dropped, as it runs again."""
+        if interrupts:
+            await self.run.journal.commit(
+                Batch(self.run.thread_id, self.thread.ns, interrupts=interrupts)
+            )
+        if self.thread.dirty:
+            await self.thread.open()
+        return Pause(tuple(interrupts))
 
     def _spawn(self, agent: Any, ns: str, path: tuple[str, ...]) -> AgentLoop:
         definition: AgentDefinition = agent.definition
@@ -154,62 +235,129 @@ class AgentLoop:
         jump = await self._hooks("before_model")
         if jump is not None:
             return jump
+        self._break("before", "model")
+        self._author = "wrap_model_call"
         self._task_event("model_start", name=self.agent.model.name)
-        response = await call_model(self._request(), self.agent.middleware, self.run)
-        answer = response.message
-        self.thread.write_messages([answer])
-        self.thread.write(response.update, "wrap_model_call")
+        answered = await self._ask_model(self._request())
+        self._write_answer(answered)
+        answer = answered.response.message
         following = self.agent.answered or self._route()
-        await self.thread.commit("model", following, summary=_summary(answer))
+        await self.thread.commit("model", following, summary=_summary(answer), metered=True)
         self._task_event("model_end", name=answer.model or self.agent.model.name, text=answer.text)
         return following
 
     def _request(self) -> ModelRequest:
+        final = self._final_turn()
         state = self.thread.state
         return ModelRequest(
-            model=self.agent.model,
+            model=configured(self.agent.model, self.run.configurable),
             messages=state["messages"],
             system=self.agent.system,
-            tools=tuple(self.agent.tools.values()),
+            tools=self.agent.offered,
             state=state,
-            runtime=self._runtime,
+            runtime=self._runtime_now(),
+            tool_choice="none" if final else "auto",
+            response_format=self.agent.response_format,
         )
 
+    def _final_turn(self) -> bool:
+        """Tell the model once that its limits are nearly met; whether it shall just answer."""
+        if self._wrapped_up:
+            return False
+        reason = self.run.meter.wrap_up(self.thread.ns.count("task:"))
+        if reason is None:
+            return False
+        self._wrapped_up = True
+        # With a structured answer it asks for that call, which is then forced, if it is one.
+        source = "limits" if self.agent.output is None else "structured_output"
+        self.thread.write_messages([HumanMessage(reason, source=source)])
+        if self.thread.ns == "":
+            self.run.update_run(reason=f"wrapped up: {reason}")
+        return True
+
+    def _write_answer(self, answered: Answered) -> None:
+        response, schema = answered.response, self.agent.schema
+        self.thread.write_messages([response.message, *response.following])
+        if self.agent.output is not None:
+            value = response.structured_response
+            if value is not None or self.thread.state.get("structured_response") is not None:
+                update = {"structured_response": Overwrite(value)}
+                self.thread.write(update, "structured output")
+        writers: dict[str, str] = {}
+        for author, update in answered.updates:
+            for key in update:
+                first = writers.setdefault(key, author)
+                if first != author and key in schema.channels and not schema[key].reducer:
+                    raise MiddlewareError(
+                        f"{first} and {author} both wrote {key!r}, which keeps one value. Give "
+                        "the key a Reducer, or let one of them write it."
+                    )
+            self.thread.write(update, author)
+
     async def _after_model(self) -> Next:
-        if self.thread.pending or self.thread.interrupts:
-            return "tools"
+        asked = self.thread.interrupts.values()
+        begun = any(one.index >= 0 or one.path[-1] == "tools" for one in asked)
+        if self.thread.pending or begun:
+            return "tools"  # the hooks had their turn before the tools began
         return await self._hooks("after_model") or self._route()
 
     async def _tools(self) -> Next:
         if self.thread.dirty:
             await self.thread.commit("hooks", "tools")
-        step = ToolStep(self.agent.pipeline, self.run, self.thread, self.path, self._spawn)
-        self._waiting = await step.run()
-        if self._waiting:
+        self._break("before", "tools")
+        step = ToolStep(self.agent, self.run, self.thread, self.path, self._spawn)
+        self._paused = await step.run()
+        if self._paused is not None:
             return "tools"
         step.fold()
-        direct = {name for name, tool in self.agent.tools.items() if tool.return_direct}
-        following = self._clip(routing.after_tools(self.thread.state["messages"], direct))
+        following = self._after_tools()
         await step.commit(following)
-        if step.limit is not None:
-            raise LimitReached(step.limit)
+        if step.limit is not None and (self._wrapped_up or self._driven):
+            raise step.limit
         return following
+
+    def _after_tools(self) -> Next:
+        state = self.thread.state
+        sent: Sequence[ToolCall] = state.get("sent_calls") or ()
+        if sent:
+            self.thread.write_messages([AIMessage(tuple(sent), source="send")])
+            self.thread.write({"sent_calls": Overwrite([])}, "send")
+            return "tools"
+        if state.get("structured_response") is not None:
+            return self._clip("after_agent")
+        return self._clip(routing.after_tools(state["messages"], self.agent.direct))
 
     async def _after_agent(self) -> Next:
         following = await self._hooks("after_agent") or "end"
-        if self.thread.dirty or following != "end":
-            await self.thread.commit("after_agent", following)
+        await self.thread.commit("after_agent", following)
         return following
+
+    def follows(self, node: Node) -> Next:
+        """Return the phase that follows a node, for writes made in its name (peers D4.2)."""
+        match node:
+            case "input":
+                return self.agent.entry
+            case "model":
+                return self.agent.answered or self._route()
+            case "tools":
+                return self._after_tools()
+            case "end":
+                return "end"
 
     # --- routing and hooks -----------------------------------------------------------------
 
+    @property
+    def _driven(self) -> bool:
+        return self.run.run.kind == "drive" and self.thread.ns == ""
+
     def _route(self) -> Next:
-        return self._clip(routing.after_model(self.thread.state["messages"]))
+        state = self.thread.state
+        done = state.get("structured_response") is not None
+        return self._clip(routing.after_model(state["messages"], done=done))
 
     def _clip(self, phase: Next) -> Next:
         """Shorten the way where nothing would happen: no exit hooks, or a driven call."""
-        driven = self.run.run.kind == "drive" and self.thread.ns == ""
-        if driven and phase != "tools":
+        if self._driven and phase != "tools":
             return "end"
         if phase == "after_agent" and not self.agent.hooks("after_agent"):
             return "end"
@@ -217,40 +365,118 @@ class AgentLoop:
 
     async def _hooks(self, hook: HookName) -> Next | None:
         """Run a phase's hooks; return where one of them jumped, which skips the rest of them."""
-        for one in self.agent.hooks(hook):
-            author = f"{one.name}.{hook}"
-            update, target = await self._call_hook(one, hook, author)
-            if update:
-                self.thread.write(update, author)
+        users = self.agent.hooks(hook)
+        if not users:
+            return None
+        runtime = self._runtime_now()
+        for one in users:
+            author = self._author = f"{one.name}.{hook}"
+            self._break("before", author)
+            command = await self._call_hook(one, hook, author, runtime)
+            self._break("after", author)
+            if command.update:
+                self.thread.write(command.update, author)
+            target = command.jump_to
+            if command.send:
+                if target not in (None, "tools"):
+                    raise MiddlewareError(
+                        f"{author} sent calls and jumped to {target!r}; what is sent goes to tools"
+                    )
+                self._send(command.send, author)
+                target = "tools"
             if target is not None:
                 messages = self.thread.state["messages"]
                 allowed = jumps_of(one, hook)
-                return self._clip(
-                    routing.jump(
-                        target, author=author, hook=hook, allowed=allowed, messages=messages
-                    )
+                phase = routing.jump(
+                    target, author=author, hook=hook, allowed=allowed, messages=messages
                 )
+                if phase == "model":
+                    self.thread.close_calls(_PASSED_OVER.replace("{author}", author))
+                return self._clip(phase)
         return None
 
+    def _send(self, sends: Sequence[Send], author: str) -> None:
+        """Let a hook's calls run next, after those of the answer that have no result yet."""
+        calls = tuple(ToolCall(new_id("call"), one.tool, one.args) for one in sends)
+        if pending_tool_calls(self.thread.state["messages"]):
+            self.thread.write({"sent_calls": calls}, author)
+        else:
+            self.thread.write_messages([AIMessage(calls, source=author)])
+
     async def _call_hook(
-        self, middleware: AgentMiddleware, hook: HookName, author: str
-    ) -> tuple[State, JumpTo | None]:
-        runtime = self._runtime
+        self, middleware: AgentMiddleware, hook: HookName, author: str, runtime: Runtime
+    ) -> Command:
         try:
-            result: HookResult = await settle(getattr(middleware, hook)(self.thread.state, runtime))
+            result: HookResult = getattr(middleware, hook)(self.thread.state, runtime)
+            if result is None:
+                return _NOTHING
+            result = await settle(result)
         except (HarnessError, LimitReached):
             raise
         except Exception as error:
             raise MiddlewareError(f"{author} raised {type(error).__name__}: {error}") from error
         if result is None:
-            return {}, None
+            return _NOTHING
         if isinstance(result, Command):
-            return result.update, result.jump_to
+            return _checked(result, author)
+        if not isinstance(result, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise MiddlewareError(
+                f"{author} returned {type(result).__name__}; return None, a mapping of state "
+                "keys, or a Command"
+            )
         update = dict(result)
-        return update, update.pop("jump_to", None)
+        return Command(jump_to=update.pop("jump_to", None), update=update)
+
+    # --- what hooks can do -----------------------------------------------------------------
+
+    def _runtime_now(self) -> Runtime:
+        head = self.thread.head
+        if head is not None and head.id != self._runtime.checkpoint_id:
+            self._runtime = changed(self._runtime, checkpoint_id=head.id)
+        return self._runtime
+
+    def _asker(self, author: str) -> Asker:
+        """Return who asks for a hook; its questions of one phase are told apart by their order."""
+        if author not in self._askers:
+            run, thread, path = self.run, self.thread, (*self.path, author)
+            self._askers[author] = Asker(
+                run.thread_id, thread.ns, thread.step, run.run.id, path, -1, thread.interrupts
+            )
+        return self._askers[author]
+
+    def _interrupt(
+        self,
+        message: str,
+        *,
+        answer_schema: Mapping[str, JsonValue] | None = None,
+        payload: Mapping[str, JsonValue] | None = None,
+    ) -> Any:
+        asker = self._asker(self._author)
+        return asker.interrupt(message, answer_schema=answer_schema, payload=payload)
+
+    def _break(self, when: Literal["before", "after"], node: str) -> None:
+        """Stop at a static breakpoint that nobody has passed yet (peers A1.10)."""
+        if self._breaks and self.agent.breakpoints.at(when, node):
+            self._asker(node).breakpoint(when, node)
+
+    def _break_after_step(self) -> None:
+        head = self.thread.head
+        if head is not None and head.author in ("model", "tools"):
+            self._break("after", head.author)
 
     def _task_event(self, event: str, *, name: str, text: str = "") -> None:
         self.run.send("tasks", self.path, {"event": event, "name": name, "text": text})
+
+
+def _checked(command: Command, author: str) -> Command:
+    """Return a hook's command if it is made of what a command is made of."""
+    update: object = command.update
+    if isinstance(update, Mapping) and all(isinstance(one, Send) for one in command.send):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return command
+    raise MiddlewareError(
+        f"{author} returned {command!r}; `update` is a mapping of state keys, `send` a list of "
+        "Send(tool, args)"
+    )
 
 
 def _summary(answer: AIMessage) -> str:

@@ -10,10 +10,12 @@ from pydantic import JsonValue
 
 __all__ = ["Emit", "Event", "StreamMode"]
 
-StreamMode: TypeAlias = Literal["values", "updates", "messages", "custom", "checkpoints", "tasks"]
+StreamMode: TypeAlias = Literal[
+    "values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"
+]
 """`values`: the state after a step. `updates`: what a phase wrote. `messages`: pieces of a model's
 answer. `custom`: what a hook or tool wrote. `checkpoints`: a commit. `tasks`: a model or tool
-call that starts or ends."""
+call that starts or ends. `debug`: checkpoints and tasks, in one stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +24,14 @@ class Event:
 
     Attributes:
         mode: Which stream it belongs to.
-        data: JSON data. `tasks` has `event` (`model_start`, `model_end`, `tool_start`,
-            `tool_end`, `run_end`), and `name`, `tool_call_id`, `status`, `text` where they apply.
+        data: JSON data, without keys that callers may not see or that are not stored. `values`:
+            state by key. `updates`: one key, the author of the step, with its writes by key.
+            `messages`: `kind`, `text`, `tool_call_id` and `tool_name` of a `Delta`. `custom`: what
+            was written, under `data`. `tasks`: `event` (`model_start`, `model_end`, `tool_start`,
+            `tool_end`), and `name`, `tool_call_id`, `args`, `status`, `text` where they apply.
         thread_id: The thread.
         run_id: The run.
-        seq: Counts up within the run, from 1.
+        seq: Counts up from 1 without a gap, anew each time the run is begun or resumed.
         path: Agent and call names from the root to where it arose.
     """
 

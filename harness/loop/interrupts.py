@@ -10,20 +10,48 @@ from typing import Any, Literal, cast
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Interrupt
+from harness.checkpoint.base import Interrupt, InterruptKind
 from harness.errors import InvalidAnswer, UnknownInterrupt
 from harness.messages import ToolCall
 from harness.policy import ApprovalDecision
 
-__all__ = ["Asker", "Interrupted", "approval_schema", "check_answers"]
+__all__ = ["Asker", "Breakpoints", "Interrupted", "Pause", "approval_schema", "check_answers"]
 
 ANY_TEXT: dict[str, JsonValue] = {"type": "string"}
 
 
-class Interrupted(BaseException):
-    """Stops a call until its questions are answered.
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why a loop stopped before its end.
 
-    Not an `Exception`, so that a tool's own error handling cannot swallow it.
+    Attributes:
+        interrupts: The questions it waits for; none when it was asked to drain.
+    """
+
+    interrupts: tuple[Interrupt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Breakpoints:
+    """Nodes at which every run stops until it is resumed (peers A1.10, D3.6).
+
+    Nodes are `model`, `tools` and `<middleware>.<hook>`; `*` is all of them.
+    """
+
+    before: frozenset[str] = frozenset()
+    after: frozenset[str] = frozenset()
+
+    def at(self, when: Literal["before", "after"], node: str) -> bool:
+        """Whether a run stops there."""
+        nodes = self.before if when == "before" else self.after
+        return bool(nodes) and (node in nodes or "*" in nodes)
+
+
+class Interrupted(BaseException):
+    """Stops a call or a phase until its questions are answered.
+
+    Not an `Exception`, so that a tool's own error handling cannot swallow it. Without questions
+    the run drains.
     """
 
     def __init__(self, interrupts: Sequence[Interrupt]) -> None:
@@ -75,6 +103,7 @@ def check_answers(
                 f"there is no question {interrupt_id!r} in this run; open questions: "
                 f"{', '.join(waiting) or 'none'}. Nothing was stored."
             )
+        _check_edit(interrupt, answer)
         try:
             jsonschema.validate(answer, interrupt.answer_schema)
         except jsonschema.ValidationError as error:
@@ -87,6 +116,17 @@ def check_answers(
     return fresh
 
 
+def _check_edit(interrupt: Interrupt, answer: JsonValue) -> None:
+    """Refuse an edit that edits nothing: it would pass for an approval."""
+    if interrupt.kind != "approval" or not isinstance(answer, dict):
+        return
+    if answer.get("decision") == "edit" and not {"args", "tool"} & answer.keys():
+        raise InvalidAnswer(
+            f"the answer to {interrupt.id} does not fit: decision edit needs `args`, `tool` or "
+            "both. To run the call as it is, approve it. Nothing was stored."
+        )
+
+
 @dataclass(slots=True)
 class Asker:
     """Asks the questions of one tool call.
@@ -97,7 +137,7 @@ class Asker:
         step_id: The step being worked on.
         run_id: The run.
         path: Agent and call names from the root to this call.
-        index: The call's place in its step.
+        index: The call's place in its step; -1 for a hook.
         stored: Interrupts of this step that the journal knows, by id.
     """
 
@@ -117,27 +157,41 @@ class Asker:
         answer_schema: Mapping[str, JsonValue] | None = None,
         payload: Mapping[str, JsonValue] | None = None,
     ) -> Any:
-        """Return the answer to a question asked from inside a tool, or stop the call."""
+        """Return the answer to a question asked from inside a tool, or stop the call.
+
+        The id covers the question's place, text and payload: an answer never goes to a question
+        that has changed in the meantime.
+        """
         self._questions += 1
-        subject = f"question {self._questions}"
+        asked = json.dumps([message, dict(payload or {})], sort_keys=True)
+        subject = f"question {self._questions} {asked}"
         schema = dict(answer_schema) if answer_schema is not None else ANY_TEXT
         return self._ask("question", subject, message, dict(payload or {}), schema)
 
     def approval(
-        self, call: ToolCall, message: str, decisions: Sequence[ApprovalDecision]
+        self, call: ToolCall, message: str, decisions: Sequence[ApprovalDecision], edits: int = 0
     ) -> dict[str, Any]:
         """Return the decision on exactly this call, or stop it.
 
         The id covers the tool and its arguments: an approval never carries over to other ones.
+        It covers the number of edits before too, so that a call edited back into what it was is
+        a new question; its old answer would lead round in circles.
         """
         subject = f"{call.name} {json.dumps(call.args, sort_keys=True)}"
+        subject = f"edit {edits} {subject}" if edits else subject
         payload: dict[str, JsonValue] = {"tool": call.name, "args": call.args}
         answer = self._ask("approval", subject, message, payload, approval_schema(decisions))
         return cast(dict[str, Any], answer)
 
+    def breakpoint(self, when: Literal["before", "after"], node: str) -> None:
+        """Stop at a static breakpoint, unless somebody has passed it."""
+        payload: dict[str, JsonValue] = {"when": when, "node": node}
+        message = f"stopped {when} {node}; any answer goes on"
+        self._ask("breakpoint", f"{when} {node}", message, payload, {})
+
     def _ask(
         self,
-        kind: Literal["approval", "question"],
+        kind: InterruptKind,
         subject: str,
         message: str,
         payload: dict[str, JsonValue],

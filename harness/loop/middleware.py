@@ -7,32 +7,60 @@ wraps surround all others (peers A3.6, A3.7, A5.2).
 
 from __future__ import annotations
 
+import difflib
+import functools
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args
 
 from harness.errors import AgentBuildError
 from harness.loop.requests import (
     HookResult,
     JumpTo,
-    ModelHandler,
     ModelRequest,
-    ModelResponse,
+    ModelResult,
     Runtime,
     ToolCallOutcome,
     ToolCallRequest,
-    ToolHandler,
+    ToolCallResult,
 )
 from harness.policy import Verdict
 from harness.state import State
+from harness.tool_signatures import is_async, is_generator
 from harness.tools import Tool
 
-__all__ = ["AgentMiddleware", "HookName", "hook_config", "hooks_of", "jumps_of"]
+__all__ = [
+    "HOOKS",
+    "AgentMiddleware",
+    "HookName",
+    "check_call",
+    "check_hook",
+    "check_middleware",
+    "hook_config",
+    "hooks_of",
+    "is_async_hook",
+    "jumps_of",
+    "settle",
+]
 
 HookName: TypeAlias = Literal["before_agent", "before_model", "after_model", "after_agent"]
 
+HOOKS: Mapping[str, tuple[str, ...]] = {
+    "before_agent": ("state", "runtime"),
+    "before_model": ("state", "runtime"),
+    "after_model": ("state", "runtime"),
+    "after_agent": ("state", "runtime"),
+    "wrap_model_call": ("request", "handler"),
+    "wrap_tool_call": ("request", "handler"),
+    "judge": ("request",),
+    "redact": ("request", "outcome"),
+    "evict": ("request", "outcome"),
+}
+"""Every hook, with what it is given, by place."""
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 _JUMPS: tuple[JumpTo, ...] = ("model", "tools", "end")
+_MARK = "__can_jump_to__"
 
 
 class AgentMiddleware:
@@ -63,18 +91,31 @@ class AgentMiddleware:
     def after_agent(self, state: State, runtime: Runtime) -> HookResult | Awaitable[HookResult]:
         """Run once when a run ends."""
 
-    async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Surround a model call; call the handler any number of times."""
-        return await handler(request)
+    # A handler is async in an async hook and sync in a sync one, which no single type can say.
 
-    async def wrap_tool_call(
-        self, request: ToolCallRequest, handler: ToolHandler
-    ) -> ToolCallOutcome:
-        """Surround a tool call; the gate judges whatever call reaches it (peers E7)."""
-        return await handler(request)
+    def wrap_model_call(
+        self, request: ModelRequest, handler: Any
+    ) -> ModelResult | Awaitable[ModelResult]:
+        """Surround a model call; call the handler any number of times.
+
+        Async hooks get a `ModelHandler`. A sync one runs in a worker thread with a sync handler.
+        """
+        return handler(request)
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Any
+    ) -> ToolCallResult | Awaitable[ToolCallResult]:
+        """Surround a tool call; the gate judges whatever call reaches it (peers E7).
+
+        Async hooks get a `ToolHandler`. A sync one runs in a worker thread with a sync handler.
+        """
+        return handler(request)
 
     def judge(self, request: ToolCallRequest) -> Verdict | None:
         """Say allow, deny or ask about a call; None is no opinion. Must be a pure function."""
+
+    async def aclose(self) -> None:
+        """Release what it holds open (`Agent.aclose`); it can be used again."""
 
     async def redact(self, request: ToolCallRequest, outcome: ToolCallOutcome) -> ToolCallOutcome:
         """Remove from a result what nobody downstream may see."""
@@ -86,13 +127,21 @@ class AgentMiddleware:
 
 
 def hook_config(*, can_jump_to: Sequence[JumpTo]) -> Callable[[_F], _F]:
-    """Declare where a hook may jump (peers A4.3). An undeclared jump ends the run with an error."""
+    """Declare where a hook may jump (peers A4.3). An undeclared jump ends the run with an error.
+
+    The declaration belongs to the function it decorates: a subclass that overrides the hook
+    declares its own jumps.
+
+    Raises:
+        AgentBuildError: A target is none.
+    """
     unknown = [target for target in can_jump_to if target not in _JUMPS]
     if unknown:
         raise AgentBuildError(f"can_jump_to accepts {', '.join(_JUMPS)}; got {unknown}")
 
     def mark(hook: _F) -> _F:
-        hook.__can_jump_to__ = frozenset(can_jump_to)  # type: ignore[attr-defined]
+        # Of a staticmethod only the function itself is seen later.
+        setattr(getattr(hook, "__func__", hook), _MARK, frozenset(can_jump_to))
         return hook
 
     return mark
@@ -100,14 +149,111 @@ def hook_config(*, can_jump_to: Sequence[JumpTo]) -> Callable[[_F], _F]:
 
 def jumps_of(middleware: AgentMiddleware, hook: str) -> frozenset[str]:
     """Return where a middleware's hook may jump."""
-    empty: frozenset[str] = frozenset()
-    return cast(frozenset[str], getattr(getattr(middleware, hook), "__can_jump_to__", empty))
+    function: Any = getattr(middleware, hook)
+    while not hasattr(function, _MARK) and isinstance(function, functools.partial):
+        function = cast("functools.partial[Any]", function).func
+    return getattr(cast(object, function), _MARK, frozenset[str]())
 
 
 def hooks_of(middleware: Sequence[AgentMiddleware], hook: str) -> list[AgentMiddleware]:
-    """Return the middleware that overrides a hook, in list order."""
+    """Return the middleware that overrides a hook, in list order.
+
+    A hook counts wherever it comes from: the class, a base of it, or the instance (peers A5.7).
+    """
     base = getattr(AgentMiddleware, hook)
-    return [one for one in middleware if getattr(one, hook).__func__ is not base]
+    found = [(one, getattr(one, hook)) for one in middleware]
+    return [one for one, own in found if getattr(own, "__func__", own) is not base]
+
+
+def is_async_hook(middleware: AgentMiddleware, hook: str) -> bool:
+    """Say whether a middleware's hook is an async function; others run as sync ones."""
+    return is_async(getattr(middleware, hook))
+
+
+def check_middleware(middleware: object) -> None:
+    """Check a middleware when an agent is built, so that nothing it says is silently ignored.
+
+    Raises:
+        AgentBuildError: It is no middleware, a hook's name is misspelt or has an async double, or
+            a hook cannot be called as the loop does.
+    """
+    if not isinstance(middleware, AgentMiddleware):
+        given = middleware if isinstance(middleware, type) else type(middleware)
+        raise AgentBuildError(
+            f"middleware= takes instances of AgentMiddleware, such as {given.__name__}() if that "
+            f"is one; got {middleware!r}"
+        )
+    owner = middleware.name
+    for name in sorted(_added(middleware)):
+        _check_name(owner, name)
+    for hook in HOOKS:
+        if hooks_of([middleware], hook):
+            check_hook(f"{owner}.{hook}", hook, getattr(middleware, hook))
+            if hook not in get_args(HookName) and jumps_of(middleware, hook):
+                jumping = ", ".join(get_args(HookName))
+                raise AgentBuildError(f"{owner}.{hook} cannot jump: can_jump_to is for {jumping}")
+
+
+def check_hook(label: str, hook: str, function: object) -> None:
+    """Check that a function can be called as a hook is.
+
+    Args:
+        label: How errors name it.
+        hook: The hook it shall be.
+        function: What was given for it.
+
+    Raises:
+        AgentBuildError: It cannot; the text says what is expected.
+    """
+    check_call(label, hook, HOOKS[hook], function)
+    if hook == "judge" and is_async(function):
+        raise AgentBuildError(f"{label}: judge is a pure function, so it must not be async")
+    if hook in ("redact", "evict") and not is_async(function):
+        raise AgentBuildError(f"{label}: {hook} must be async: async def {hook}(…)")
+
+
+def check_call(label: str, what: str, arguments: Sequence[str], function: object) -> None:
+    """Check that something is a function that takes these arguments by place.
+
+    Raises:
+        AgentBuildError: It is not; the text says what is expected.
+    """
+    expected = f"{label}: {what} is a function of ({', '.join(arguments)}), given by place"
+    if not callable(function) or isinstance(function, type):
+        raise AgentBuildError(f"{expected}; got {function!r}")
+    if is_generator(function):
+        raise AgentBuildError(f"{expected}, that returns a value; this one is a generator")
+    try:
+        inspect.signature(function).bind(*arguments)
+    except (TypeError, ValueError) as error:
+        raise AgentBuildError(f"{expected}; this one cannot be called so: {error}") from error
+
+
+def _added(middleware: AgentMiddleware) -> Iterator[str]:
+    """Yield the public names of functions that a middleware has and its base has not."""
+    own = dict.fromkeys(vars(middleware))
+    for base in type(middleware).__mro__:
+        if base not in AgentMiddleware.__mro__:
+            own.update(dict.fromkeys(vars(base)))
+    for name in own:
+        known = name.startswith("_") or hasattr(AgentMiddleware, name)
+        if not known and callable(inspect.getattr_static(middleware, name)):
+            yield name
+
+
+def _check_name(owner: str, name: str) -> None:
+    if name.startswith("a") and name[1:] in HOOKS:
+        raise AgentBuildError(
+            f"{owner} defines {name}, which is never called: one name serves sync and async. "
+            f"Write `async def {name[1:]}(…)` instead."
+        )
+    hooks = [hook for hook in HOOKS if "_" in hook]
+    close = difflib.get_close_matches(name, hooks, n=1, cutoff=0.8)
+    if close:
+        raise AgentBuildError(
+            f"{owner} defines {name}, which is never called. If it is meant to be the hook "
+            f"{close[0]}, rename it; if it is a helper, begin its name with an underscore."
+        )
 
 
 async def settle(value: Any) -> Any:

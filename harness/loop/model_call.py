@@ -2,87 +2,276 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from harness.errors import HarnessError, MiddlewareError, ModelError
-from harness.limits import LimitReached
-from harness.loop.middleware import AgentMiddleware, hooks_of
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
+from harness.errors import MiddlewareError, ModelError
+from harness.loop.requests import ExtendedModelResponse, ModelRequest, ModelResponse
 from harness.loop.run_context import RunContext
-from harness.messages import AIMessage
-from harness.models.base import ChatRequest, Delta
+from harness.loop.wraps import Wrap
+from harness.messages import (
+    AIMessage,
+    AnswerBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCall,
+    new_id,
+)
+from harness.models.base import ChatModel, ChatRequest, Delta
+from harness.models.configurable import ConfigurableModel
+from harness.records import changed
+from harness.tools import Tool
 
-__all__ = ["call_model"]
+if TYPE_CHECKING:
+    from harness.cache.model_cache import ModelCache
+    from harness.structured_output import StructuredOutput
+
+__all__ = ["Answered", "ModelCall", "configured"]
 
 
-async def call_model(
-    request: ModelRequest, middleware: Sequence[AgentMiddleware], run: RunContext
-) -> ModelResponse:
-    """Return the answer to a request that has passed every `wrap_model_call`.
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A response and the state writes that go with it, inner ones first, each with its author."""
 
-    Raises:
-        ModelError: The model failed.
-        MiddlewareError: A wrapper raised something else.
+    response: ModelResponse
+    updates: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+
+
+_Layer = Callable[[ModelRequest], Awaitable[Answered]]
+
+
+class ModelCall:
+    """The way to a model, through every `wrap_model_call`.
+
+    Args:
+        wraps: Every `wrap_model_call`, outermost first.
+        run: The run.
+        output: The structured answer the agent owes, if any.
+        cache: Where answers are kept, if anywhere.
+        tools: Names of the tools that can run; None when that is not known beforehand.
     """
-    handler: ModelHandler = _Core(run)
-    for one in reversed(hooks_of(middleware, "wrap_model_call")):
-        handler = _Wrapped(one, handler)
-    return await handler(request)
+
+    def __init__(
+        self,
+        wraps: Sequence[Wrap],
+        run: RunContext,
+        output: StructuredOutput | None,
+        cache: ModelCache | None,
+        tools: Collection[str] | None = None,
+    ) -> None:
+        self._run = run
+        self._tools = tools
+        self._output = output
+        self._cache = cache
+        layer: _Layer = self._ask
+        for one in reversed(wraps):
+            layer = _Wrapped(one, layer)
+        self._outermost = layer
+
+    async def __call__(self, request: ModelRequest) -> Answered:
+        """Return the answer to a request.
+
+        Raises:
+            ModelError: The model failed.
+            StructuredOutputError: It could not be brought to give a valid structured answer.
+            LimitReached: The run tree may call no model any more.
+            MiddlewareError: A wrapper broke a rule or raised something else.
+        """
+        return await self._outermost(request)
+
+    async def _ask(self, request: ModelRequest) -> Answered:
+        """Ask the model. Every attempt of a retrying wrapper counts against the limits."""
+        model = configured(request.model, self._run.configurable)
+        self._check_offered(request)
+        chat = _chat_request(request)
+        if self._output is None:
+            return Answered(ModelResponse(await self._answer(model, chat, request)))
+        plan = self._output.plan(
+            model,
+            chat.tools,
+            chat.tool_choice,
+            chat.settings,
+            chat.messages,
+            request.response_format,
+        )
+        chat = changed(
+            chat,
+            tools=plan.tools,
+            tool_choice=plan.tool_choice,
+            settings=plan.settings,
+            output_schema=plan.output_schema,
+        )
+        answer = await self._answer(model, chat, request)
+        reading = self._output.read(answer, plan, request.messages)
+        return Answered(ModelResponse(answer, reading.value, reading.following))
+
+    def _check_offered(self, request: ModelRequest) -> None:
+        """Refuse to offer a tool whose calls nobody would run (peers A6.4)."""
+        own = [one.name for one in request.tools if isinstance(one, Tool)]
+        unknown = [name for name in own if self._tools is not None and name not in self._tools]
+        if unknown:
+            raise MiddlewareError(
+                f"a wrap_model_call offers {', '.join(unknown)}, which the agent does not have; "
+                "the model was not asked. Give the tools to the agent, or supply them in a "
+                "wrap_tool_call with request.override(tool=…)"
+            )
+
+    async def _answer(
+        self, model: ChatModel, chat: ChatRequest, request: ModelRequest
+    ) -> AIMessage:
+        self._run.meter.before_model_call(model.name, request.runtime.ns.count("task:"))
+        if self._cache is None:
+            answer = await self._stream(model, chat, request)
+        else:
+            from harness.cache.keys import model_key
+
+            key = model_key(model.name, chat)
+            answer = await self._cache.get(key, chat.messages)
+            if answer is None:
+                answer = await self._stream(model, chat, request)
+                await self._cache.set(key, answer)
+            else:
+                self._send(_pieces(answer), request)
+        return changed(answer, name=request.runtime.agent_name)
+
+    async def _stream(
+        self, model: ChatModel, chat: ChatRequest, request: ModelRequest
+    ) -> AIMessage:
+        run = self._run
+        answer: AIMessage | None = None
+        streamed = False
+        async with aclosing(model.stream(chat)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, AIMessage):
+                    answer = piece
+                elif run.wants("messages"):
+                    self._send([piece], request)
+                    streamed = True
+                    await run.relieve()
+        if answer is None:
+            raise ModelError(f"{model.name} ended its stream without an answer")
+        run.meter.add(answer.usage, answer.model or model.name, model.name)
+        if not streamed:
+            self._send(_pieces(answer), request)
+        return _with_distinct_calls(answer)
+
+    def _send(self, pieces: Iterable[Delta], request: ModelRequest) -> None:
+        if self._run.wants("messages"):
+            for piece in pieces:
+                self._run.send("messages", request.runtime.agent_path, _delta(piece))
 
 
 class _Wrapped:
     """A middleware's `wrap_model_call` around the rest of the chain."""
 
-    def __init__(self, middleware: AgentMiddleware, handler: ModelHandler) -> None:
-        self._middleware = middleware
-        self._handler = handler
+    __slots__ = ("_inner", "_wrap")
 
-    async def __call__(self, request: ModelRequest) -> ModelResponse:
-        try:
-            return await self._middleware.wrap_model_call(request, self._handler)
-        except (HarnessError, LimitReached):
-            raise
-        except Exception as error:
-            raise MiddlewareError(
-                f"{self._middleware.name}.wrap_model_call raised {type(error).__name__}: {error}"
-            ) from error
+    def __init__(self, wrap: Wrap, inner: _Layer) -> None:
+        self._wrap = wrap
+        self._inner = inner
+
+    async def __call__(self, request: ModelRequest) -> Answered:
+        received: list[Answered] = []
+
+        async def handler(inner_request: ModelRequest) -> ModelResponse:
+            answered = await self._inner(inner_request)
+            received.append(answered)
+            return answered.response
+
+        result = await self._wrap(request, handler)
+        # Nearly always it hands on what it received.
+        if len(received) == 1 and result is received[0].response:
+            return received[0]
+        return _joined(self._wrap.author, result, received)
 
 
-class _Core:
-    """Asks the model. Every attempt of a retrying wrapper counts against the limits."""
+def _joined(author: str, result: object, received: Sequence[Answered]) -> Answered:
+    """Return what a wrapper made of the responses it received.
 
-    def __init__(self, run: RunContext) -> None:
-        self._run = run
-
-    async def __call__(self, request: ModelRequest) -> ModelResponse:
-        self._run.meter.before_model_call()
-        runtime = request.runtime
-        chat = ChatRequest(
-            messages=request.messages,
-            system=request.system,
-            tools=request.tool_specs(),
-            tool_choice=request.tool_choice,
-            settings=request.settings,
-            cache_messages=request.cache_messages,
-            agent=runtime.agent_name,
+    The updates of the response it hands on stay; a wrapper that made an answer of its own keeps
+    those of the last one it received.
+    """
+    message = result.message if isinstance(result, ModelResponse) else result
+    if not isinstance(message, AIMessage):
+        raise MiddlewareError(
+            f"{author} returned {type(result).__name__}; return the handler's ModelResponse, one "
+            "of your own, or an AIMessage"
         )
-        answer: AIMessage | None = None
-        async with aclosing(request.model.stream(chat)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, AIMessage):
-                    answer = piece
-                elif self._run.wants("messages"):
-                    self._run.send("messages", runtime.agent_path, _delta(piece))
-        if answer is None:
-            raise ModelError(f"{request.model.name} ended its stream without an answer")
-        if answer.usage is not None:
-            self._run.meter.usage += answer.usage
-        return ModelResponse(replace(answer, name=runtime.agent_name))
+    same = [one for one in received if one.response.message is message]
+    source = (same or received)[-1] if received else None
+    inner = source.updates if source is not None else ()
+    if isinstance(result, ExtendedModelResponse):
+        if not isinstance(result.update, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise MiddlewareError(f"{author}: an update maps state keys; got {result.update!r}")
+        response = ModelResponse(message, result.structured_response, result.following)
+        return Answered(response, (*inner, (author, result.update)))
+    if isinstance(result, ModelResponse):
+        return Answered(result, inner)
+    return Answered(same[-1].response if same else ModelResponse(message), inner)
+
+
+def configured(model: ChatModel, values: Mapping[str, Any]) -> ChatModel:
+    """Return the model a run means, if the model leaves that to the run (peers A6.7)."""
+    return model.configured(values) if isinstance(model, ConfigurableModel) else model
+
+
+def _chat_request(request: ModelRequest) -> ChatRequest:
+    return ChatRequest(
+        messages=request.messages,
+        system=request.system,
+        tools=request.tool_specs(),
+        tool_choice=request.tool_choice,
+        settings=request.settings,
+        cache_messages=request.cache_messages,
+        agent=request.runtime.agent_name,
+    )
+
+
+def _with_distinct_calls(answer: AIMessage) -> AIMessage:
+    """Return the answer with another id for each call that repeats one: an id has one result."""
+    ids = [call.id for call in answer.tool_calls]
+    if len(set(ids)) == len(ids):
+        return answer
+    content: list[AnswerBlock] = []
+    for block in answer.content:
+        known = [one.id for one in content if isinstance(one, ToolCall)]
+        again = isinstance(block, ToolCall) and block.id in known
+        content.append(changed(block, id=new_id("call")) if again else block)
+    return changed(answer, content=tuple(content))
+
+
+def _pieces(answer: AIMessage) -> Iterator[Delta]:
+    """Yield an answer that did not come in pieces, block by block: one from a cache, say."""
+    for block in answer.content:
+        match block:
+            case TextBlock(text):
+                yield Delta("text", text)
+            case ThinkingBlock(thinking):
+                yield Delta("thinking", thinking)
+            case ToolCall(call_id, name, args, invalid):
+                raw = json.dumps(args, ensure_ascii=False) if invalid is None else invalid
+                yield Delta("tool_args", raw, call_id, name)
+            case _:
+                pass
 
 
 def _delta(piece: Delta) -> dict[str, JsonValue]:
-    return {"kind": piece.kind, "text": piece.text, "tool_call_id": piece.tool_call_id}
+    return {
+        "kind": piece.kind,
+        "text": piece.text,
+        "tool_call_id": piece.tool_call_id,
+        "tool_name": piece.tool_name,
+    }

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from pydantic import JsonValue
 
 from harness.limits import Meter
 from harness.messages import AIMessage, Message, ToolCall, ToolMessage
 from harness.models.base import ChatModel, PromptSection, ToolChoice, ToolSpec
+from harness.records import changed
 from harness.state import ChannelWrite, State
-from harness.tools import Tool, ToolRuntime
+from harness.tools import InterruptFn, Tool, ToolRuntime
+
+if TYPE_CHECKING:
+    from harness.structured_output import ResponseFormat
 
 __all__ = [
     "Command",
+    "ExtendedModelResponse",
     "HookResult",
     "JumpTo",
     "ModelHandler",
     "ModelRequest",
     "ModelResponse",
+    "ModelResult",
     "Runtime",
+    "Send",
     "ToolCallOutcome",
     "ToolCallRequest",
+    "ToolCallResult",
     "ToolHandler",
 ]
 
@@ -33,7 +41,7 @@ JumpTo: TypeAlias = Literal["model", "tools", "end"]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a hook can see of the run.
+    """What a hook can see of the run, and do to it.
 
     Attributes:
         thread_id: The thread.
@@ -42,8 +50,14 @@ class Runtime:
         agent_name: The agent.
         agent_path: Agent and call names from the root to here.
         context: What the caller passed as context.
+        store: The long-term store the agent was built with.
         meter: What the whole run tree has used.
+        checkpoint_id: The newest checkpoint of the namespace.
+        attempt: How many times the run has been begun or resumed.
         stream_writer: Emits a `custom` event.
+        interrupt: Asks a durable question. The phase's hooks run again from their start once it
+            is answered, so ask before acting.
+        request_drain: Ends the run, resumable, once the step being worked on is stored.
     """
 
     thread_id: str
@@ -54,19 +68,38 @@ class Runtime:
     context: Any
     meter: Meter
     stream_writer: Callable[[JsonValue], None]
+    interrupt: InterruptFn
+    request_drain: Callable[[], None]
+    store: Any = None
+    checkpoint_id: str | None = None
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A tool call that a hook or a tool asks for, in the place of the model (peers D1.9).
+
+    The calls sent together become one answer in the transcript and pass the gate like any other.
+    """
+
+    tool: str
+    args: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a hook returns to change state, the way of the loop, or both.
+    """What a hook or a tool returns to change state, the way of the loop, or both.
 
     Attributes:
-        update: State writes, by key.
-        jump_to: Where to go next; the hook must declare it with `@hook_config`.
+        update: State writes, by key. A tool puts its `ToolMessage` under `messages`; without one
+            its call is answered for it.
+        jump_to: Hooks only: where to go next; declared with `@hook_config`.
+        send: Calls to run next. A hook that sends declares a jump to `tools`.
     """
 
     update: Mapping[str, Any] = field(default_factory=dict[str, Any])
     jump_to: JumpTo | None = None
+    send: Sequence[Send] = ()
 
 
 HookResult: TypeAlias = Mapping[str, Any] | Command | None
@@ -80,6 +113,7 @@ class _ModelOverrides(TypedDict, total=False):
     tools: Sequence[Tool | Mapping[str, JsonValue]]
     tool_choice: ToolChoice
     settings: Mapping[str, Any]
+    response_format: ResponseFormat | None
     cache_tools: bool
     cache_messages: Sequence[int]
 
@@ -97,6 +131,7 @@ class ModelRequest:
         runtime: The run.
         tool_choice: Whether and what the model must call.
         settings: Provider parameters.
+        response_format: The structured answer the agent owes; may be narrowed (peers A6.5).
         cache_tools: Set a prompt-cache breakpoint after the tools.
         cache_messages: Indices of messages after which to set one.
     """
@@ -109,16 +144,17 @@ class ModelRequest:
     runtime: Runtime
     tool_choice: ToolChoice = "auto"
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    response_format: ResponseFormat | None = None
     cache_tools: bool = False
     cache_messages: Sequence[int] = ()
 
     def override(self, **changes: Unpack[_ModelOverrides]) -> ModelRequest:
-        """Return a copy with some fields replaced."""
-        return replace(self, **changes)
+        """Return a copy with some fields replaced; the others keep their identity."""
+        return changed(self, **changes)
 
     def with_section(self, name: str, text: str) -> ModelRequest:
         """Return a copy whose system prompt ends with one more section."""
-        return replace(self, system=(*self.system, PromptSection(name, text)))
+        return changed(self, system=(*self.system, PromptSection(name, text)))
 
     def tool_specs(self) -> list[ToolSpec | Mapping[str, JsonValue]]:
         """Return the tools as the model sees them."""
@@ -127,7 +163,7 @@ class ModelRequest:
             for place in reversed(range(len(specs))):
                 spec = specs[place]
                 if isinstance(spec, ToolSpec):
-                    specs[place] = replace(spec, cache=True)
+                    specs[place] = changed(spec, cache=True)
                     break
         return specs
 
@@ -138,19 +174,44 @@ class ModelResponse:
 
     Attributes:
         message: The answer.
-        update: State writes that go with it; those of a failed or repeated attempt are dropped
-            with its response (peers A5.3).
+        structured_response: The structured answer in it, once it is there and valid.
+        following: Messages that go into the transcript right after the answer, such as the result
+            of a call that carried a structured answer.
     """
 
     message: AIMessage
+    structured_response: Any = None
+    following: tuple[Message, ...] = ()
+
+    def with_update(self, **update: Any) -> ExtendedModelResponse:
+        """Return the response with state writes that go with it."""
+        return ExtendedModelResponse(
+            self.message, self.structured_response, self.following, update=update
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedModelResponse(ModelResponse):
+    """A response and state writes that go with it.
+
+    The writes of all wrappers are made, inner ones first. What an attempt brought that was
+    repeated, or whose response was dropped, is dropped with it (peers A5.3).
+
+    Attributes:
+        update: State writes, by key.
+    """
+
     update: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def with_update(self, **update: Any) -> ModelResponse:
-        """Return a copy that also writes these keys."""
-        return replace(self, update={**self.update, **update})
+    def with_update(self, **update: Any) -> ExtendedModelResponse:
+        """Return the response with further state writes, beside those it has."""
+        return changed(self, update={**self.update, **update})
 
 
-ModelHandler: TypeAlias = Callable[[ModelRequest], Awaitable[ModelResponse]]
+ModelResult: TypeAlias = ModelResponse | AIMessage
+"""What `wrap_model_call` returns."""
+
+ModelHandler: TypeAlias = Callable[[ModelRequest], Coroutine[Any, Any, ModelResponse]]
 
 
 class _ToolCallOverrides(TypedDict, total=False):
@@ -179,7 +240,7 @@ class ToolCallRequest:
 
     def override(self, **changes: Unpack[_ToolCallOverrides]) -> ToolCallRequest:
         """Return a copy with another call or tool; the call's id must stay."""
-        return replace(self, **changes)
+        return changed(self, **changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +251,21 @@ class ToolCallOutcome:
         message: The result; its `tool_call_id` is the call's.
         update: State writes that go with it.
         writes: Further writes, in order, for a key that is written more than once.
+        send: Calls to run next.
     """
 
     message: ToolMessage
     update: Mapping[str, Any] = field(default_factory=dict[str, Any])
     writes: Sequence[ChannelWrite] = ()
+    send: Sequence[Send] = ()
+
+    def with_update(self, **update: Any) -> ToolCallOutcome:
+        """Return the outcome with further state writes, after those it has."""
+        further = (ChannelWrite(key, value) for key, value in update.items())
+        return changed(self, writes=(*self.writes, *further))
 
 
-ToolHandler: TypeAlias = Callable[[ToolCallRequest], Awaitable[ToolCallOutcome]]
+ToolCallResult: TypeAlias = ToolCallOutcome | ToolMessage | Command
+"""What `wrap_tool_call` returns; a `Command` brings the `ToolMessage` in its update."""
+
+ToolHandler: TypeAlias = Callable[[ToolCallRequest], Coroutine[Any, Any, ToolCallOutcome]]

@@ -7,22 +7,31 @@ from collections.abc import Collection, Sequence
 from harness.checkpoint.base import Next
 from harness.errors import MiddlewareError
 from harness.loop.requests import JumpTo
-from harness.messages import AIMessage, Message, ToolMessage, pending_tool_calls
+from harness.messages import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 
 __all__ = ["after_model", "after_tools", "jump"]
 
 
-def after_model(messages: Sequence[Message]) -> Next:
+REPAIR = "structured_output"
+"""Source of the messages that ask a model for its structured answer again."""
+
+
+def after_model(messages: Sequence[Message], *, done: bool = False) -> Next:
     """Return the phase after a model answer and its hooks.
 
-    Calls without a result go to the tools. An answer whose calls were all answered by hooks goes
-    back to the model. Anything else ends the run.
+    Calls without a result go to the tools. With `done` the answer held the structured answer the
+    run was for. An answer whose calls were all answered by hooks, or that somebody objected to,
+    goes back to the model. Anything else ends the run.
     """
     if pending_tool_calls(messages):
         return "tools"
+    if done:
+        return "after_agent"
     for message in reversed(messages):
         if isinstance(message, AIMessage):
             return "model" if message.tool_calls else "after_agent"
+        if isinstance(message, HumanMessage) and message.source == REPAIR:
+            return "model"
     return "after_agent"
 
 

@@ -2,45 +2,69 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import anyio
+import anyio.from_thread
 from pydantic import JsonValue
 
 from harness.checkpoint.base import Checkpoint, Checkpointer, Run
 from harness.limits import Meter
 from harness.loop.events import Emit, Event, StreamMode
 from harness.loop.run_journal import RunJournal
+from harness.records import changed
 from harness.state import State
 
 __all__ = ["RunContext", "RunControl", "StateCache"]
+
+_DEBUGGED: tuple[StreamMode, ...] = ("checkpoints", "tasks")
 
 
 @dataclass(slots=True)
 class RunControl:
     """A handle to end a run from outside.
 
-    A run that is cancelled through it is recorded as `cancelled`. A run whose task is merely torn
-    down (a closing server, a crash) stays `running` in the journal and can be resumed.
+    A run that is cancelled through it is recorded as `cancelled`, one that is paused or drained
+    as `paused`, which can be resumed. A run whose task is merely torn down (a closing server, a
+    crash) stays `running` in the journal and can be resumed too.
 
     Attributes:
-        reason: Who or what cancelled the run.
+        reason: Who or what stopped the run.
+        ends_as: What a stopped run is recorded as.
+        draining: Whether it shall stop once the step being worked on is stored.
         scope: Surrounds the run.
+        waiting: Surrounds its wait for its turn on the thread.
         accepted: Set once the input is in the journal.
     """
 
     reason: str | None = None
+    ends_as: Literal["cancelled", "paused"] = "cancelled"
+    draining: bool = False
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    waiting: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     accepted: anyio.Event = field(default_factory=anyio.Event)
 
     def cancel(self, reason: str) -> None:
         """Stop the model stream and the running tools; what has finished stays."""
+        self._stop(reason, "cancelled")
+
+    def pause(self, reason: str) -> None:
+        """Stop as `cancel` does, but leave the run to be resumed."""
+        self._stop(reason, "paused")
+
+    def drain(self) -> None:
+        """Let the step being worked on finish and be stored, then pause (peers D1.11)."""
+        self.draining = True
+
+    def _stop(self, reason: str, ends_as: Literal["cancelled", "paused"]) -> None:
         if self.reason is None:
-            self.reason = reason
+            self.reason, self.ends_as = reason, ends_as
+        self.waiting.cancel()
         self.scope.cancel()
 
 
@@ -80,19 +104,28 @@ class RunContext:
         checkpointer: The journal, to read.
         journal: The journal, to write.
         meter: What the tree has used.
+        control: Ends it from outside.
         context: What the caller passed as context.
         emit: Receives events; None when nobody listens.
         modes: The event modes somebody listens to.
+        synced: Whether each step waits for the disk; see `Batch`.
+        configurable: Values for models that are configured at run time.
+        room: Waits until whoever receives the events has caught up.
     """
 
     run: Run
     checkpointer: Checkpointer
     journal: RunJournal
     meter: Meter
+    control: RunControl = field(default_factory=RunControl)
     context: Any = None
     emit: Emit | None = None
     modes: Collection[StreamMode] = ()
+    synced: bool = True
+    configurable: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    room: Callable[[], Awaitable[None]] | None = None
     _seq: int = 0
+    _thread: int = field(default_factory=threading.get_ident)
 
     @property
     def thread_id(self) -> str:
@@ -101,16 +134,38 @@ class RunContext:
 
     def wants(self, mode: StreamMode) -> bool:
         """Whether events of this mode are worth building."""
-        return self.emit is not None and mode in self.modes
+        if self.emit is None:
+            return False
+        return mode in self.modes or (mode in _DEBUGGED and "debug" in self.modes)
 
     def send(self, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]) -> None:
-        """Emit an event."""
-        if self.emit is None or mode not in self.modes:
+        """Emit an event; checkpoints and tasks go into the `debug` stream too."""
+        if self.emit is None:
             return
+        if mode in self.modes:
+            self._emit(self.emit, mode, path, data)
+        if mode in _DEBUGGED and "debug" in self.modes:
+            self._emit(self.emit, "debug", path, {"type": mode, **data})
+
+    def _emit(
+        self, emit: Emit, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]
+    ) -> None:
         self._seq += 1
-        self.emit(Event(mode, data, self.thread_id, self.run.id, self._seq, path))
+        emit(Event(mode, data, self.thread_id, self.run.id, self._seq, path))
+
+    def write_custom(self, path: tuple[str, ...], data: JsonValue) -> None:
+        """Emit a `custom` event for a hook or a tool, which may run in a worker thread."""
+        if threading.get_ident() == self._thread:
+            self.send("custom", path, {"data": data})
+        else:
+            anyio.from_thread.run_sync(self.send, "custom", path, {"data": data})
+
+    async def relieve(self) -> None:
+        """Wait for a consumer of the events that lags behind."""
+        if self.room is not None:
+            await self.room()
 
     def update_run(self, **changes: Any) -> Run:
         """Replace fields of the run's record and return it; storing it is the caller's part."""
-        self.run = replace(self.run, **changes, updated_at=time.time())
+        self.run = changed(self.run, **changes, updated_at=time.time())
         return self.run

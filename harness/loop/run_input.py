@@ -3,31 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from harness.checkpoint.base import Run
+from harness.errors import InvalidUpdate
 from harness.loop.carrier import RunOptions
-from harness.messages import AIMessage, HumanMessage, Message, ToolMessage, new_id
+from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolMessage, new_id
 
 __all__ = ["AgentInput", "as_update", "goal_of", "new_run", "newest_results"]
 
-AgentInput: TypeAlias = str | Sequence[Message] | Mapping[str, Any]
-"""A user's message, messages, or a state update."""
+AgentInput: TypeAlias = str | Sequence[Message | Mapping[str, str]] | Mapping[str, Any]
+"""A user's message, messages, or a state update. A message may be `{"role": …, "content": text}`
+with the role `user` or `assistant`."""
 
 
 def as_update(agent_input: AgentInput) -> Mapping[str, Any]:
-    """Return the input as a state update."""
+    """Return the input as a state update.
+
+    Raises:
+        InvalidUpdate: A message has a role that input cannot have.
+    """
     if isinstance(agent_input, str):
         return {"messages": [HumanMessage(agent_input)]}
-    if isinstance(agent_input, Mapping):
-        return agent_input
-    return {"messages": list(agent_input)}
+    update = agent_input if isinstance(agent_input, Mapping) else {"messages": agent_input}
+    messages = update.get("messages")
+    if not isinstance(messages, list | tuple):
+        return update
+    return {**update, "messages": [_message(one) for one in cast(Sequence[Any], messages)]}
+
+
+def _message(one: Any) -> Any:
+    match one:
+        case {"role": "user", "content": str(text), **more} if not more:
+            return HumanMessage(text)
+        case {"role": "assistant", "content": str(text), **more} if not more:
+            return AIMessage((TextBlock(text),))
+        case {"role": role}:
+            raise InvalidUpdate(
+                f"a message of the input, with the role {role!r}, is not understood; nothing "
+                'was run. {"role": "user" or "assistant", "content": text} stands for a message; '
+                "pass a HumanMessage, AIMessage or ToolMessage for anything else, and system "
+                "prompts to create_agent"
+            )
+        case _:
+            return one
 
 
 def goal_of(update: Mapping[str, Any]) -> str:
     """Return the last human text of an update."""
-    messages: Sequence[Any] = update.get("messages", ())
-    texts = [one.text for one in messages if isinstance(one, HumanMessage)]
+    messages = update.get("messages")
+    if not isinstance(messages, list | tuple):
+        return ""  # if that is wrong, it is said when the input is checked
+    texts = [one.text for one in cast(Sequence[Any], messages) if isinstance(one, HumanMessage)]
     return texts[-1] if texts else ""
 
 
@@ -51,11 +78,14 @@ def new_run(
 
 
 def newest_results(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:
-    """Return the results that follow the newest calls, in call order."""
-    results: list[ToolMessage] = []
+    """Return the results of the client's newest calls, in call order.
+
+    Calls that those asked for (`Send`) have results too, which are not the client's.
+    """
+    results: dict[str, ToolMessage] = {}
     for message in reversed(messages):
-        if isinstance(message, AIMessage):
-            break
         if isinstance(message, ToolMessage):
-            results.append(message)
-    return tuple(reversed(results))
+            results[message.tool_call_id] = message
+        elif isinstance(message, AIMessage) and message.source == "client":
+            return tuple(results[call.id] for call in message.tool_calls if call.id in results)
+    return ()

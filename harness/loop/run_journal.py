@@ -62,4 +62,5 @@ def _joined(first: Batch, second: Batch) -> Batch | None:
         interrupts=[*first.interrupts, *second.interrupts],
         answers={**first.answers, **second.answers},
         file_changes=[*first.file_changes, *second.file_changes],
+        synced=first.synced or second.synced,
     )

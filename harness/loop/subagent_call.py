@@ -6,12 +6,14 @@ pause or a crash finds the child's checkpoints and goes on; a fork of the parent
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from harness.checkpoint.base import Interrupt, step_id
+from harness.checkpoint.base import step_id
 from harness.errors import CheckpointError, HarnessError, ToolError
-from harness.loop.interrupts import Interrupted
+from harness.limits import LimitReached
+from harness.loop.interrupts import Interrupted, Pause
 from harness.loop.run_context import RunContext
 from harness.loop.thread_state import ThreadState
 from harness.messages import HumanMessage
@@ -33,7 +35,7 @@ class ChildLoop(Protocol):
         """Accept the child's input, unless it has some already."""
         ...
 
-    async def advance(self) -> Sequence[Interrupt]:
+    async def advance(self) -> Pause | None:
         """Run until a pause or the end."""
         ...
 
@@ -66,12 +68,14 @@ class SubagentCall:
         step: str,
         path: tuple[str, ...],
         spawn: Spawn,
+        count: Callable[[int], None],
     ) -> None:
         self._run = run
         self._parent = parent
         self._step = step
         self._path = path
         self._spawn = spawn
+        self._count = count
 
     async def __call__(self, agent: Any, description: str) -> SubagentResult:
         """Run or continue the child.
@@ -79,31 +83,29 @@ class SubagentCall:
         Raises:
             Interrupted: The child waits for an answer.
             LimitReached: The run tree met a limit.
-            ToolError: The child would be nested too deep.
+            ToolError: The child would be nested too deep, or be one too many of its answer.
         """
         parent = self._parent
         own = f"task:{self._path[-1]}@{self._step}"
         ns = f"{parent.ns}/{own}" if parent.ns else own
-        depth = ns.count("/") + 1
-        if depth > self._run.meter.limits.depth:
-            raise ToolError(
-                f"no subagent was started: subagents may be nested {self._run.meter.limits.depth} "
-                "deep and this would be one more. Do the work here."
-            )
+        try:
+            self._count(ns.count("/") + 1)
+        except LimitReached as reached:
+            raise ToolError(str(reached)) from reached
         loop = self._spawn(agent, ns, self._path)
         shared = shared_keys(parent.schema, loop.thread.schema)
         given = {name: Overwrite(parent.state[name]) for name in shared if name in parent.state}
         try:
             message = HumanMessage(description, source="task")
             await loop.start({**given, "messages": [message]}, description[:100])
-            waiting = await loop.advance()
+            pause = await loop.advance()
         except CheckpointError:
             raise
         except HarnessError as error:
             return SubagentResult("", failed=str(error))
-        if waiting:
-            raise Interrupted(waiting)
-        return SubagentResult(loop.thread.answer(), await self._writes(loop.thread, ns, shared))
+        if pause is not None:
+            raise Interrupted(pause.interrupts)
+        return SubagentResult(_answer(loop.thread), await self._writes(loop.thread, ns, shared))
 
     async def _writes(
         self, child: ThreadState, ns: str, shared: set[str]
@@ -112,3 +114,12 @@ class SubagentCall:
         found = await self._run.checkpointer.load(self._run.thread_id, ns, cached=step_id(None))
         writes = child.decode(found.writes) if found is not None else ()
         return [write for write in writes if write.channel in shared]
+
+
+def _answer(child: ThreadState) -> str:
+    """Return the child's structured answer as JSON, or its newest text (peers C6.4)."""
+    value = child.state.get("structured_response")
+    if value is None:
+        return child.answer()
+    data = child.schema["structured_response"].to_json(value)
+    return json.dumps(data, ensure_ascii=False)

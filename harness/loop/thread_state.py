@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
+from pydantic import JsonValue
+from pydantic_core import from_json, to_json
 
 from harness.checkpoint.base import (
     Batch,
@@ -22,11 +24,12 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
+from harness.errors import InvalidUpdate
 from harness.loop.run_context import RunContext, StateCache
-from harness.messages import AIMessage, Message, ToolMessage, pending_tool_calls
+from harness.messages import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
 from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema
 
-__all__ = ["ThreadState"]
+__all__ = ["ThreadState", "begun_mark"]
 
 NOT_ANSWERED = (
     "{name} did not run, or did not finish: the user went on with a new message instead. Call it "
@@ -36,6 +39,17 @@ NOT_ANSWERED = (
 _LAST = 1_000_000
 """Index of a phase's own writes: after those of the step's tool calls."""
 
+_HIDDEN = {Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT, Mark.UNTRACKED, Mark.EPHEMERAL}
+"""Marks of keys that events leave out: callers may not see them, or they have no JSON form."""
+
+
+_BEGUN = "#begun:"
+
+
+def begun_mark(call_id: str, answers: int) -> str:
+    """Return the task id that says that a call has begun, after so many answers to it."""
+    return f"{call_id}{_BEGUN}{answers}"
+
 
 class ThreadState:
     """What a loop knows of its thread.
@@ -44,6 +58,7 @@ class ThreadState:
         state: The state after the last write, uncommitted ones included.
         head: The newest checkpoint; None on a new thread.
         pending: Finished calls of the unfinished step, left by an earlier attempt.
+        begun: Marks of calls that must run at most once and have begun in the unfinished step.
         interrupts: Questions of the unfinished step, by id.
     """
 
@@ -61,6 +76,7 @@ class ThreadState:
         self.state: State = schema.initial()
         self.head: Checkpoint | None = None
         self.pending: Sequence[TaskWrites] = ()
+        self.begun: set[str] = set()
         self.interrupts: dict[str, Interrupt] = {}
         self._cache = cache
         self._path = path
@@ -108,7 +124,8 @@ class ThreadState:
         start = schema.without(start, {Mark.UNTRACKED})
         self.state = schema.fold(start, self.decode(found.writes))
         self.head = found.checkpoint
-        self.pending = found.pending
+        self.begun = {one.task_id for one in found.pending if _BEGUN in one.task_id}
+        self.pending = [one for one in found.pending if one.task_id not in self.begun]
         self.interrupts = {one.id: one for one in found.interrupts}
         if checkpoint_id is None:
             self._cache.put(self.head, self.state)
@@ -138,11 +155,26 @@ class ThreadState:
         """Add writes to the step being worked on.
 
         Raises:
-            InvalidUpdate: A key is not declared, or a value does not fit.
+            InvalidUpdate: A key is not declared, a value does not fit, or a reducer refused it.
         """
         writes = self.check(update, author)
-        self.state = self.schema.fold(self.state, writes)
+        self.state = self.joined(writes, author)
         self._writes.extend(writes)
+
+    def joined(self, writes: Sequence[ChannelWrite], author: str) -> State:
+        """Return the state with the writes in it, without making them.
+
+        Raises:
+            InvalidUpdate: A reducer refused one, such as the removal of an unknown message.
+        """
+        try:
+            return self.schema.fold(self.state, writes)
+        except Exception as error:
+            keys = ", ".join(sorted({repr(one.channel) for one in writes}))
+            raise InvalidUpdate(
+                f"{author} wrote {keys}, which cannot join the state: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def write_messages(self, messages: Sequence[Message]) -> None:
         """Add messages the loop made itself, which need no check."""
@@ -156,10 +188,11 @@ class ThreadState:
         Raises:
             InvalidUpdate: As for `write`.
         """
-        return [
-            ChannelWrite(name, self.schema[name].coerce(value))
-            for name, value in self.schema.writes(update, author)
-        ]
+        writes = self.schema.writes(update, author)
+        try:
+            return [ChannelWrite(name, self.schema[name].coerce(value)) for name, value in writes]
+        except InvalidUpdate as error:
+            raise InvalidUpdate(f"{author}: {error}") from error
 
     def answer(self) -> str:
         """Return the newest answer that has text."""
@@ -184,11 +217,13 @@ class ThreadState:
         summary: str = "",
         salt: str = "",
         hold: bool = False,
+        metered: bool = False,
     ) -> None:
         """Make the writes of the step, and what its tasks left, a checkpoint.
 
         The checkpoint that ends the main agent's run records the run's end with it. With `hold`
-        it is stored together with whatever the run stores next.
+        it is stored together with whatever the run stores next; with `metered` it records what
+        the run tree has used of its limits, so that a resumed run goes on counting.
 
         Raises:
             StaleThread: Somebody else moved the thread; nothing was stored.
@@ -210,19 +245,22 @@ class ThreadState:
         if self.ns == "" and next_phase == "end" and self.run.run.status == "running":
             answer = self.answer() if self.run.run.kind == "delegate" else None
             run = self.run.update_run(status="done", answer=answer)
+        if metered:
+            run = self.run.update_run(used=to_json(self.run.meter.used().to_json()).decode())
         batch = Batch(
             checkpoint.thread_id,
             self.ns,
             writes=[*tasks, own] if own.writes else tasks,
             checkpoints=[checkpoint],
             runs=[run] if run else (),
+            synced=self.run.synced,
         )
         if hold:
             self.run.journal.hold(batch)
         else:
             with anyio.CancelScope(shield=True):
                 await self.run.journal.commit(batch)
-        self.head, self.pending, self.interrupts = checkpoint, (), {}
+        self.head, self.pending, self.interrupts, self.begun = checkpoint, (), {}, set()
         self.state = self.schema.without(self.state, {Mark.EPHEMERAL})
         if not hold:
             self._cache.put(checkpoint, self.state)
@@ -246,16 +284,24 @@ class ThreadState:
             written = self._json([*self._adopted, *self._writes])
             self.run.send("updates", self._path, {checkpoint.author: written})
         if self.run.wants("values"):
-            schema = self.schema
-            values = {name: schema[name].to_json(value) for name, value in self.state.items()}
+            schema, shown = self.schema, self.schema.without(self.state, _HIDDEN)
+            values = {name: schema[name].to_json(value) for name, value in shown.items()}
             self.run.send("values", self._path, values)
 
-    def _json(self, writes: Sequence[ChannelWrite]) -> Any:
-        schema = self.schema
-        return {
-            name: schema[name].to_json(schema[name].apply(schema[name].initial(), value))
-            for name, value in writes
-        }
+    def _json(self, writes: Sequence[ChannelWrite]) -> dict[str, JsonValue]:
+        """Return the writes of keys that callers may see, those of one key put together."""
+        shown: dict[str, JsonValue] = {}
+        for name, value in writes:
+            channel = self.schema[name]
+            if not channel.marks & _HIDDEN:
+                shown[name] = _together(shown.get(name), from_json(channel.encode(value)))
+        return shown
+
+    def close_calls(self, text: str) -> None:
+        """Answer the calls that have no result with an error; `{name}` stands for the tool."""
+        closing = [_error(call, text) for call in pending_tool_calls(self.state["messages"])]
+        if closing:
+            self.write_messages(closing)
 
     async def accept(
         self, update: Mapping[str, Any], first: Next, summary: str, *, hold: bool = False
@@ -263,17 +309,40 @@ class ThreadState:
         """Commit input; what an earlier run left open is closed in the same step.
 
         Finished calls of an interrupted step keep their results, the others are answered with an
-        error (peers B1.9).
+        error (peers B1.9), all in call order.
         """
-        for task in self.pending:
+        closing = self._closing_tasks()
+        for task in sorted([*self.pending, *closing], key=lambda task: task.index):
             self.adopt(self.decode(task.writes))
-        closing = [
-            ToolMessage(call.id, NOT_ANSWERED.format(name=call.name), call.name, "error")
-            for call in pending_tool_calls(self.state["messages"])
-        ]
-        if closing:
-            self.write_messages(closing)
         self.write(update, "input")
         author = "client" if first in ("after_model", "tools") else "input"
         run = self.run.run if self.ns == "" else None
-        await self.commit(author, first, source="input", run=run, summary=summary, hold=hold)
+        await self.commit(
+            author, first, source="input", tasks=closing, run=run, summary=summary, hold=hold
+        )
+
+    def _closing_tasks(self) -> list[TaskWrites]:
+        """Return error results of the calls that an interrupted step leaves unfinished."""
+        messages: Sequence[Message] = self.state["messages"]
+        answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
+        closed = {task.task_id for task in self.pending}
+        unanswered = {call.id for call in pending_tool_calls(messages)} - closed
+        return [
+            TaskWrites(self.step, call.id, index, self.encode([ChannelWrite("messages", [result])]))
+            for index, call in enumerate(answer.tool_calls if answer else ())
+            if call.id in unanswered
+            for result in [_error(call, NOT_ANSWERED)]
+        ]
+
+
+def _error(call: ToolCall, text: str) -> ToolMessage:
+    return ToolMessage(call.id, text.replace("{name}", call.name), call.name, "error")
+
+
+def _together(first: JsonValue, second: JsonValue) -> JsonValue:
+    """Return two writes of one key as one: all items, all members, or else the later one."""
+    if isinstance(first, list) and isinstance(second, list):
+        return [*first, *second]
+    if isinstance(first, dict) and isinstance(second, dict):
+        return {**first, **second}
+    return second

@@ -8,43 +8,29 @@ model wrote, but what wrappers and people made of it (peers E6, E7). A failing t
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import anyio
-
-from harness.errors import CheckpointError, HarnessError, MiddlewareError, ToolError
+from harness.errors import HarnessError, MiddlewareError
 from harness.limits import LimitReached, Meter
 from harness.loop.interrupts import Asker
 from harness.loop.middleware import AgentMiddleware, hooks_of
-from harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from harness.messages import ImageBlock, TextBlock, ToolCall, ToolMessage
+from harness.loop.once import OnceMark
+from harness.loop.requests import Command, ToolCallOutcome, ToolCallRequest, ToolHandler
+from harness.loop.tool_body import ToolBody
+from harness.loop.tool_outcomes import failure, outcome_of, with_notice
+from harness.loop.wraps import Wrap, wraps_of
+from harness.messages import ToolCall, ToolMessage
 from harness.policy import Policy, Verdict, strictest
-from harness.tools import InvalidArguments, Tool, ToolResult
+from harness.records import changed
+from harness.tool_results import NO_OUTPUT
+from harness.tools import InvalidArguments, Tool
 
-__all__ = ["ToolPipeline", "failure"]
+if TYPE_CHECKING:
+    from harness.cache.tool_cache import ToolCache
 
-logger = logging.getLogger(__name__)
-
-
-def failure(call: ToolCall, text: str) -> ToolCallOutcome:
-    """Return an error result for a call."""
-    return ToolCallOutcome(ToolMessage(call.id, text, name=call.name, status="error"))
-
-
-def _outcome(call: ToolCall, value: Any) -> ToolCallOutcome:
-    """Turn whatever a tool returned into a result."""
-    if isinstance(value, ToolResult):
-        message = ToolMessage(call.id, value.content, call.name, value.status, value.artifact)
-        return ToolCallOutcome(message, value.update, value.writes)
-    if isinstance(value, tuple):
-        blocks = cast(tuple[Any, ...], value)
-        if all(isinstance(block, TextBlock | ImageBlock) for block in blocks):
-            return ToolCallOutcome(ToolMessage(call.id, blocks, name=call.name))
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return ToolCallOutcome(ToolMessage(call.id, text, name=call.name))
+__all__ = ["ToolPipeline"]
 
 
 class ToolPipeline:
@@ -55,19 +41,29 @@ class ToolPipeline:
         tools: Mapping[str, Tool],
         middleware: Sequence[AgentMiddleware],
         policy: Policy,
+        cache: ToolCache | None = None,
     ) -> None:
+        self.body = ToolBody(cache)
         self._tools = tools
         self._policy = policy
-        self._wraps = hooks_of(middleware, "wrap_tool_call")
+        self._wraps = wraps_of(middleware, "wrap_tool_call")
         self._judges = hooks_of(middleware, "judge")
         self._redactors = hooks_of(middleware, "redact")
         self._evictors = hooks_of(middleware, "evict")
 
-    async def run(self, request: ToolCallRequest, asker: Asker, meter: Meter) -> ToolCallOutcome:
+    @property
+    def runnable(self) -> Collection[str] | None:
+        """Names of the tools that can run; None when wrappers may supply any (peers A6.4)."""
+        return None if self._wraps else self._tools.keys()
+
+    async def run(
+        self, request: ToolCallRequest, asker: Asker, meter: Meter, once: OnceMark
+    ) -> ToolCallOutcome:
         """Return the result of a call.
 
         Raises:
             Interrupted: The call waits for an answer.
+            ToolFailed: A strict tool failed.
             MiddlewareError: A wrapper, redactor or evictor broke a rule or raised.
         """
         call = request.call
@@ -77,14 +73,14 @@ class ToolPipeline:
                 f"{call.name} was not run: its arguments are not a JSON object. Received: "
                 f"{call.invalid[:500]!r}. Send the call again with valid JSON.",
             )
-        handler: ToolHandler = _Gate(self, asker, meter)
+        handler: ToolHandler = _Gate(self, asker, meter, once)
         for wrap in reversed(self._wraps):
             handler = _Wrapped(wrap, handler)
         outcome = await handler(request)
         for one in self._redactors:
-            outcome = await one.redact(request, outcome)
+            outcome = await _guarded(one, "redact", one.redact(request, outcome))
         for one in self._evictors:
-            outcome = await one.evict(request, outcome)
+            outcome = await _guarded(one, "evict", one.evict(request, outcome))
         if outcome.message.tool_call_id != call.id:
             raise MiddlewareError(
                 f"the result of call {call.id} came back for {outcome.message.tool_call_id!r}; "
@@ -95,10 +91,10 @@ class ToolPipeline:
     def judge(self, request: ToolCallRequest) -> Verdict:
         """Return the strictest verdict of the policy and the middleware on a call."""
         call = request.call
-        verdicts = [one.judge(request) for one in self._judges]
+        verdicts = [one.judge(_with_own_arguments(request)) for one in self._judges]
         return strictest(
             [
-                self._policy.judge(call.name, call.args),
+                self._policy.judge(call.name, call.args, self.find(request)),
                 *(verdict for verdict in verdicts if verdict is not None),
             ]
         )
@@ -119,39 +115,83 @@ class ToolPipeline:
 class _Wrapped:
     """A middleware's `wrap_tool_call` around the rest of the chain."""
 
-    def __init__(self, middleware: AgentMiddleware, handler: ToolHandler) -> None:
-        self._middleware = middleware
+    __slots__ = ("_handler", "_wrap")
+
+    def __init__(self, wrap: Wrap, handler: ToolHandler) -> None:
+        self._wrap = wrap
         self._handler = handler
 
     async def __call__(self, request: ToolCallRequest) -> ToolCallOutcome:
+        value = await self._wrap(request, self._handler)
+        if isinstance(value, ToolCallOutcome):
+            return value
         try:
-            return await self._middleware.wrap_tool_call(request, self._handler)
-        except (HarnessError, LimitReached):
-            raise
-        except Exception as error:
-            raise MiddlewareError(
-                f"{self._middleware.name}.wrap_tool_call raised {type(error).__name__}: {error}"
-            ) from error
+            return _wrapped_outcome(request.call, value)
+        except (TypeError, ValueError) as error:
+            raise MiddlewareError(f"{self._wrap.author}: {error}") from error
+
+
+def _wrapped_outcome(call: ToolCall, value: object) -> ToolCallOutcome:
+    """Return what a wrapper made of a call; unlike a tool, it must bring the call's result."""
+    outcome = outcome_of(call, value)
+    if outcome.message.id in _result_ids(value):
+        return outcome
+    raise TypeError(
+        f"it returned {type(value).__name__} without the call's result; return the handler's "
+        "outcome, a ToolMessage, or a Command whose update holds one"
+    )
+
+
+def _result_ids(value: object) -> set[str]:
+    """Return the ids of the tool messages in what a wrapper returned."""
+    if isinstance(value, ToolCallOutcome):
+        return {value.message.id}
+    values = cast(Sequence[object], value) if isinstance(value, list) else (value,)
+    found: list[object] = []
+    for one in values:
+        found += one.update.get("messages", ()) if isinstance(one, Command) else (one,)
+    return {message.id for message in found if isinstance(message, ToolMessage)}
+
+
+async def _guarded(
+    middleware: AgentMiddleware, hook: str, outcome: Awaitable[ToolCallOutcome]
+) -> ToolCallOutcome:
+    try:
+        return await outcome
+    except (HarnessError, LimitReached):
+        raise
+    except Exception as error:
+        raise MiddlewareError(
+            f"{middleware.name}.{hook} raised {type(error).__name__}: {error}"
+        ) from error
 
 
 class _Gate:
     """Policy, approval and execution of one call."""
 
-    def __init__(self, pipeline: ToolPipeline, asker: Asker, meter: Meter) -> None:
+    def __init__(self, pipeline: ToolPipeline, asker: Asker, meter: Meter, once: OnceMark) -> None:
         self._pipeline = pipeline
         self._asker = asker
         self._meter = meter
+        self._once = once
 
     async def __call__(self, request: ToolCallRequest) -> ToolCallOutcome:
+        request = _with_own_arguments(request)
         approved_tool: str | None = None
         notice = ""
+        edits = 0
         while True:
             call = request.call
+            if call.id != request.runtime.tool_call_id:
+                raise MiddlewareError(
+                    f"a wrapper made call {request.runtime.tool_call_id} into {call.id!r}; nothing "
+                    "was run. A wrapper may change a call's tool and arguments, not its id"
+                )
             tool = self._pipeline.find(request)
             if tool is None:
                 return self._pipeline.unknown(call)
             try:
-                args = tool.validate(call.args)
+                args = tool.validate(_copied(call.args))
             except InvalidArguments as error:
                 return failure(call, str(error))
             verdict = self._pipeline.judge(request)
@@ -162,20 +202,20 @@ class _Gate:
                     "another way, or ask the user to change the policy.",
                 )
             if verdict.action == "allow" or approved_tool == call.name:
-                outcome = await self._execute(tool, call, args, request)
-                return _with_notice(outcome, notice)
-            decision = self._ask(call, verdict)
+                return with_notice(await self._run(tool, args, request), notice)
+            decision = self._ask(call, verdict, edits)
             match decision["decision"]:
                 case "approve":
                     approved_tool = call.name
                 case "edit":
                     request, approved_tool = _edited(request, decision)
+                    edits += 1
                     notice = (
                         "Note: a person edited this call before it ran. It ran as "
                         f"{request.call.name}({json.dumps(request.call.args)}).\n"
                     )
                 case "respond":
-                    text = decision.get("message", "")
+                    text = decision.get("message") or NO_OUTPUT
                     return ToolCallOutcome(ToolMessage(call.id, text, name=call.name))
                 case _:
                     why = decision.get("message") or "no reason was given"
@@ -183,29 +223,34 @@ class _Gate:
                         call, f"{call.name} was rejected by a person and did not run: {why}."
                     )
 
-    def _ask(self, call: ToolCall, verdict: Verdict) -> dict[str, Any]:
+    async def _run(
+        self, tool: Tool, args: dict[str, Any], request: ToolCallRequest
+    ) -> ToolCallOutcome:
+        begun = await self._once.begin() if tool.once else None
+        if begun is not None:
+            return failure(request.call, begun)
+        return await self._pipeline.body.run(tool, args, request, self._meter)
+
+    def _ask(self, call: ToolCall, verdict: Verdict, edits: int) -> dict[str, Any]:
         message = f"{call.name} needs approval"
         if verdict.reason:
             message += f" ({verdict.reason})"
-        return self._asker.approval(call, message, verdict.decisions)
+        return self._asker.approval(call, message, verdict.decisions, edits)
 
-    async def _execute(
-        self, tool: Tool, call: ToolCall, args: dict[str, Any], request: ToolCallRequest
-    ) -> ToolCallOutcome:
-        try:
-            self._meter.before_tool_call()
-            with anyio.move_on_after(tool.timeout):
-                return _outcome(call, await tool.function(args, request.runtime))
-            return failure(
-                call, f"{call.name} was stopped after {tool.timeout} s; it may have acted partly."
-            )
-        except ToolError as error:
-            return failure(call, str(error))
-        except (LimitReached, CheckpointError):
-            raise
-        except Exception as error:
-            logger.warning("tool %s failed", call.name, exc_info=error)
-            return failure(call, f"{call.name} failed: {type(error).__name__}: {error}")
+
+def _with_own_arguments(request: ToolCallRequest) -> ToolCallRequest:
+    """Return the request with arguments nobody else holds: what is judged is what runs."""
+    call = request.call
+    return changed(request, call=changed(call, args=_copied(call.args)))
+
+
+def _copied(value: Any) -> Any:
+    """Return JSON data as new containers; `deepcopy` takes twenty times as long."""
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_copied(one) for one in cast("list[Any]", value)]
+    return value
 
 
 def _edited(
@@ -218,12 +263,5 @@ def _edited(
     old = request.call
     name = decision.get("tool", old.name)
     call = replace(old, name=name, args=decision.get("args", old.args))
-    return request.override(call=call, tool=None), old.name if name == old.name else None
-
-
-def _with_notice(outcome: ToolCallOutcome, notice: str) -> ToolCallOutcome:
-    if not notice:
-        return outcome
-    content = outcome.message.content
-    noted = notice + content if isinstance(content, str) else (TextBlock(notice), *content)
-    return replace(outcome, message=replace(outcome.message, content=noted))
+    same = name == old.name
+    return request.override(call=call, tool=request.tool if same else None), name if same else None

@@ -6,43 +6,66 @@ an answer stops the step, not its siblings; after a pause or a crash only unfini
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 import anyio
 
 from harness.checkpoint.base import Batch, Interrupt, Next, TaskWrites
 from harness.errors import InvalidUpdate
 from harness.limits import LimitReached
-from harness.loop.interrupts import Asker, Interrupted
+from harness.loop.interrupts import Asker, Interrupted, Pause
+from harness.loop.once import OnceMark
 from harness.loop.requests import ToolCallOutcome, ToolCallRequest
 from harness.loop.run_context import RunContext
 from harness.loop.subagent_call import Spawn, SubagentCall
 from harness.loop.thread_state import ThreadState
-from harness.loop.tool_execution import ToolPipeline, failure
-from harness.messages import AIMessage, ToolCall
-from harness.state import ChannelWrite
-from harness.tools import ToolRuntime
+from harness.loop.tool_execution import ToolPipeline
+from harness.loop.tool_outcomes import failure
+from harness.messages import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
+from harness.state import ChannelWrite, Overwrite
+from harness.tools import Tool, ToolRuntime
 
-__all__ = ["ToolStep"]
+__all__ = ["StepAgent", "ToolStep"]
+
+
+class StepAgent(Protocol):
+    """What a step needs of its agent."""
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Its tools by name."""
+        ...
+
+    @property
+    def pipeline(self) -> ToolPipeline:
+        """The way to them."""
+        ...
+
+    @property
+    def store(self) -> Any:
+        """Its long-term store."""
+        ...
 
 
 class ToolStep:
     """Runs the calls of the last answer that have no result.
 
     Attributes:
-        limit: Which limit stopped a call, if one did; the run ends after this step.
+        limit: The limit that stopped a call, if one did.
     """
 
     def __init__(
         self,
-        pipeline: ToolPipeline,
+        agent: StepAgent,
         run: RunContext,
         thread: ThreadState,
         path: tuple[str, ...],
         spawn: Spawn,
     ) -> None:
-        self.limit: str | None = None
-        self._pipeline = pipeline
+        self.limit: LimitReached | None = None
+        self._agent = agent
         self._run = run
         self._thread = thread
         self._path = path
@@ -55,27 +78,40 @@ class ToolStep:
         self._writers: dict[str, str] = {}
         self._waiting: dict[int, Sequence[Interrupt]] = {}
         self._running = 0
+        self._subagents = 0
 
-    async def run(self) -> Sequence[Interrupt]:
-        """Run every unfinished call; return the open questions in call order.
+    async def run(self) -> Pause | None:
+        """Run every unfinished call; return why the step pauses, or None when it is done.
+
+        The questions of a pause are in call order.
 
         Raises:
             MiddlewareError: A middleware broke a rule; finished calls are stored.
+            ToolFailed: A strict tool failed; finished calls are stored.
         """
         for call_id, (_, writes) in self._results.items():
             for write in writes:
-                self._claim(write.channel, call_id)
-        calls = [
-            (index, call)
-            for index, call in enumerate(self._calls())
-            if call.id not in self._results
-        ]
+                self._claim(write, call_id)
+        # Of calls that share an id the first runs: an id has one result.
+        first = {call.id: (index, call) for index, call in reversed([*enumerate(self._calls())])}
+        # A hook, or a structured answer, may have answered some of them.
+        open_ids = {call.id for call in pending_tool_calls(self._thread.state["messages"])}
+        calls = sorted(
+            (one for id_, one in first.items() if id_ in open_ids and id_ not in self._results),
+            key=lambda one: one[0],
+        )
         self._running = len(calls)
-        if len(calls) == 1:
-            await self._one(*calls[0])
-        else:
-            await self._together(calls)
-        return [one for index in sorted(self._waiting) for one in self._waiting[index]]
+        try:
+            if len(calls) == 1:
+                await self._one(*calls[0])
+            else:
+                await self._together(calls)
+        except anyio.get_cancelled_exc_class():
+            await self._store_held()  # finished, and its checkpoint will not come
+            raise
+        if not self._waiting:
+            return None
+        return Pause(tuple(one for index in sorted(self._waiting) for one in self._waiting[index]))
 
     async def _together(self, calls: Sequence[tuple[int, ToolCall]]) -> None:
         gate = anyio.CapacityLimiter(self._run.meter.limits.parallel_tool_calls)
@@ -88,14 +124,13 @@ class ToolStep:
             async with anyio.create_task_group() as group:
                 for index, call in calls:
                     group.start_soon(in_turn, index, call)
-        except BaseExceptionGroup as errors:
-            if len(errors.exceptions) == 1:
-                raise errors.exceptions[0] from errors
-            raise
+        except ExceptionGroup as errors:
+            # Each of them ends the run; one is enough to say why.
+            raise errors.exceptions[0] from errors
 
     async def commit(self, following: Next) -> None:
         """Make the finished step a checkpoint; results are folded in call order."""
-        names = ", ".join(call.name for call in self._calls())
+        names = ", ".join(call.name for call in self._calls() if call.id in self._results)
         await self._thread.commit("tools", following, tasks=self._held, summary=f"ran {names}")
 
     def fold(self) -> None:
@@ -114,11 +149,12 @@ class ToolStep:
         self._event("tool_start", path, call, {"args": call.args})
         try:
             outcome = await self._run_call(index, call, path)
-        except Interrupted as pause:
-            await self._pause(index, pause)
+        except (Interrupted, BaseExceptionGroup) as raised:
+            await self._pause(index, _questions(raised))
             self._event("tool_end", path, call, {"status": "waiting"})
         else:
             await self._finish(index, call, outcome)
+            await self._run.relieve()
             message = outcome.message
             self._event(
                 "tool_end", path, call, {"status": message.status, "text": message.text[:500]}
@@ -138,20 +174,31 @@ class ToolStep:
             agent_path=path,
             context=run.context,
             journal=run.journal,
-            stream_writer=lambda data: run.send("custom", path, {"data": data}),
+            stream_writer=partial(run.write_custom, path),
             interrupt=asker.interrupt,
-            run_subagent=SubagentCall(run, thread, self._step, path, self._spawn),
+            run_subagent=SubagentCall(
+                run, thread, self._step, path, self._spawn, self._count_subagent
+            ),
+            store=self._agent.store,
+            checkpoint_id=thread.head.id if thread.head else None,
+            request_drain=run.control.drain,
         )
+        request = ToolCallRequest(call, self._agent.tools.get(call.name), runtime)
         try:
-            return await self._pipeline.run(ToolCallRequest(call, None, runtime), asker, run.meter)
+            once = OnceMark(run, thread, self._step, index, call)
+            return await self._agent.pipeline.run(request, asker, run.meter, once)
         except LimitReached as reached:
-            self.limit = str(reached)
-            return failure(call, f"{call.name} was stopped: the run met its {reached}.")
+            self.limit = reached
+            return failure(call, f"{call.name} was stopped: {reached}")
 
-    async def _pause(self, index: int, pause: Interrupted) -> None:
+    def _count_subagent(self, depth: int) -> None:
+        self._run.meter.before_subagents(self._subagents + 1, depth)
+        self._subagents += 1
+
+    async def _pause(self, index: int, interrupts: Sequence[Interrupt]) -> None:
         self._running -= 1
-        self._waiting[index] = pause.interrupts
-        own = [one for one in pause.interrupts if one.ns == self._thread.ns]
+        self._waiting[index] = interrupts
+        own = [one for one in interrupts if one.ns == self._thread.ns]
         if own:
             await self._store(Batch(self._run.thread_id, self._thread.ns, interrupts=own))
         await self._store_held()
@@ -159,9 +206,9 @@ class ToolStep:
     async def _finish(self, index: int, call: ToolCall, outcome: ToolCallOutcome) -> None:
         """Store a finished call at once, unless the step's checkpoint is about to."""
         try:
-            writes = self._checked(call, outcome)
+            writes = self._checked(index, call, outcome)
         except InvalidUpdate as error:
-            writes = self._checked(call, failure(call, f"{call.name}: {error}"))
+            writes = self._checked(index, call, failure(call, str(error)))
         task = TaskWrites(self._step, call.id, index, self._thread.encode(writes))
         self._results[call.id] = (index, writes)
         self._running -= 1
@@ -179,38 +226,76 @@ class ToolStep:
         with anyio.CancelScope(shield=True):
             await self._run.journal.commit(batch)
 
-    def _checked(self, call: ToolCall, outcome: ToolCallOutcome) -> list[ChannelWrite]:
-        """Return the writes of a result; the later of two writers of one plain key is refused."""
+    def _checked(self, index: int, call: ToolCall, outcome: ToolCallOutcome) -> list[ChannelWrite]:
+        """Return the writes of a result; the later of two writers of one plain key is refused.
+
+        What cannot be folded must not be stored: the thread could never be opened again.
+        """
         update = dict(outcome.update)
-        further = update.pop("messages", ())
-        thread = self._thread
-        writes = [
-            ChannelWrite("messages", [outcome.message, *further]),
-            *thread.check(update, call.name),
-            *(
-                one
-                for name, value in outcome.writes
-                for one in thread.check({name: value}, call.name)
-            ),
+        if outcome.send:
+            update["sent_calls"] = [
+                ToolCall(new_id("call"), one.tool, one.args) for one in outcome.send
+            ]
+        written = [*update.items(), *outcome.writes]
+        checked = [
+            one for key, value in written for one in self._thread.check({key: value}, call.name)
         ]
-        for channel in {write.channel for write in writes}:
-            other = self._claim(channel, call.id)
+        _check_messages(call, checked)
+        for write in checked:
+            other = self._claim(write, call.id)
             if other is not None:
                 raise InvalidUpdate(
-                    f"another call of the same answer ({other}) wrote {channel!r} too, so this "
-                    "result was not kept. Make one call at a time for it."
+                    f"{call.name}: another call of the same answer ({other}) wrote "
+                    f"{write.channel!r} too, so this result was not kept. Make one call at a time "
+                    "for it."
                 )
-        return writes
+        self._check_joins(index, call, checked)
+        return [ChannelWrite("messages", [outcome.message]), *checked]
 
-    def _claim(self, channel: str, call_id: str) -> str | None:
-        """Note who writes a plain key in this step; return the writer that was first."""
-        known = self._thread.schema.channels.get(channel)
-        if known is None or known.reducer is not None:
+    def _check_joins(self, index: int, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
+        """Raise `InvalidUpdate` if a reducer refuses the writes beside those that are there."""
+        keys = {one.channel for one in writes if self._thread.schema[one.channel].reducer}
+        if not keys:
+            return
+        results = sorted([*self._results.values(), (index, writes)], key=lambda result: result[0])
+        joining = [one for _, own in results for one in own if one.channel in keys]
+        self._thread.joined(joining, call.name)
+
+    def _claim(self, write: ChannelWrite, call_id: str) -> str | None:
+        """Note who writes a plain key, or replaces a value; return who was first in this step."""
+        known = self._thread.schema.channels.get(write.channel)
+        if known is None or (known.reducer is not None and not isinstance(write.value, Overwrite)):
             return None
-        first = self._writers.setdefault(channel, call_id)
+        first = self._writers.setdefault(write.channel, call_id)
         return first if first != call_id else None
 
     def _event(self, event: str, path: tuple[str, ...], call: ToolCall, more: object) -> None:
         if self._run.wants("tasks"):
             data = {"event": event, "name": call.name, "tool_call_id": call.id}
             self._run.send("tasks", path, {**data, **more})  # type: ignore[dict-item]
+
+
+def _check_messages(call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
+    """Raise `InvalidUpdate` if a tool would part calls from their results."""
+    for write in writes:
+        if write.channel == "messages" and (
+            isinstance(write.value, Overwrite)
+            or any(isinstance(one, AIMessage | ToolMessage) for one in write.value)
+        ):
+            raise InvalidUpdate(
+                f"{call.name} may write its own result, HumanMessages and removals to 'messages', "
+                "nothing else. To make further calls it returns Command(send=[Send(…)])."
+            )
+
+
+def _questions(raised: Interrupted | BaseExceptionGroup[BaseException]) -> Sequence[Interrupt]:
+    """Return what a call asks, also when it asked from several tasks of its own at once."""
+    if isinstance(raised, Interrupted):
+        return raised.interrupts
+    asked, others = raised.split(Interrupted)
+    if others is not None or asked is None:
+        raise raised
+    leaves: list[Interrupt] = []
+    for one in asked.exceptions:
+        leaves += _questions(one)  # type: ignore[arg-type]
+    return leaves

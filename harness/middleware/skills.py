@@ -106,6 +106,7 @@ class SkillsMiddleware(AgentMiddleware):
                 title="Read a skill",
                 read_only=True,
                 idempotent=True,
+                open_world=False,
             ),
         )
 

@@ -40,7 +40,7 @@ class SubAgentMiddleware(AgentMiddleware):
         self._registry = registry
         self._build = build
         self._built: dict[SubAgent, Any] = {}
-        make = tool(name="task", title="Delegate", description=DESCRIPTION, open_world=True)
+        make = tool(name="task", title="Delegate", description=DESCRIPTION)
         self.tools = (make(self._task),)
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:

@@ -144,8 +144,7 @@ class SummaryWriter:
                     answer = piece
         if answer is None:
             return ""
-        if answer.usage is not None:
-            self.meter.usage += answer.usage
+        self.meter.add(answer.usage, answer.model or self.model.name, self.model.name)
         return answer.text
 
 

@@ -170,6 +170,7 @@ class TodoListMiddleware(AgentMiddleware):
             description=tool_description,
             title="Write todos",
             idempotent=True,
+            open_world=False,
             output_schema=_OUTPUT_SCHEMA,
         )
         self.tools = (make(_write_todos),)

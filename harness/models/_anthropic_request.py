@@ -1,7 +1,8 @@
 """A `ChatRequest` as the body of an Anthropic Messages request.
 
 What the API refuses is never sent: empty text, ids and names it does not know, a transcript that
-starts or ends with the assistant, more than four cache breakpoints.
+starts or ends with the assistant, more than four cache breakpoints, a forced call where it is not
+taken or together with thinking.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from harness.errors import ModelError
 from harness.messages import (
     AIMessage,
     Content,
@@ -28,6 +30,7 @@ from harness.messages import (
     ToolMessage,
 )
 from harness.models._anthropic_stream import clean_text
+from harness.models._native_schema import open_place
 from harness.models.base import ChatRequest, PromptSection, ToolSpec
 
 __all__ = ["MAX_BREAKPOINTS", "PRIVATE_SETTINGS", "body_of", "render_answer", "tool_use_id"]
@@ -37,6 +40,17 @@ MAX_BREAKPOINTS = 4
 
 PRIVATE_SETTINGS = frozenset({"betas", "cache_ttl"})
 """Settings that are not parameters of the API."""
+
+_UNFORCED = (
+    "claude-fable-5-1",
+    "claude-fable-5-2",
+    "claude-mythos-5-1",
+    "claude-mythos-5-2",
+    "claude-mythos-preview",
+    "claude-opus-5-5",
+    "claude-sonnet-5-5",
+)
+"""Models, by the start of their id, that refuse a `tool_choice` which forces a call."""
 
 _OPENING = "(The conversation starts with what was already done.)"
 _CONTINUE = "Continue."
@@ -221,10 +235,35 @@ def _tools(tools: Sequence[ToolSpec | Mapping[str, JsonValue]], marks: _Marks) -
     return rendered
 
 
-def _tool_choice(choice: str) -> _Json | None:
-    if choice == "auto":
+def _tool_choice(choice: str, model: str) -> _Json | None:
+    """Return the choice on the wire; None for the default, the model's own choice."""
+    if choice == "none":
+        return {"type": "none"}
+    if choice == "auto" or model.startswith(_UNFORCED):
         return None
-    return {"type": choice} if choice in ("any", "none") else {"type": "tool", "name": choice}
+    return {"type": "any"} if choice == "any" else {"type": "tool", "name": choice}
+
+
+def _output_format(schema: Mapping[str, JsonValue]) -> _Json:
+    """Return the format that holds an answer to a schema.
+
+    The SDK closes objects and moves what the API does not know into descriptions; it would also
+    close an object that is meant to be open, so such a schema is refused here.
+
+    Raises:
+        ModelError: The API cannot hold an answer to this schema.
+    """
+    place = open_place(schema)
+    if place is not None:
+        raise ModelError(
+            f"Anthropic cannot hold an answer to this output schema: at {place} it is open (free "
+            "keys, a value of any type, a tuple, or a type that holds itself). Nothing was sent. "
+            "Describe that place closely, or use ToolStrategy.",
+            kind="invalid_request",
+        )
+    from anthropic import transform_schema  # slow to import; the client has done it by now
+
+    return {"type": "json_schema", "schema": transform_schema(dict(schema))}
 
 
 def body_of(
@@ -239,6 +278,9 @@ def body_of(
             breakpoints live.
         model: Id of the model.
         max_tokens: Sent when neither names it: the API requires it.
+
+    Raises:
+        ModelError: The output schema is one the API cannot enforce.
     """
     settings = {**parameters, **request.settings}
     marks = _Marks(settings.get("cache_ttl"))
@@ -248,13 +290,18 @@ def body_of(
         body["system"] = system
     if tools := _tools(request.tools, marks):
         body["tools"] = tools
-        if choice := _tool_choice(request.tool_choice):
+        if choice := _tool_choice(request.tool_choice, model):
             body["tool_choice"] = choice
+            if choice["type"] != "none":
+                settings.pop("thinking", None)
     body |= {
         key: value
         for key, value in settings.items()
         if key not in PRIVATE_SETTINGS and value is not None
     }
+    if request.output_schema is not None:
+        config: _Json = dict(settings.get("output_config") or {})
+        body["output_config"] = config | {"format": _output_format(request.output_schema)}
     # The API's automatic breakpoint counts as one.
     marks.apply(MAX_BREAKPOINTS - ("cache_control" in body))
     return body

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
 
@@ -135,12 +135,14 @@ class Script(_Part):
     Attributes:
         name: What answers name as their model, after `scripted:`; default: the file's name.
         context_window: Tokens the model claims to accept.
+        native_output: Whether it claims to hold its text to an output schema; the turns must.
         agents: Turns by agent; `*` stands for any other agent.
         runs: Turns for particular goals; tried before `agents`.
     """
 
     name: str = "script"
     context_window: int | None = None
+    native_output: bool = False
     agents: Agents = Field(default_factory=dict[str, tuple[Turn, ...]])
     runs: tuple[ScriptedRun, ...] = ()
 
@@ -152,13 +154,15 @@ class Script(_Part):
         return data
 
 
-def load_script(source: str | Path | Sequence[Any]) -> Script:
-    """Return the script in a YAML or JSON file, or in a list of turns.
+def load_script(source: str | Path | Sequence[Any] | Mapping[str, Any]) -> Script:
+    """Return the script in a YAML or JSON file, in what such a file holds, or in a list of turns.
 
     Raises:
         ScriptError: The file cannot be read or is malformed; the message names file, line and
             place.
     """
+    if isinstance(source, Mapping):
+        return _validated(dict(source), "the script", None)
     if not isinstance(source, str | Path):
         return _validated(list(source), "the list of turns", None)
     path = Path(source).expanduser()

@@ -56,6 +56,9 @@ _CONTEXT_WINDOWS = {
 }
 """Input tokens by the start of a model's id, as its provider publishes them."""
 
+_NATIVE_OUTPUT = tuple(_CONTEXT_WINDOWS)
+"""Families with structured outputs, by the start of an id: all since 4.5 have them."""
+
 _MAX_CONTINUATIONS = 8
 """How often one answer that its provider paused is taken up again."""
 
@@ -98,7 +101,9 @@ class AnthropicModel:
             It waits as long as the provider asks (`retry-after`), up to a minute.
         parameters: Sent with every request unless the request's settings say otherwise, such as
             `thinking` or `output_config`. `betas` (list of names) and `cache_ttl` (`5m`, `1h`)
-            are understood too. JSON data of the provider's own shapes.
+            are understood too. JSON data of the provider's own shapes. A call that must use a
+            tool goes without `thinking`, which the API refuses together with it; models that
+            refuse to be forced are left to choose.
     """
 
     def __init__(
@@ -134,6 +139,11 @@ class AnthropicModel:
         known = [prefix for prefix in _CONTEXT_WINDOWS if self.model.startswith(prefix)]
         return _CONTEXT_WINDOWS[max(known, key=len)] if known else None
 
+    @property
+    def native_output(self) -> bool:
+        """Whether the API holds this model's text to a schema; False for a model not known here."""
+        return self.model.startswith(_NATIVE_OUTPUT)
+
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         """Yield deltas and, last, the answer. Closing the iterator closes the HTTP stream.
 
@@ -143,9 +153,9 @@ class AnthropicModel:
         Raises:
             ModelError: The call failed; `kind`, `retryable` and `retry_after` say how.
         """
+        sdk = await self._client()
         body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
         betas = {**self._parameters, **request.settings}.get("betas")
-        sdk = await self._client()
         answer = AnswerBuilder()
         for _ in range(1 + _MAX_CONTINUATIONS):
             async with aclosing(self._events(sdk, body, betas)) as events:

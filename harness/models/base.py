@@ -60,6 +60,8 @@ class ChatRequest:
         tool_choice: Whether and what the model must call.
         settings: Provider parameters such as `max_tokens` or `thinking`; sent only when set.
         cache_messages: Indices of messages after which the provider shall set a cache breakpoint.
+        output_schema: JSON schema the answer's text must fit; only for models with
+            `native_output`.
         agent: Name of the agent that asks; for scripts and traces, never sent to a provider.
     """
 
@@ -69,6 +71,7 @@ class ChatRequest:
     tool_choice: ToolChoice = "auto"
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     cache_messages: Sequence[int] = ()
+    output_schema: Mapping[str, JsonValue] | None = None
     agent: str = ""
 
 
@@ -100,6 +103,11 @@ class ChatModel(Protocol):
     @property
     def context_window(self) -> int | None:
         """Input tokens the model accepts, if known."""
+        ...
+
+    @property
+    def native_output(self) -> bool:
+        """Whether it honours `ChatRequest.output_schema`."""
         ...
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:

@@ -7,14 +7,25 @@ provider is asked for, and the provider's SDK not before its first call.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from harness.errors import HarnessError
 from harness.models.base import ChatModel
 
-__all__ = ["DEFAULT_MODEL", "PROVIDERS", "ModelFactory", "UnknownModel", "init_chat_model"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "PROVIDERS",
+    "ModelFactory",
+    "UnknownModel",
+    "full_name",
+    "init_chat_model",
+    "known_settings",
+    "make_model",
+]
 
 DEFAULT_MODEL = "anthropic:claude-sonnet-5-5"
 """What is used when nobody names a model: the current Sonnet."""
@@ -34,11 +45,27 @@ PROVIDERS: Mapping[str, tuple[str, str]] = {
 """Provider name -> module and factory. A new provider is one file and one line here."""
 
 
-def init_chat_model(name: str, **settings: Any) -> ChatModel:
-    """Return the model of that name (peers A6.7).
+def init_chat_model(
+    name: str | None = None,
+    *,
+    configurable_fields: Sequence[str] | Literal["any"] | None = None,
+    config_prefix: str = "",
+    **settings: Any,
+) -> ChatModel:
+    """Return the model of that name, fixed or configurable at run time (peers A6.7).
+
+    With `configurable_fields` it is a `ConfigurableModel`: a run's `configurable` values choose
+    among what these fields allow. Without a name and fields, the default model is returned with
+    its `model` configurable. Values choose from `PROVIDERS` only; `scripted` is one of them, and
+    reads a file, so let only callers set `model` who may name files.
 
     Args:
-        name: `anthropic:<model id>`, a bare id that starts with `claude`, or `scripted:<path>`.
+        name: `anthropic:<model id>`, a bare id that starts with `claude`, or `scripted:<path>`;
+            `DEFAULT_MODEL` when absent.
+        configurable_fields: Fields a run may set: `model`, and settings of the provider. `any`
+            lets every caller set everything, `base_url` and `api_key` too: whoever sets
+            `base_url` is sent the key. Give it to trusted callers only.
+        config_prefix: The run's keys are `<config_prefix>_<field>`.
         settings: Keywords of the provider's model class, such as `max_tokens` or `base_url`; their
             types are the provider's.
 
@@ -46,6 +73,45 @@ def init_chat_model(name: str, **settings: Any) -> ChatModel:
         UnknownModel: No such provider, no model in the name, or a setting it does not take.
         HarnessError: The provider cannot make the model, such as a script that is malformed.
     """
+    fields = ("model",) if name is None and configurable_fields is None else configurable_fields
+    name = DEFAULT_MODEL if name is None else name
+    if fields:
+        from harness.models.configurable import ConfigurableModel
+
+        return ConfigurableModel(name, fields, config_prefix, settings)
+    if config_prefix:
+        raise UnknownModel(
+            f"config_prefix={config_prefix!r} has nothing to apply to: {name!r} has no "
+            "configurable_fields. Name them, or leave the prefix out."
+        )
+    return make_model(name, settings)
+
+
+def make_model(name: str, settings: Mapping[str, Any]) -> ChatModel:
+    """Return the model of a name with these settings, as `init_chat_model` does."""
+    provider, rest = _parts(name)
+    factory = _factory(provider)
+    _check_settings(provider, factory, settings)
+    return factory(rest, **settings)
+
+
+def full_name(name: str) -> str:
+    """Return a name with its provider, inferred from a bare id.
+
+    Raises:
+        UnknownModel: No such provider, or no model in the name.
+    """
+    return ":".join(_parts(name))
+
+
+def known_settings(name: str) -> frozenset[str]:
+    """Return what can be set for a model: `model`, and the settings its provider's class names."""
+    factory = _factory(_parts(name)[0])
+    return frozenset({"model", *_keywords(factory)})
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Return provider and rest of a name."""
     provider, colon, rest = name.strip().partition(":")
     if not colon and provider.startswith("claude"):
         provider, rest = "anthropic", provider
@@ -55,20 +121,48 @@ def init_chat_model(name: str, **settings: Any) -> ChatModel:
             f"with a model id or, for scripted, a path; or a bare Claude id such as "
             f"{DEFAULT_MODEL.partition(':')[2]!r}. The default is {DEFAULT_MODEL!r}."
         )
+    return provider, rest
+
+
+def _factory(provider: str) -> ModelFactory:
     module, attribute = PROVIDERS[provider]
-    factory: ModelFactory = getattr(import_module(module), attribute)
-    _check_settings(provider, factory, settings)
-    return factory(rest, **settings)
+    return getattr(import_module(module), attribute)
+
+
+def _parameters(factory: ModelFactory) -> Sequence[inspect.Parameter]:
+    return tuple(inspect.signature(factory, eval_str=True).parameters.values())
+
+
+def _keywords(factory: ModelFactory) -> dict[str, Any]:
+    """Return the settings a factory names, with their types."""
+    keywords = [one for one in _parameters(factory) if one.kind is one.KEYWORD_ONLY]
+    return {one.name: one.annotation for one in keywords}
 
 
 def _check_settings(provider: str, factory: ModelFactory, settings: Mapping[str, Any]) -> None:
-    parameters = inspect.signature(factory).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    accepted = sorted(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
-    unknown = sorted(set(settings) - set(accepted))
+    parameters = _parameters(factory)
+    accepted = _keywords(factory)
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        # Anything else is passed on to the provider, except what would meet its own arguments.
+        taken = {"self"} | {one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD}
+        unknown = sorted(settings.keys() & taken)
+    else:
+        unknown = sorted(settings.keys() - accepted.keys())
     if unknown:
         raise UnknownModel(
             f"{provider} models take no setting {', '.join(map(repr, unknown))}; "
-            f"they take: {', '.join(accepted) or 'none'}."
+            f"they take: {', '.join(sorted(accepted)) or 'none'}."
         )
+    for field in sorted(settings.keys() & accepted.keys()):
+        _check_type(provider, field, settings[field], accepted[field])
+
+
+def _check_type(provider: str, field: str, value: Any, annotation: Any) -> None:
+    try:
+        TypeAdapter[Any](annotation).validate_python(value, strict=True)
+    except ValidationError as error:
+        # Never the value itself: it may be a key.
+        problem = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise UnknownModel(
+            f"{provider} models do not take this {field}: {problem}. No model was made."
+        ) from error

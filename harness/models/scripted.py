@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,14 @@ class ScriptedModel:
     """Replays the turns of a script.
 
     Args:
-        script: Path of a YAML or JSON file, or a list of turns for any agent. See `Script`.
+        script: Path of a YAML or JSON file, what such a file holds (see `Script`), or a list of
+            turns for any agent.
 
     Raises:
         ScriptError: The script cannot be read or is malformed.
     """
 
-    def __init__(self, script: str | Path | Sequence[Any]) -> None:
+    def __init__(self, script: str | Path | Sequence[Any] | Mapping[str, Any]) -> None:
         self._script: Script = load_script(script)
 
     @property
@@ -71,6 +72,11 @@ class ScriptedModel:
     def context_window(self) -> int | None:
         """What the script says, else None."""
         return self._script.context_window
+
+    @property
+    def native_output(self) -> bool:
+        """What the script says, else False."""
+        return self._script.native_output
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         """Yield the next turn's deltas and its answer.

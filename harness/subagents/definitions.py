@@ -15,7 +15,7 @@ __all__ = ["GENERAL_PURPOSE", "SubAgent", "load_subagent"]
 
 _DESCRIPTION_CHARS = 1_024
 _MODEL_CHARS = 200
-_KEYS = ("name", "description", "tools", "model", "skills")
+_KEYS = ("name", "description", "tools", "model", "skills", "mcp_servers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class SubAgent:
         tools: Names of the tools it gets; None for all of its caller's.
         model: Such as `anthropic:<model>`; None for its caller's.
         skills: Names of the skills it sees; None for all of its caller's.
+        mcp_servers: Names of the mounted MCP servers whose tools it gets; None for all.
     """
 
     name: str
@@ -37,6 +38,7 @@ class SubAgent:
     tools: tuple[str, ...] | None = None
     model: str | None = None
     skills: tuple[str, ...] | None = None
+    mcp_servers: tuple[str, ...] | None = None
 
     @property
     def digest(self) -> str:
@@ -73,9 +75,9 @@ not do or are unsure of. Leave out the story of how you got there.""",
 def load_subagent(path: Path) -> SubAgent:
     """Read a subagent from a Markdown file; its body is the system prompt.
 
-    `name` and `description` are required. `tools` and `skills` are lists of names, or text split
-    at commas and blanks; absent means all of the caller's, `[]` means none. `model` absent or
-    `inherit` means the caller's.
+    `name` and `description` are required. `tools`, `skills` and `mcp_servers` are lists of names,
+    or text split at commas and blanks; absent means all of the caller's, `[]` means none. `model`
+    absent or `inherit` means the caller's.
 
     Raises:
         DefinitionError: A rule is broken; the text names the file, the line and the rule.
@@ -97,6 +99,7 @@ def load_subagent(path: Path) -> SubAgent:
         tools=fields.names("tools"),
         model=None if model == "inherit" else model,
         skills=fields.names("skills"),
+        mcp_servers=fields.names("mcp_servers"),
     )
 
 

@@ -64,8 +64,13 @@ def parse(model: type[_A], name: str, args: Mapping[str, JsonValue]) -> _A:
 
 
 def plain_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
+    """Return the schema of a model's fields as every client understands it; see `plain`."""
+    return plain(model.model_json_schema())
+
+
+def plain(schema: Mapping[str, Any]) -> dict[str, JsonValue]:
     """Return the schema of arguments as every client understands it: no `$ref`, no `anyOf`."""
-    return cast("dict[str, JsonValue]", _without_unions(flat_schema(model.model_json_schema())))
+    return cast("dict[str, JsonValue]", _without_unions(flat_schema(dict(schema))))
 
 
 def _without_unions(node: Any) -> Any:

@@ -14,7 +14,7 @@ from harness.tools import Tool
 from server.results import Answer, error
 from server.runs import Snapshot
 from server.services import Context, Services, wait_seconds
-from server.tools.base import FaceTool, Handler, ToolReply, define, plain_schema
+from server.tools.base import FaceTool, Handler, ToolReply, define, plain
 from server.tools.run_results import run_result
 from server.tools.settling import resumed_run, settle
 
@@ -41,7 +41,7 @@ _THREAD_NOTE = (
 
 def driven_tool(tool: Tool, services: Services) -> FaceTool:
     """Return the face of one of the agent's tools."""
-    schema = plain_schema(tool.arguments)
+    schema = plain(tool.parameters)
     properties = schema["properties"]
     assert isinstance(properties, dict)
     properties["thread_id"] = dict(THREAD_ID)
@@ -84,7 +84,7 @@ def _handler(tool: Tool, services: Services) -> Handler:
 
 def _result(tool: Tool, snapshot: Snapshot) -> CallToolResult:
     run = snapshot.run
-    if run.status in ("running", "needs_approval", "cancelled"):
+    if run.status in ("running", "needs_approval", "paused", "cancelled"):
         return run_result(snapshot)
     message = snapshot.result
     if message is None:

@@ -25,10 +25,10 @@ RUN_SCHEMA: dict[str, JsonValue] = {
         "thread_id": _TEXT,
         "status": {
             "type": "string",
-            "enum": ["running", "needs_approval", "done", "failed", "cancelled"],
+            "enum": ["running", "needs_approval", "paused", "done", "failed", "cancelled"],
         },
         "answer": {"type": "string", "description": "The agent's final words, once done"},
-        "reason": {"type": "string", "description": "Why it failed or was cancelled"},
+        "reason": {"type": "string", "description": "Why it failed, paused or was cancelled"},
         "pending": {
             "type": "array",
             "description": "Questions that reply answers",
@@ -99,6 +99,8 @@ def _next(snapshot: Snapshot) -> str:
                 f'reply(run_id="{run.id}", decision="approve") or another decision, or '
                 "answers={id: answer}. Do not decide for the user."
             )
+        case "paused":
+            return f'it stopped where it can go on; call reply(run_id="{run.id}") for that.'
         case "done":
             return (
                 f'to go on, call task with thread_id="{run.thread_id}"; files and todos of the '

@@ -17,6 +17,7 @@ import anyio
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
+from harness.checkpoint import schema
 from harness.checkpoint.base import Batch, FileChange, StoredWrite, TaskWrites, step_id
 from harness.checkpoint.schema import open_writer
 from harness.checkpoint.sqlite import SqliteCheckpointer
@@ -227,7 +228,7 @@ async def test_a_newer_database_is_refused_untouched(path: Path):
     content = path.read_bytes()
     message = await refused(path, NewerDatabase)
     assert "version 99" in message
-    assert "up to version 1;" in message
+    assert "up to version 2;" in message
     assert "Upgrade" in message
     assert path.read_bytes() == content
 
@@ -372,3 +373,23 @@ async def test_nothing_of_a_deleted_thread_stays_in_the_file(path: Path):
     assert left == dict.fromkeys(
         ["threads", "scopes", "checkpoints", "writes", "runs", "interrupts", "file_changes"], 0
     )
+
+
+async def test_a_journal_of_the_first_version_is_migrated_and_keeps_its_runs(path: Path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    conn = sqlite3.connect(path)
+    for statement in schema._CREATE.split(";"):
+        conn.execute(statement)
+    conn.execute(f"PRAGMA application_id = {schema._APPLICATION_ID}")
+    conn.execute("PRAGMA user_version = 1")
+    conn.execute("INSERT INTO threads VALUES (1, 'thread_1', 1, 1, 0, 0)")
+    conn.execute(
+        "INSERT INTO runs VALUES (1, 'run_1', 1, 'delegate', 'main', 'done', 'g', NULL, 'a', NULL,"
+        " NULL, 1, 2)"
+    )
+    conn.commit()
+    conn.close()
+    async with SqliteCheckpointer(path) as journal:
+        found = await journal.run("run_1")
+        assert found is not None
+        assert (found.answer, found.attempt, found.used) == ("a", 1, "")

@@ -150,10 +150,12 @@ async def test_two_servers_on_one_state_directory_leave_each_others_runs_alone(
 ) -> None:
     setup = Setup(tmp_path, script=CRASH)
     with anyio.fail_after(40):
-        async with connected(setup.stdio(), "auto") as one:
+        async with (
+            connected(setup.stdio(), "auto") as one,
+            connected(setup.stdio(), "auto") as other,
+        ):
             begun = await call(one, "task", goal="a moment", wait_seconds=0)
-            async with connected(setup.stdio(), "auto") as other:
-                kept = await other.call_tool("cancel", {"run_id": begun["run_id"]})
-                assert kept.is_error
-                done = await call(other, "wait", run_id=begun["run_id"])
-                assert (done["status"], done["answer"]) == ("done", "Done.")
+            kept = await other.call_tool("cancel", {"run_id": begun["run_id"]})
+            assert kept.is_error
+            done = await call(other, "wait", run_id=begun["run_id"])
+            assert (done["status"], done["answer"]) == ("done", "Done.")

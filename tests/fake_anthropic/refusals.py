@@ -26,6 +26,20 @@ _BLOCK_KEYS = {
 }
 _SERVER_BLOCKS = re.compile(r"^(server_tool_use|[a-z_]+_tool_result|container_upload)$")
 _MAX_TOKENS = 128_000
+_UNFORCED = ("claude-fable-5-1", "claude-mythos-5-1", "claude-opus-5-5", "claude-sonnet-5-5")
+_EFFORTS = ("low", "medium", "high", "xhigh", "max")
+_SCHEMA_KEYS = {
+    "object": {"properties", "required", "additionalProperties"},
+    "array": {"items", "minItems"},
+    "string": {"format", "pattern"},
+    "integer": set[str](),
+    "number": set[str](),
+    "boolean": set[str](),
+    "null": set[str](),
+}
+_COMMON_KEYS = {
+    "type", "title", "description", "default", "enum", "const", "$ref", "$defs", "anyOf", "allOf",
+}  # fmt: skip
 
 
 class Refused(Exception):
@@ -36,7 +50,7 @@ def refuse_bad(body: Any) -> None:
     """Raise `Refused` for a request that the API answers with 400."""
     if not isinstance(body, dict):
         raise Refused("The request body is not a JSON object.")
-    for check in (_parameters, _tools, _system, _messages, _breakpoints):
+    for check in (_parameters, _output_config, _tools, _forced, _system, _messages, _breakpoints):
         check(body)
 
 
@@ -56,6 +70,64 @@ def _parameters(body: Mapping[str, Any]) -> None:
         raise Refused("max_tokens: Input should be a valid integer greater than or equal to 1")
     if bound > _MAX_TOKENS:
         raise Refused(f"max_tokens: {bound} > {_MAX_TOKENS}, which is the maximum allowed")
+
+
+def _output_config(body: Mapping[str, Any]) -> None:
+    config = body.get("output_config", {})
+    if not isinstance(config, dict):
+        raise Refused("output_config: Input should be an object")
+    for key in config:
+        if key not in ("effort", "format"):
+            raise Refused(f"output_config.{key}: Extra inputs are not permitted")
+    if config.get("effort") not in (None, *_EFFORTS):
+        raise Refused("output_config.effort: Input should be 'low', 'medium', 'high', …")
+    wanted = config.get("format")
+    if wanted is None:
+        return
+    if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
+        raise Refused("output_config.format.type: Input should be 'json_schema'")
+    for key in wanted:
+        if key not in ("type", "schema"):
+            raise Refused(f"output_config.format.{key}: Extra inputs are not permitted")
+    if not isinstance(wanted.get("schema"), dict):
+        raise Refused("output_config.format.schema: Field required")
+    _schema(wanted["schema"], "output_config.format.schema")
+
+
+def _schema(schema: Any, place: str) -> None:
+    if not isinstance(schema, dict):
+        raise Refused(f"{place}: Input should be an object")
+    if not {"$ref", "anyOf", "allOf", "enum", "const", "type"} & set(schema):
+        raise Refused(f"{place}: Schema type is required")
+    kind = schema.get("type")
+    for key in set(schema) - _COMMON_KEYS - _SCHEMA_KEYS.get(kind, set()):
+        raise Refused(f"{place}: For '{kind}' type, property '{key}' is not supported")
+    if kind == "object" and schema.get("additionalProperties") is not False:
+        raise Refused(
+            f"{place}: For 'object' type, 'additionalProperties' must be explicitly set to false"
+        )
+    if schema.get("minItems", 0) > 1:
+        raise Refused(f"{place}: For 'array' type, 'minItems' values other than 0 or 1 are not")
+    for name, inner in _inner(schema):
+        _schema(inner, f"{place}.{name}")
+
+
+def _inner(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key in ("anyOf", "allOf"):
+        yield from ((key, one) for one in schema.get(key, []))
+    for key in ("properties", "$defs"):
+        yield from ((f"{key}.{name}", one) for name, one in schema.get(key, {}).items())
+    if schema.get("type") == "array":
+        yield "items", schema.get("items")
+
+
+def _forced(body: Mapping[str, Any]) -> None:
+    if body.get("tool_choice", {}).get("type") not in ("any", "tool"):
+        return
+    if body["model"].startswith(_UNFORCED):
+        raise Refused('tool_choice: type "tool" and "any" are not supported for this model.')
+    if body.get("thinking", {"type": "disabled"}).get("type") != "disabled":
+        raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
 
 
 def _tools(body: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ class Turns:
 
     name = "turns:test"
     context_window = None
+    native_output = False
 
     def __init__(self, *turns: Turn) -> None:
         self.turns: Sequence[Turn] = turns

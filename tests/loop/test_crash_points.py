@@ -61,7 +61,7 @@ def build(journal: Mortal, ran: Counter[str]) -> Agent:
         [note], checkpointer=journal, name="child", policy=Policy((Rule("ask", "nothing"),)),
     )  # fmt: skip
 
-    @tool(open_world=True)
+    @tool
     async def task(description: str, runtime: ToolRuntime) -> ToolResult:
         """Delegate."""
         result = await runtime.run_subagent(child, description)

@@ -9,7 +9,7 @@ from harness.checkpoint.memory import MemoryCheckpointer
 from harness.errors import StaleThread
 from harness.policy import Policy, Rule
 from harness.tools import ToolRuntime, tool
-from tests.loop.models import Turns, call
+from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
 
@@ -31,13 +31,13 @@ class Counting(MemoryCheckpointer):
         return await super().load(*args, **kwargs)
 
 
-@tool
+@tool(open_world=False)
 async def note(text: str) -> str:
     """Note."""
     return text
 
 
-@tool
+@tool(open_world=False)
 async def touch(path: str, runtime: ToolRuntime) -> str:
     """Change a file, recorded first."""
     change = FileChange(runtime.thread_id, runtime.run_id, path, None, "0" * 64)
@@ -45,7 +45,7 @@ async def touch(path: str, runtime: ToolRuntime) -> str:
     return "touched"
 
 
-@tool(open_world=True)
+@tool
 async def post(text: str) -> str:
     """Tell the world."""
     return text
@@ -67,6 +67,33 @@ async def test_a_call_that_touches_only_the_thread_is_one_commit_with_its_input(
     assert [one.author for one in batch.checkpoints] == ["client", "tools"]
     assert [one.status for one in batch.runs] == ["done"]
     assert journal.loads == 0
+    assert not batch.synced
+
+
+async def test_what_a_file_was_waits_for_the_disk_before_the_file_changes():
+    journal = Counting()
+    agent = create_agent(Turns(), [touch], checkpointer=journal)
+    await agent.adrive([call("1", "touch", path="/a")], thread_id="t")
+    recorded, result = journal.commits
+    assert recorded.file_changes and recorded.synced
+    assert not result.synced
+
+
+async def test_everything_waits_for_the_disk_before_a_tool_reaches_the_world():
+    journal = Counting()
+    agent = create_agent(Turns(), [note, post], checkpointer=journal)
+    await agent.adrive([call("1", "note", text="a"), call("2", "post", text="b")])
+    assert all(batch.synced for batch in journal.commits)
+
+
+async def test_a_delegated_run_waits_for_the_disk_at_each_step():
+    journal = Counting()
+    agent = create_agent(
+        Turns(says("", call("1", "note", text="a")), says("ok")), [note], checkpointer=journal
+    )
+    await agent.ainvoke("go")
+    assert len(journal.commits) > 1
+    assert all(batch.synced for batch in journal.commits)
 
 
 async def test_the_input_is_stored_before_a_file_changes():
@@ -131,7 +158,7 @@ async def test_a_call_dropped_before_its_first_act_leaves_no_trace():
     journal = Counting()
     entered = anyio.Event()
 
-    @tool
+    @tool(open_world=False)
     async def hold() -> str:
         """Hold."""
         entered.set()

@@ -86,7 +86,8 @@ async def test_a_hook_that_changes_nothing_commits_nothing():
     agent = create_agent(model, [add], middleware=[recorder("A", log)])
     result = await agent.ainvoke("1+2?")
     history = await agent.get_state_history(result.run.thread_id)
-    assert [one.author for one in reversed(history)] == ["input", "model", "tools", "model"]
+    authors = [one.author for one in reversed(history)]
+    assert authors == ["input", "model", "tools", "model", "after_agent"]  # the end is a boundary
 
 
 async def test_results_are_in_call_order_and_a_failing_tool_is_a_result():

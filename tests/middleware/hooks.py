@@ -3,23 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.limits import Limits, Meter
 from harness.loop.middleware import AgentMiddleware, settle
-from harness.loop.requests import ModelRequest, ModelResponse, Runtime
+from harness.loop.requests import ModelRequest, ModelResponse
 from harness.messages import AIMessage, HumanMessage, TextBlock
 from harness.state import AgentState, State, StateSchema
 from tests.loop.models import Turns
+from tests.middleware.support import runtime
 
-RUNTIME = Runtime(
-    thread_id="thr_1",
-    run_id="run_1",
-    ns="",
-    agent_name="agent",
-    agent_path=("agent",),
-    context=None,
-    meter=Meter(Limits()),
-    stream_writer=lambda _: None,
-)
+RUNTIME = runtime()
 
 
 class Thread:

@@ -10,6 +10,10 @@ from harness.models.base import ChatModel, PromptSection
 from harness.tools import Tool
 
 
+def _nobody_to_ask(message: str, **more: Any) -> Any:
+    raise AssertionError(f"asked: {message}")
+
+
 def runtime() -> Runtime:
     return Runtime(
         thread_id="thread",
@@ -20,6 +24,8 @@ def runtime() -> Runtime:
         context=None,
         meter=Meter(Limits()),
         stream_writer=lambda data: None,
+        interrupt=_nobody_to_ask,
+        request_drain=lambda: None,
     )
 
 

@@ -1,6 +1,6 @@
 import json
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import AgentBuildError, ModelError
-from harness.loop.requests import ModelRequest, ModelResponse
+from harness.loop.requests import ExtendedModelResponse, ModelRequest, ModelResponse
 from harness.messages import (
     AIMessage,
     HumanMessage,
@@ -90,6 +90,10 @@ async def call(
     return sent.request, response
 
 
+def updates(response: ModelResponse) -> Mapping[str, Any]:
+    return response.update if isinstance(response, ExtendedModelResponse) else {}
+
+
 def sources(messages: Sequence[Message]) -> list[str | None]:
     return [one.source for one in messages if isinstance(one, HumanMessage)]
 
@@ -114,7 +118,7 @@ async def test_a_small_request_passes_untouched() -> None:
     messages = [HumanMessage("go"), *loops(2)]
     sent, response = await call(SummarizationMiddleware(), messages, model=model)
     assert sent.messages is messages
-    assert response.update == {}
+    assert not updates(response)
     assert model.requests == []
 
 
@@ -128,7 +132,7 @@ async def test_a_large_request_shows_the_goal_a_summary_and_the_recent_end() -> 
     assert list(sent.messages[2:]) == messages[-len(sent.messages) + 2 :]
     assert messages_tokens(sent.messages) < 0.25 * 4_000
     assert_paired(sent.messages)
-    (chunk,) = response.update["summaries"]
+    (chunk,) = updates(response)["summaries"]
     assert chunk.text == "summary 1"
     assert chunk.tokens == text_tokens("summary 1")
 
@@ -150,9 +154,9 @@ async def test_the_next_call_uses_the_stored_summary_and_keeps_the_prefix() -> N
     messages = [HumanMessage("go"), *loops(28)]
     first, response = await call(middleware, messages, model=model)
     longer = [*messages, *loops(1, start=28)]
-    second, then = await call(middleware, longer, response.update["summaries"], model=model)
+    second, then = await call(middleware, longer, updates(response)["summaries"], model=model)
     assert len(model.requests) == 1
-    assert then.update == {}
+    assert not updates(then)
     assert list(second.messages)[: len(first.messages)] == list(first.messages)
 
 
@@ -164,7 +168,7 @@ async def test_summaries_add_up_and_become_one_when_they_take_too_much_room() ->
     for start in range(0, 104, 26):
         messages = [*messages, *loops(26, start=start)]
         _, response = await call(middleware, messages, chunks, model=model, sent=sent)
-        chunks += response.update.get("summaries", ())
+        chunks += updates(response).get("summaries", ())
     assert [chunk.whole for chunk in chunks] == [False, True, False, False]
     assert "long long" in text_of(model.requests[1].messages)
     assert "long long" not in sent.request.messages[1].text
@@ -185,7 +189,7 @@ async def test_the_latest_request_stays_visible_when_it_is_far_back() -> None:
     sent, response = await call(SummarizationMiddleware(), messages, model=model)
     assert [one.text for one in sent.messages[:2]] == ["first wish", "last wish"]
     assert "middle wish" in model.read
-    again = build_view(messages, response.update["summaries"])
+    again = build_view(messages, updates(response)["summaries"])
     assert list(again.messages) == list(sent.messages)
 
 
@@ -210,7 +214,7 @@ async def test_system_prompt_and_usage_of_the_last_answer_count() -> None:
     _, response = await call(SummarizationMiddleware(), told, model=model)
     assert len(model.requests) == 1
     # The same usage says nothing about the view that came after it.
-    await call(SummarizationMiddleware(), told, response.update["summaries"], model=model)
+    await call(SummarizationMiddleware(), told, updates(response)["summaries"], model=model)
     assert len(model.requests) == 1
 
 
@@ -223,21 +227,21 @@ async def test_a_part_larger_than_the_summarisers_window_goes_in_pieces() -> Non
     assert len(writer.requests) > 5
     cut = [one for one in messages if isinstance(one, ToolMessage) and one not in sent.messages]
     assert all(message.text.split(":")[0] + ":" in writer.read for message in cut)
-    assert response.update["summaries"][0].text.startswith("summary")
+    assert updates(response)["summaries"][0].text.startswith("summary")
 
 
 async def test_a_summariser_whose_window_is_smaller_than_it_says_gets_smaller_pieces() -> None:
     model = Summariser(real=1_200)
     messages = [HumanMessage("go"), *loops(28)]
     _, response = await call(SummarizationMiddleware(), messages, model=model)
-    assert response.update["summaries"]
+    assert updates(response)["summaries"]
 
 
 async def test_a_failing_summary_is_tried_again() -> None:
     model = Summariser(ModelError("x", kind="server", retryable=True), "  ")
     messages = [HumanMessage("go"), *loops(28)]
     _, response = await call(SummarizationMiddleware(), messages, model=model)
-    assert response.update["summaries"][0].text == "summary 3"
+    assert updates(response)["summaries"][0].text == "summary 3"
 
 
 @pytest.mark.parametrize(("kind", "asked"), [("server", 3), ("auth", 1)])
@@ -249,7 +253,7 @@ async def test_when_no_summary_can_be_made_the_request_goes_out_uncut(
     with caplog.at_level(logging.WARNING):
         sent, response = await call(SummarizationMiddleware(), messages, model=model)
     assert list(sent.messages) == messages
-    assert response.update == {}
+    assert not updates(response)
     assert len(model.requests) == asked
     assert "no summary" in caplog.text
     assert "secret words" not in caplog.text
@@ -262,7 +266,7 @@ async def test_a_refused_request_is_summarised_harder_and_sent_once_more() -> No
     messages = [HumanMessage("go"), *loops(9), *loops(1, start=9)[:1], last]
     request, response = await call(SummarizationMiddleware(), messages, model=model, sent=sent)
     assert len(sent.requests) == 2
-    assert len(response.update["summaries"]) == 1
+    assert len(updates(response)["summaries"]) == 1
     assert [one.type for one in request.messages] == ["human", "human", "ai", "tool"]
     clipped = request.messages[-1].text
     assert len(clipped) < 5_000
@@ -297,7 +301,7 @@ async def test_a_summary_ends_at_a_message_that_is_stored() -> None:
     notes = [HumanMessage(f"note {n}", source="memory") for n in range(2)]
     request = model_request(stored, model=Summariser()).override(messages=[*stored, *notes])
     response = await SummarizationMiddleware().wrap_model_call(request, Sent(overflow()))
-    (chunk,) = response.update["summaries"]
+    (chunk,) = updates(response)["summaries"]
     assert chunk.upto_message_id == "r1"
 
 
@@ -436,7 +440,7 @@ async def test_requests_stay_visible_pairs_intact_and_order_kept(
         except ModelError:
             assert len(sent.requests) == 1
             continue
-        chunks += response.update.get("summaries", ())
+        chunks += updates(response).get("summaries", ())
         for view in (request.messages, build_view(log, chunks).messages):
             wishes = [one for one in log if isinstance(one, HumanMessage) and one.source is None]
             if wishes:

@@ -28,10 +28,12 @@ def request(messages: Sequence[Message | str], **fields: Any) -> ChatRequest:
 
 
 @asynccontextmanager
-async def claude(url: str, **settings: Any) -> AsyncIterator[AnthropicModel]:
+async def claude(
+    url: str, model_id: str = "claude-sonnet-5-5", **settings: Any
+) -> AsyncIterator[AnthropicModel]:
     """Give a model that talks to a fake server and does not repeat calls unless told to."""
     settings = {"api_key": "test-key", "max_retries": 0, **settings}
-    model = AnthropicModel("claude-sonnet-5-5", base_url=url, **settings)
+    model = AnthropicModel(model_id, base_url=url, **settings)
     try:
         yield model
     finally:

@@ -24,10 +24,16 @@ EPHEMERAL = {"type": "ephemeral"}
 
 
 async def sent(
-    *messages: Message | str, model: dict[str, Any] | None = None, **fields: Any
+    *messages: Message | str,
+    model: dict[str, Any] | None = None,
+    model_id: str = "claude-sonnet-5-5",
+    **fields: Any,
 ) -> dict[str, Any]:
     """Return the body of a request that the server accepted."""
-    async with FakeAnthropic(["ok"]) as api, claude(api.url, **(model or {})) as claude_model:
+    async with (
+        FakeAnthropic(["ok"]) as api,
+        claude(api.url, model_id, **(model or {})) as claude_model,
+    ):
         await ask(claude_model, *messages, **fields)
     assert api.recorded[0].refused is None
     return api.requests[0]
@@ -169,7 +175,7 @@ async def test_text_that_is_no_valid_unicode_can_be_sent() -> None:
     [("any", {"type": "any"}), ("none", {"type": "none"}), ("a", {"type": "tool", "name": "a"})],
 )
 async def test_tool_choice_is_translated(choice: str, wire: dict[str, Any]) -> None:
-    body = await sent("go", tools=[spec("a")], tool_choice=choice)
+    body = await sent("go", tools=[spec("a")], tool_choice=choice, model_id="claude-sonnet-5")
     assert body["tool_choice"] == wire
     assert body["tools"][0]["input_schema"] == {"type": "object", "properties": {}}
     assert "tool_choice" not in await sent("go", tool_choice=choice)

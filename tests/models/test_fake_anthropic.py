@@ -36,7 +36,13 @@ def says(role: str, *blocks: dict[str, Any]) -> dict[str, Any]:
     return {"role": role, "content": list(blocks)}
 
 
+def holds(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "schema": schema}
+
+
 TEXT = {"type": "text", "text": "t"}
+ANY = {"type": "any"}
+CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
 
 
 async def post(url: str, body: Any, headers: dict[str, str] | None = None) -> httpx2.Response:
@@ -103,6 +109,17 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"name": "a", "input_schema": {}}]}, "input_schema"),
     ({"tool_choice": {"type": "any"}}, "while providing tools"),
     ({"tools": [tool("a")], "tool_choice": {"type": "tool", "name": "b"}}, "not found"),
+    ({"tools": [tool("a")], "tool_choice": ANY, "model": "claude-opus-5-5"}, "not supported"),
+    ({"tools": [tool("a")], "tool_choice": ANY, "thinking": {"type": "adaptive"}}, "Thinking may"),
+    ({"output_format": holds({"type": "string"})}, "Extra inputs"),
+    ({"output_config": {"schema": {}}}, "output_config.schema: Extra inputs"),
+    ({"output_config": {"effort": "huge"}}, "effort"),
+    ({"output_config": {"format": {"type": "json"}}}, "format.type"),
+    ({"output_config": {"format": {"type": "json_schema"}}}, "Field required"),
+    ({"output_config": {"format": {**holds({}), "strict": True}}}, "format.strict"),
+    ({"output_config": {"format": holds({"type": "object"})}}, "explicitly set to false"),
+    ({"output_config": {"format": holds({})}}, "type is required"),
+    ({"output_config": {"format": holds({"type": "integer", "minimum": 1})}}, "'minimum'"),
     (
         {
             "system": [CACHED, CACHED],
@@ -132,6 +149,8 @@ async def test_what_the_api_refuses_is_refused(body: dict[str, Any], complaint: 
         {"messages": [USER, says("assistant", use()), says("user", result(), TEXT)]},
         {"messages": [USER, says("assistant", use()), says("user", result()), USER]},
         {"system": [CACHED, CACHED], "messages": [says("user", CACHED, CACHED)]},
+        {"output_config": {"effort": "low", "format": holds(CLOSED)}},
+        {"tools": [tool("a")], "tool_choice": ANY, "thinking": {"type": "disabled"}},
     ],
 )
 async def test_what_the_api_accepts_is_answered(body: dict[str, Any]) -> None:

@@ -55,6 +55,11 @@ def test_a_setting_the_provider_does_not_take_is_refused(tmp_path: Path) -> None
         init_chat_model(f"scripted:{tmp_path / 's.yaml'}", max_tokens=5)
 
 
+def test_a_setting_of_the_wrong_type_is_refused() -> None:
+    with pytest.raises(UnknownModel, match="anthropic models do not take this max_tokens"):
+        init_chat_model("claude-haiku-5-5", max_tokens="5")
+
+
 def test_making_a_model_does_not_import_the_sdk() -> None:
     code = (
         "import sys; from harness.models.registry import init_chat_model, DEFAULT_MODEL;"

@@ -48,9 +48,24 @@ async def first_answer(model: ScriptedModel) -> list[Message]:
     return [human, await ask(model, human, **as_agent("main"))]
 
 
+def test_a_script_says_whether_its_model_has_native_output(tmp_path: Path) -> None:
+    path = tmp_path / "native.yaml"
+    path.write_text("native_output: true\nagents: {main: [{text: '{}'}]}\n", encoding="utf-8")
+    assert ScriptedModel(path).native_output
+
+
+def test_a_script_may_be_what_its_file_would_hold() -> None:
+    assert (
+        ScriptedModel({"name": "here", "agents": {"*": [{"text": "Hi"}]}}).name == "scripted:here"
+    )
+    with pytest.raises(ScriptError, match=r"^the script: .*agent "):
+        ScriptedModel({"agent": {}})
+
+
 async def test_a_script_plays_for_each_of_its_agents(demo: Path) -> None:
     model = ScriptedModel(demo)
     assert (model.name, model.context_window) == ("scripted:demo", 5000)
+    assert not model.native_output
     human, first = await first_answer(model)
     assert isinstance(first, AIMessage)
     assert [block.type for block in first.content] == ["thinking", "tool_call"]

@@ -1,0 +1,1 @@
+"""Caches of model answers and tool results."""

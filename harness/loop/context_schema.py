@@ -1,0 +1,57 @@
+"""The declared type of a run's context, which a caller's mapping becomes (peers A1.7)."""
+
+from __future__ import annotations
+
+from types import GenericAlias
+from typing import Any
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+
+from harness._output_schemas import as_pydantic_knows
+from harness.errors import AgentBuildError, InvalidUpdate
+
+__all__ = ["ContextSchema"]
+
+
+class ContextSchema:
+    """Checks contexts of one agent.
+
+    Args:
+        schema: A dataclass, a pydantic model, a TypedDict or another type. Its fields may be of
+            any class: a context holds live things, such as connections.
+
+    Raises:
+        AgentBuildError: It names a type that is not known at run time, or is none.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        config = ConfigDict(arbitrary_types_allowed=True)
+        try:
+            # A dataclass takes no configuration, but what is inside of a tuple inherits its own.
+            alone: Any = GenericAlias(tuple, (as_pydantic_knows(schema),))
+            self._adapter: TypeAdapter[tuple[Any]] = TypeAdapter(alone, config=config)
+            self._adapter.rebuild(raise_errors=True)
+        except (PydanticUserError, NameError, TypeError) as error:
+            raise AgentBuildError(
+                f"context_schema={schema!r} cannot be checked: {str(error).splitlines()[0]} Give a "
+                "type whose annotations are known at run time, outside of TYPE_CHECKING."
+            ) from error
+
+    def check(self, context: Any) -> Any:
+        """Return a context as the declared type; None, for no context, stays None.
+
+        Raises:
+            InvalidUpdate: It does not fit.
+        """
+        if context is None:
+            return None
+        try:
+            return self._adapter.validate_python((context,))[0]
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, item['loc'][1:])) or 'the context'}: {item['msg']}"
+                for item in error.errors(include_url=False, include_context=False)
+            )
+            raise InvalidUpdate(
+                f"the context does not fit its schema; nothing was run: {problems}"
+            ) from error

@@ -1,0 +1,198 @@
+"""What an agent knows of its threads: state, history, writes from outside."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import (
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.checkpoint.base import Checkpoint, Checkpointer, Interrupt, Next, Run
+from harness.errors import (
+    UnknownCheckpoint,
+    UnknownThread,
+)
+from harness.limits import Limits, Meter
+from harness.loop.carrier import public_state
+from harness.loop.engine import AgentDefinition, AgentLoop, Node
+from harness.loop.run_context import RunContext
+from harness.loop.run_journal import RunJournal
+from harness.loop.turns import Turns
+from harness.state import State
+from harness.tools import Tool
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["StateSnapshot", "ThreadAccess"]
+
+
+@dataclass(frozen=True, slots=True)
+class StateSnapshot:
+    """The state at a checkpoint (peers D2.5).
+
+    Attributes:
+        values: The keys that callers may see.
+        checkpoint: The checkpoint.
+        next: The phase that follows.
+        interrupts: Questions of the unfinished step, answered or not.
+        finished_calls: Calls of the unfinished step that have a result already.
+    """
+
+    values: State
+    checkpoint: Checkpoint
+    next: Next
+    interrupts: Sequence[Interrupt]
+    finished_calls: Sequence[str]
+
+
+class ThreadAccess:
+    """Reads and writes threads of one agent; `Agent` adds the runs.
+
+    Attributes:
+        definition: The agent.
+        checkpointer: The journal.
+    """
+
+    def __init__(self, definition: AgentDefinition, checkpointer: Checkpointer) -> None:
+        self.definition = definition
+        self.checkpointer = checkpointer
+        self._turns = Turns()
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.definition.name
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Its tools by name, in the order the model sees them."""
+        return self.definition.tools
+
+    def recalls(self, thread_id: str) -> bool:
+        """Whether `trust_cache` would find the thread, idle as far as this agent has seen."""
+        cached = self.definition.states.get(thread_id, "")
+        return cached is not None and cached[0].next == "end"
+
+    async def get_state(self, thread_id: str, checkpoint_id: str | None = None) -> StateSnapshot:
+        """Return the state at a checkpoint, by default the newest.
+
+        Raises:
+            UnknownThread: There is no such thread.
+            UnknownCheckpoint: It has no such checkpoint.
+        """
+        loop = await self._open(thread_id, checkpoint_id)
+        thread = loop.thread
+        assert thread.head is not None
+        return StateSnapshot(
+            values=public_state(self.definition.schema, thread.state),
+            checkpoint=thread.head,
+            next=thread.next,
+            interrupts=tuple(thread.interrupts.values()),
+            finished_calls=tuple(task.task_id for task in thread.pending),
+        )
+
+    async def get_state_history(
+        self, thread_id: str, *, before: str | None = None, limit: int = 50
+    ) -> Sequence[Checkpoint]:
+        """Return the checkpoints of a thread, newest first, without their values."""
+        return await self.checkpointer.history(thread_id, before=before, limit=limit)
+
+    async def update_state(
+        self,
+        thread_id: str,
+        values: Mapping[str, Any],
+        *,
+        checkpoint_id: str | None = None,
+        as_node: Node | None = None,
+    ) -> Checkpoint:
+        """Write to the state from outside, on top of a checkpoint; that begins a new branch.
+
+        `ainvoke(None)` goes on from there.
+
+        Args:
+            thread_id: The thread.
+            values: Writes by key; they pass the reducers. Keys that input may not set may be set
+                here.
+            checkpoint_id: By default the newest.
+            as_node: Whose edges decide what follows: `input`, `model`, `tools` or `end`. By
+                default what followed the checkpoint (peers D4.2).
+
+        Raises:
+            UnknownThread, UnknownCheckpoint: As for `get_state`.
+            InvalidUpdate: The values do not fit; nothing was stored.
+            ThreadBusy: A run moves the thread.
+        """
+        return await self._branch(thread_id, checkpoint_id, "update", values, as_node)
+
+    async def bulk_update_state(
+        self, thread_id: str, updates: Sequence[tuple[Mapping[str, Any], Node | None]]
+    ) -> Checkpoint:
+        """Write several steps, one after the other, each a checkpoint (peers D4.3).
+
+        Args:
+            thread_id: The thread.
+            updates: Values and `as_node` of each step; at least one.
+
+        Raises:
+            ValueError: There are no updates.
+            InvalidUpdate: As for `update_state`; the steps before stay.
+        """
+        if not updates:
+            raise ValueError("bulk_update_state needs at least one update; nothing was written")
+        for values, as_node in updates[:-1]:
+            await self.update_state(thread_id, values, as_node=as_node)
+        values, as_node = updates[-1]
+        return await self.update_state(thread_id, values, as_node=as_node)
+
+    async def fork(self, thread_id: str, checkpoint_id: str) -> Checkpoint:
+        """Make an old checkpoint the newest state of its thread; history is kept.
+
+        Raises:
+            UnknownThread, UnknownCheckpoint: As for `get_state`.
+        """
+        return await self._branch(thread_id, checkpoint_id, "fork", {})
+
+    async def _branch(
+        self,
+        thread_id: str,
+        checkpoint_id: str | None,
+        author: str,
+        values: Mapping[str, Any],
+        as_node: Node | None = None,
+    ) -> Checkpoint:
+        self._turns.check(thread_id)
+        loop = await self._open(thread_id, checkpoint_id)
+        thread = loop.thread
+        assert thread.head is not None
+        thread.write(values, author)
+        await thread.commit(
+            author,
+            thread.next if as_node is None else loop.follows(as_node),
+            source="update" if author == "update" else "fork",
+            summary=f"{author} of {thread.head.id}",
+            salt=secrets.token_hex(8),
+        )
+        return thread.head
+
+    async def _open(self, thread_id: str, checkpoint_id: str | None) -> AgentLoop:
+        run = Run("", thread_id, "delegate", self.name, status="done")
+        journal = RunJournal(self.checkpointer)
+        context = RunContext(run, self.checkpointer, journal, Meter(Limits()))
+        loop = AgentLoop(self.definition, context)
+        if await loop.thread.open(checkpoint_id):
+            return loop
+        if checkpoint_id is not None and await self.checkpointer.load(thread_id) is not None:
+            raise UnknownCheckpoint(f"thread {thread_id} has no checkpoint {checkpoint_id!r}")
+        raise UnknownThread(f"there is no thread {thread_id!r}")
+
+    async def open_questions(self, thread_id: str) -> Sequence[Interrupt]:
+        """Return what the newest run of a thread waits to be told, subagents' questions too."""
+        runs = await self.checkpointer.find_runs(thread_id=thread_id, limit=1)
+        if not runs or runs[0].status in ("done", "cancelled"):
+            return ()
+        asked = await self.checkpointer.interrupts(runs[0].id)
+        return [one for one in asked if not one.answered]

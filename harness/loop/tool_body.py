@@ -1,0 +1,106 @@
+"""Runs a tool that the gate has let through: limits, cache, timeout, retries, errors as results."""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from harness.errors import CheckpointError, ToolError, ToolFailed
+from harness.limits import LimitReached, Meter
+from harness.loop.requests import ToolCallOutcome, ToolCallRequest
+from harness.loop.tool_outcomes import failure, outcome_of
+from harness.messages import ToolCall
+from harness.tools import Tool, ToolResult
+
+if TYPE_CHECKING:
+    from harness.cache.tool_cache import ToolCache
+
+__all__ = ["ToolBody"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolBody:
+    """Runs tools of one agent.
+
+    Attributes:
+        cache: Where results of cacheable tools are kept, if anywhere.
+    """
+
+    cache: ToolCache | None = None
+
+    async def run(
+        self, tool: Tool, args: dict[str, Any], request: ToolCallRequest, meter: Meter
+    ) -> ToolCallOutcome:
+        """Return the outcome of a call whose arguments are valid.
+
+        Raises:
+            LimitReached: The run tree may call no tool any more.
+            ToolFailed: A strict tool failed.
+            CheckpointError: The journal failed under the tool.
+        """
+        call = request.call
+        if self.cache is None or not tool.cacheable:
+            return await self._attempts(tool, args, request, meter)
+        key = self.cache.key(tool, call.args)
+        kept = await self.cache.get(key)
+        if kept is not None:
+            return outcome_of(call, kept)
+        outcome = await self._attempts(tool, args, request, meter)
+        message = outcome.message
+        if message.status == "success" and not (outcome.update or outcome.writes or outcome.send):
+            await self.cache.set(key, ToolResult(message.content, message.artifact), tool.cacheable)
+        return outcome
+
+    async def _attempts(
+        self, tool: Tool, args: dict[str, Any], request: ToolCallRequest, meter: Meter
+    ) -> ToolCallOutcome:
+        attempt = 1
+        while True:
+            meter.before_tool_call()
+            try:
+                return await self._once(tool, args, request, attempt)
+            except (LimitReached, CheckpointError):
+                raise
+            except Exception as error:  # noqa: BLE001 - it becomes the call's result
+                policy = tool.retry
+                if policy is None or attempt >= policy.attempts or not policy.retries(error):
+                    return _failed(tool, request.call, error, attempt)
+                await anyio.sleep(policy.delay(attempt, random.random))
+                attempt += 1
+
+    async def _once(
+        self, tool: Tool, args: dict[str, Any], request: ToolCallRequest, attempt: int
+    ) -> ToolCallOutcome:
+        runtime = request.runtime
+        if attempt > 1:
+            runtime = replace(runtime, attempt=attempt)
+        if tool.timeout is None:
+            return outcome_of(request.call, await tool.function(args, runtime))
+        with anyio.move_on_after(tool.timeout):
+            return outcome_of(request.call, await tool.function(args, runtime))
+        raise _TooLong(f"it was stopped after {tool.timeout} s; it may have acted partly")
+
+
+class _TooLong(TimeoutError):
+    """A tool did not end in its time."""
+
+
+def _failed(tool: Tool, call: ToolCall, error: Exception, attempts: int) -> ToolCallOutcome:
+    """Return the error result of a tool that raised, or raise if the tool is strict."""
+    times = f" ({attempts} attempts)" if attempts > 1 else ""
+    if isinstance(error, ToolError):
+        text = str(error)
+    elif isinstance(error, _TooLong):
+        text = f"{call.name} did not finish{times}: {error}."
+    else:
+        logger.warning("tool %s failed", call.name, exc_info=error)
+        text = f"{call.name} failed{times}: {type(error).__name__}: {error}"
+    if tool.strict:
+        raise ToolFailed(f"{text} The tool is strict, so the run ended.") from error
+    return failure(call, text)

@@ -1,0 +1,75 @@
+"""One run at a time on a thread: who waits, who is refused, who makes way."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import anyio
+
+from harness.checkpoint.base import Run
+from harness.errors import ThreadBusy
+from harness.loop.run_context import RunControl
+
+__all__ = ["Turns", "WhenBusy"]
+
+WhenBusy: TypeAlias = Literal["refuse", "queue", "interrupt"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    run_id: str
+    control: RunControl
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Turns:
+    """The runs of one agent that move a thread right now; runs never interleave.
+
+    Other processes are kept apart by the journal, which refuses the second writer
+    (`StaleThread`).
+    """
+
+    def __init__(self) -> None:
+        self._now: dict[str, _Turn] = {}
+
+    def check(self, thread_id: str) -> None:
+        """Raise `ThreadBusy` if a run moves the thread."""
+        turn = self._now.get(thread_id)
+        if turn is not None:
+            raise ThreadBusy(
+                f"thread {thread_id} is being moved by run {turn.run_id}; nothing was done. Wait "
+                "for it, cancel it, or use another thread"
+            )
+
+    @asynccontextmanager
+    async def turn(
+        self, run: Run, control: RunControl, when_busy: WhenBusy
+    ) -> AsyncGenerator[None, None]:
+        """Hold the thread; before that wait for the run that has it, or pause it, as chosen.
+
+        Those who queue get their turn in about the order they came. A run that is stopped while it
+        waits leaves the queue; it does not get the thread and must do nothing.
+
+        Raises:
+            ThreadBusy: Another run moves the thread and `when_busy` is `refuse`.
+        """
+        with control.waiting:
+            while (turn := self._now.get(run.thread_id)) is not None:
+                if when_busy == "refuse":
+                    self.check(run.thread_id)
+                if when_busy == "interrupt":
+                    turn.control.pause(f"run {run.id} took over the thread")
+                await turn.over.wait()
+        if control.waiting.cancelled_caught:
+            yield
+            return
+        mine = _Turn(run.id, control)
+        self._now[run.thread_id] = mine
+        try:
+            yield
+        finally:
+            del self._now[run.thread_id]
+            mine.over.set()

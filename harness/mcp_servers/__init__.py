@@ -1,0 +1,18 @@
+"""Tools of other MCP servers, mounted into an agent (peers B20, E10, E24).
+
+`MCPToolsMiddleware` takes servers by name and offers their tools. Nothing here imports the
+protocol's SDK before a server is first used.
+"""
+
+from harness.mcp_servers.config import HttpServer, MCPServer, SseServer, StdioServer
+from harness.mcp_servers.middleware import MCPToolsMiddleware
+from harness.mcp_servers.tools import MCPTool
+
+__all__ = [
+    "HttpServer",
+    "MCPServer",
+    "MCPTool",
+    "MCPToolsMiddleware",
+    "SseServer",
+    "StdioServer",
+]

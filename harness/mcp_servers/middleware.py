@@ -1,0 +1,168 @@
+"""Offers the tools of MCP servers to the model, and runs them through the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+
+from harness.definition_files import no_such
+from harness.errors import AgentBuildError
+from harness.loop.middleware import AgentMiddleware
+from harness.loop.requests import (
+    ModelHandler,
+    ModelRequest,
+    ModelResponse,
+    ToolCallOutcome,
+    ToolCallRequest,
+    ToolHandler,
+)
+from harness.mcp_servers.config import MCPServer
+from harness.mcp_servers.names import digest_name, prefix_of
+from harness.mcp_servers.pool import Pool
+from harness.mcp_servers.tools import MCPTool
+from harness.messages import ToolMessage
+from harness.tools import Tool
+
+__all__ = ["MCPToolsMiddleware"]
+
+
+class MCPToolsMiddleware(AgentMiddleware):
+    """Mounts MCP servers into an agent (peers B20, E10, E24).
+
+    A server's tool is offered as `<server>_<tool>`, in `[a-z0-9_]` and at most 64 characters. It is
+    a tool like any other: rules, approvals, limits, redaction and eviction apply, and policies can
+    match its server and its hints (`Rule("ask", server="*", destructive=True)`).
+
+    Servers are connected when they are first needed, and stay so: all runs, agents and event
+    loops that use this object, or one narrowed from it with `only`, share one session per server.
+    It lives in a thread with a loop of its own, because a session's tasks can belong to none of
+    its callers, of which one may be cancelled or its loop ended while others go on. A session that
+    broke is opened again at the next use. A call that provably did not reach its server is sent
+    once more; when it may have, the model gets an error that says so.
+
+    No server ends a run. One that cannot be used is left out, the model reads in the last section
+    of the system prompt which and why, and a call of its tool is an error result. List this
+    middleware last (innermost), so that this section, which changes, comes after all others.
+
+    A question that a server asks in the middle of a call becomes an interrupt of the run; its
+    answer is `{"action": "accept" | "decline" | "cancel", "content": {…}}`. The call is made again,
+    from its start, once the answer is there: **a tool that acts before it asks acts twice**. A
+    server of protocol 2026-07-28 goes on from its sealed state instead, as long as this process
+    lives and the server accepts the state. What follows when a person declines is up to the server.
+
+    Descriptions, hints and results are the servers' words: mount only servers you trust with what
+    the agent can see, and let the policy, not the hints, protect what matters.
+
+    Args:
+        servers: Servers by name. Offered in this order, each server's tools by name.
+
+    Raises:
+        AgentBuildError: A value is no server (a string never is), or two names read alike.
+    """
+
+    def __init__(self, servers: Mapping[str, MCPServer]) -> None:
+        self._pool = Pool(servers)
+        self._servers: tuple[str, ...] = tuple(servers)
+
+    @property
+    def servers(self) -> Mapping[str, MCPServer]:
+        """The servers this middleware offers, by name."""
+        return {name: self._pool.servers[name] for name in self._servers}
+
+    def only(self, servers: Sequence[str]) -> MCPToolsMiddleware:
+        """Return a middleware with some of the servers, over the same connections.
+
+        Raises:
+            AgentBuildError: A name is unknown here.
+        """
+        for name in servers:
+            if name not in self._servers:
+                raise AgentBuildError(no_such("MCP server", name, self._servers))
+        narrowed = copy(self)
+        narrowed._servers = tuple(name for name in self._servers if name in servers)
+        return narrowed
+
+    async def aclose(self) -> None:
+        """Close all connections, also those of `only`; a later use opens them again."""
+        await self._pool.aclose()
+
+    async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
+        """Offer the tools of the servers that can be used."""
+        await self._pool.refresh(self._servers)
+        taken = {one.name for one in request.tools if isinstance(one, Tool)}
+        offered = tuple(_renamed(one, taken) for one in self._known(self._servers))
+        if offered:
+            request = request.override(tools=(*request.tools, *offered))
+        notice = self._notice()
+        if notice:
+            request = request.with_section("mcp_servers", notice)
+        return await handler(request)
+
+    async def wrap_tool_call(
+        self, request: ToolCallRequest, handler: ToolHandler
+    ) -> ToolCallOutcome:
+        """Supply the tool of a call that names one of ours; the gate behind judges it."""
+        name = request.call.name
+        servers = [one for one in self._servers if name.startswith(prefix_of(one))]
+        if request.tool is not None or not servers:
+            return await handler(request)
+        found = self._find(name, servers)
+        if found is None:
+            await self._pool.refresh(servers)
+            found = self._find(name, servers)
+        if found is not None:
+            return await handler(request.override(tool=found))
+        return self._missing(request, servers)
+
+    def _known(self, servers: Iterable[str]) -> Iterable[MCPTool]:
+        for server in servers:
+            connection = self._pool.connection(server)
+            if connection.problem is None and connection.listing is not None:
+                yield from connection.listing.tools
+
+    def _find(self, name: str, servers: Sequence[str]) -> MCPTool | None:
+        """Return the tool of that name, or of that name with the digest of its tool."""
+        known = list(self._known(servers))
+        for one in known:
+            if one.name == name:
+                return one
+        for one in known:
+            if digest_name(one.server, one.remote_name) == name:
+                return replace(one, name=name)
+        return None
+
+    def _missing(self, request: ToolCallRequest, servers: Sequence[str]) -> ToolCallOutcome:
+        call = request.call
+        problems = [
+            f"MCP server {one!r} cannot be used now ({problem})"
+            for one in servers
+            if (problem := self._pool.connection(one).problem) is not None
+        ]
+        if problems:
+            text = f"{call.name} was not run: {'; '.join(problems)}. Go on without it."
+        else:
+            text = no_such("tool", call.name, [one.name for one in self._known(servers)])
+        return ToolCallOutcome(ToolMessage(call.id, text, name=call.name, status="error"))
+
+    def _notice(self) -> str:
+        lines: list[str] = []
+        for server in self._servers:
+            connection = self._pool.connection(server)
+            if connection.problem is not None:
+                lines.append(f"- {server}: its tools are missing: {connection.problem}")
+            elif connection.listing is not None:
+                lines += [
+                    f"- {server}: {tool!r} is missing: {why}"
+                    for tool, why in connection.listing.left_out.items()
+                ]
+        if not lines:
+            return ""
+        return "\n".join(["## MCP servers that cannot be used at the moment", "", *lines])
+
+
+def _renamed(tool: MCPTool, taken: set[str]) -> MCPTool:
+    """Return the tool under a name that is not taken; the agent's own tools keep theirs."""
+    if tool.name not in taken:
+        return tool
+    return replace(tool, name=digest_name(tool.server, tool.remote_name))

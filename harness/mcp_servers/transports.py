@@ -1,0 +1,178 @@
+"""The SDK's transports to a server, with what they hide made known. Imports the SDK.
+
+Two things are missing in them. A session does not tell that its stream has ended: `_Watched` does.
+And one HTTP request that fails takes all others of the session down, without saying whether it
+reached the server: `_HttpClient` answers such a request alone, with an error that does say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Any, TextIO
+
+import httpx2
+from mcp import StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
+
+from harness.mcp_servers.config import HttpServer, MCPServer, SseServer, StdioServer
+
+__all__ = ["FORGOTTEN", "LOST", "UNSENT", "transport"]
+
+UNSENT = os.urandom(16).hex()
+"""In the `data` of an error: the request did not reach the server. No server can guess it."""
+
+FORGOTTEN = UNSENT + "-forgotten"
+"""The same, because the server has no such session any more."""
+
+LOST = UNSENT + "-lost"
+"""It may have reached the server, but its answer did not reach us."""
+
+_HTTP_SECONDS = 30.0
+
+
+@asynccontextmanager
+async def transport(
+    server: MCPServer, on_end: Callable[[], None]
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """Open the streams to a server; `on_end` is called when the server's has ended.
+
+    Raises:
+        OSError: The process cannot be started.
+    """
+    async with _streams(server) as (read, write):
+        yield _Watched(read, on_end), write
+
+
+@asynccontextmanager
+async def _streams(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
+    match server:
+        case StdioServer():
+            parameters = StdioServerParameters(
+                command=server.command,
+                args=list(server.args),
+                env=None if server.env is None else dict(server.env),
+                cwd=server.cwd,
+            )
+            with _stderr() as errlog:
+                async with stdio_client(parameters, errlog) as streams:
+                    yield streams
+        case SseServer():
+            async with sse_client(server.url, dict(server.headers or {})) as streams:
+                yield streams
+        case HttpServer():
+            # A call's own timeout bounds the wait for its answer.
+            limits = httpx2.Timeout(_HTTP_SECONDS, read=None)
+            async with _HttpClient(headers=dict(server.headers or {}), timeout=limits) as client:
+                opened: AbstractAsyncContextManager[tuple[Any, Any]]
+                opened = streamable_http_client(server.url, http_client=client)
+                async with opened as streams:
+                    yield streams
+        case _:
+            raise TypeError(f"no transport for {type(server).__name__}")
+
+
+@contextmanager
+def _stderr() -> Generator[TextIO]:
+    """Yield a stderr that a process can inherit; notebooks and GUI programs have none."""
+    try:
+        sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            yield nowhere
+    else:
+        yield sys.stderr
+
+
+class _Watched:
+    """A stream of messages that tells when it ends."""
+
+    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._on_end = on_end
+
+    @property
+    def last_context(self) -> Any:
+        """The context of the last message's sender, if the stream keeps it."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> _Watched:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except BaseException:
+            self._on_end()
+            raise
+
+    async def __aenter__(self) -> _Watched:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        return await self._stream.__aexit__(kind, error, trace)
+
+
+class _HttpClient(httpx2.AsyncClient):
+    """Answers a request that failed on its way, instead of raising."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request; a POST always gets an answer."""
+        if request.method != "POST":
+            return await super().send(request, **options)
+        try:
+            response = await super().send(request, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            return _failed(request, _words(error, "cannot connect"), UNSENT)
+        except httpx2.TransportError as error:
+            return _failed(request, _words(error, "connection lost"), LOST)
+        if response.status_code < 400 or _is_json(response):
+            return response
+        await response.aclose()
+        if response.status_code == 404 and "mcp-session-id" in request.headers:
+            return _failed(request, "the server has forgotten the session", FORGOTTEN)
+        said = f"HTTP {response.status_code} {response.reason_phrase}".strip()
+        return _failed(request, said, code=INTERNAL_ERROR)
+
+
+def _is_json(response: httpx2.Response) -> bool:
+    kind: str = response.headers.get("content-type", "")
+    return kind.lower().startswith("application/json") and response.status_code != 404
+
+
+def _words(error: Exception, what: str) -> str:
+    return f"{what}: {error}" if str(error) else f"{what} ({type(error).__name__})"
+
+
+def _failed(
+    request: httpx2.Request, message: str, data: str | None = None, code: int = CONNECTION_CLOSED
+) -> httpx2.Response:
+    """Return what the session takes for the server's own error."""
+    error: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return httpx2.Response(
+        503,
+        request=request,
+        headers={"content-type": "application/json"},
+        content=json.dumps({"jsonrpc": "2.0", "id": None, "error": error}),
+    )

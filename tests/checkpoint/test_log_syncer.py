@@ -1,0 +1,59 @@
+"""Commits that do not wait for the disk reach it a moment later."""
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from anyio import fail_after, to_thread
+
+from harness.checkpoint.base import step_id
+from harness.checkpoint.sqlite import SqliteCheckpointer
+from tests.checkpoint.records import THREAD, step_batch
+
+pytestmark = pytest.mark.anyio
+
+
+class Syncs:
+    """Lets `os.fsync` through and notes it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.inodes: set[int] = set()
+        self.happened = threading.Event()
+        self._fsync = os.fsync
+        monkeypatch.setattr(os, "fsync", self)
+
+    def __call__(self, descriptor: int) -> None:
+        self._fsync(descriptor)
+        self.inodes.add(os.fstat(descriptor).st_ino)
+        self.happened.set()
+
+
+async def test_a_commit_that_does_not_wait_is_synced_soon_after(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    syncs = Syncs(monkeypatch)
+    async with SqliteCheckpointer(path) as journal:
+        await journal.commit(replace(step_batch(None, "a"), synced=False))
+        with fail_after(5):
+            await to_thread.run_sync(syncs.happened.wait)
+        assert syncs.inodes == {Path(f"{path}-wal").stat().st_ino}
+        assert await journal.load(THREAD) is not None
+
+
+async def test_a_commit_that_waits_needs_no_syncer(path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with SqliteCheckpointer(path) as journal:
+        await journal.commit(step_batch(None, "a"))
+        names = {thread.name for thread in threading.enumerate()}
+    assert "journal-sync" not in names
+
+
+async def test_closing_right_after_a_commit_keeps_it_and_leaves_no_thread(path: Path):
+    async with SqliteCheckpointer(path) as journal:
+        await journal.commit(replace(step_batch(None, "a"), synced=False))
+    assert "journal-sync" not in {thread.name for thread in threading.enumerate()}
+    async with SqliteCheckpointer(path) as journal:
+        found = await journal.load(THREAD)
+        assert found is not None
+        assert found.checkpoint.id == step_id(None)

@@ -1,0 +1,67 @@
+"""Servers as child processes, and agents that use them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+
+from harness.agent import Agent, create_agent
+from harness.mcp_servers import MCPToolsMiddleware, StdioServer
+from harness.messages import ToolMessage
+from tests.loop.models import Turns, says
+
+ROOT = Path(__file__).parents[2]
+
+
+def sdk_server(log: Path, era: str = "new", **options) -> StdioServer:
+    args = ["-m", "tests.mcp_servers.sdk_server", "stdio", era, str(log)]
+    return StdioServer(sys.executable, args, cwd=ROOT, **options)
+
+
+def raw_server(habit: str = "behaves", file: Path | None = None, **options) -> StdioServer:
+    args = ["-S", "-E", "-m", "tests.mcp_servers.raw_server", habit, *([str(file)] if file else [])]
+    return StdioServer(sys.executable, args, cwd=ROOT, **options)
+
+
+@contextmanager
+def http_server(log: Path, era: str = "new", port: int = 0) -> Iterator[int]:
+    """Serve on a free port, and yield it."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.mcp_servers.sdk_server",
+        "http",
+        era,
+        str(log),
+        str(port),
+    ]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        try:
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def agent_with(middleware: MCPToolsMiddleware, *turns, **options) -> Agent:
+    """An agent whose model makes these calls, or answers so, turn by turn, and then says `ok`."""
+    answers = [one if not isinstance(one, tuple) else says("", *one) for one in turns]
+    return create_agent(Turns(*answers, says("ok")), middleware=[middleware], **options)
+
+
+def results(result) -> list[ToolMessage]:
+    return [one for one in result.state["messages"] if isinstance(one, ToolMessage)]
+
+
+def lines(log: Path) -> list[str]:
+    return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+
+
+async def until(condition) -> None:
+    """Wait for what happens in another thread or process, which no event of ours tells."""
+    with anyio.fail_after(5):
+        while not condition():  # noqa: ASYNC110
+            await anyio.sleep(0.005)

@@ -1,0 +1,99 @@
+"""Servers behind HTTP: both endpoints, both eras, and what goes wrong on the way."""
+
+import anyio
+import httpx2
+import pytest
+
+from harness.mcp_servers import HttpServer, SseServer
+from tests.loop.models import call
+from tests.mcp_servers.support import agent_with, http_server, lines, results
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module", params=["new", "old"])
+def served(request, tmp_path_factory):
+    log = tmp_path_factory.mktemp(request.param) / "log"
+    with http_server(log, request.param) as port:
+        yield f"http://127.0.0.1:{port}", log, request.param
+
+
+@pytest.fixture(params=["http", "sse"])
+def endpoint(request, served):
+    url, _, _ = served
+    headers = {"x-key": "secret"}
+    if request.param == "sse":
+        return SseServer(f"{url}/sse", headers)
+    return HttpServer(f"{url}/mcp", headers)
+
+
+async def test_tools_run_at_both_endpoints(mount, endpoint):
+    agent = agent_with(
+        mount(web=endpoint),
+        (call("1", "web_add", a=1, b=2), call("2", "web_header", name="x-key")),
+    )
+    assert [one.text for one in results(await agent.ainvoke("go"))] == ["3", "secret"]
+
+
+async def test_questions_come_through_both_endpoints(mount, endpoint):
+    agent = agent_with(mount(web=endpoint), (call("1", "web_order", item="figs"),))
+    result = await agent.ainvoke("go")
+    (question,) = result.interrupts
+    answer = {"action": "accept", "content": {"amount": 4}}
+    result = await agent.aresume(result.run.id, {question.id: answer})
+    assert results(result)[0].text == "4 figs"
+
+
+async def test_a_call_that_a_forgetful_server_refused_is_sent_once_more(mount, served):
+    url, log, era = served
+    tools = mount(web=HttpServer(f"{url}/mcp"))
+    agent = agent_with(tools, (call("1", "web_forget"),), (call("2", "web_add", a=5, b=len(era)),))
+    forgot, added = results(await agent.ainvoke("go"))
+    assert forgot.status == "success"
+    assert added.text == "8"
+    assert lines(log).count("add 5 3") == 1
+
+
+async def test_an_endpoint_that_is_none_is_told_with_its_status(mount, served):
+    url, _, _ = served
+    agent = agent_with(mount(web=HttpServer(f"{url}/elsewhere")))
+    await agent.ainvoke("go")
+    assert "HTTP 404" in agent.definition.model.requests[0].system[-1].text
+
+
+async def test_one_request_that_fails_on_its_way_takes_no_other_down(mount, served, monkeypatch):
+    url, _, era = served
+    tools = mount(web=HttpServer(f"{url}/mcp"))
+    await tools._pool.refresh(["web"])
+    send = httpx2.AsyncClient.send
+
+    async def lossy(self, request, **options):
+        if b"lost" in request.content:
+            await send(self, request, **options)
+            raise httpx2.ReadError("reset by peer")
+        if b"unsent" in request.content:
+            raise httpx2.ConnectError("refused")
+        return await send(self, request, **options)
+
+    monkeypatch.setattr(httpx2.AsyncClient, "send", lossy)
+    together = [call(str(n), "web_together", key=era, number=n, count=2) for n in range(2)]
+    calls = (
+        together[0],
+        call("lost", "web_header", name="lost"),
+        call("unsent", "web_header", name="unsent"),
+    )
+    done = []
+
+    async def run() -> None:
+        done.extend(results(await agent_with(tools, calls).ainvoke("go")))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(5):
+            while not done:
+                await agent_with(tools.only(["web"]), (together[1],)).ainvoke("go")
+    waited, lost, unsent = done
+    assert waited.text == "0"
+    assert "Whether the tool acted is unknown" in lost.text
+    assert "was not run: the server cannot be used (cannot connect: refused)" in unsent.text

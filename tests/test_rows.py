@@ -1,0 +1,67 @@
+"""The table of behaviours is complete, and every test it names is there."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.rows import ROWS, Row
+
+ROOT = Path(__file__).parents[1]
+
+COUNTS = {
+    "A1": 16, "A2": 17, "A3": 20, "A4": 11, "A5": 14, "A6": 9, "A7": 9, "A8": 8,
+    "D1": 12, "D3": 7, "D4": 6, "D8": 7,
+}  # fmt: skip
+"""How many behaviours each section has."""
+
+LONGEST = 160
+"""Characters of the longest text that says how we differ."""
+
+
+@cache
+def names_in(path: str) -> frozenset[str]:
+    """Return the names of a file's tests, those of classes as `Class::name`."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    names = [_name(one) for one in tree.body]
+    for one in tree.body:
+        if isinstance(one, ast.ClassDef) and one.name.startswith("Test"):
+            names += [name and f"{one.name}::{name}" for name in map(_name, one.body)]
+    return frozenset(name for name in names if name)
+
+
+def _name(node: ast.stmt) -> str | None:
+    function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    return node.name if function and node.name.startswith("test_") else None
+
+
+def test_every_behaviour_has_its_row_in_order():
+    expected = [f"{section}.{n + 1}" for section, count in COUNTS.items() for n in range(count)]
+    assert [*ROWS] == expected
+
+
+@pytest.mark.parametrize(("row_id", "row"), ROWS.items(), ids=ROWS)
+def test_a_row_says_what_it_is_and_shows_it_or_says_how_we_differ(row_id: str, row: Row):
+    assert row.what.strip()
+    assert row.tests or row.differs
+    assert all(one.strip() for one in row.tests)
+    assert len({*row.tests}) == len(row.tests)
+    if row.differs is not None:
+        assert row.differs.strip()
+        assert len(row.differs) <= LONGEST
+
+
+@pytest.mark.parametrize(("row_id", "row"), ROWS.items(), ids=ROWS)
+def test_the_tests_of_a_row_exist(row_id: str, row: Row):
+    for one in row.tests:
+        path, _, name = one.partition("::")
+        assert (ROOT / path).is_file(), f"{row_id}: there is no {path}"
+        assert name in names_in(path), f"{row_id}: there is no test {name} in {path}"
+
+
+def test_what_pytest_would_not_run_is_not_found():
+    names = names_in("tests/tools/test_functions.py")
+    assert "TestWhatCanBeATool::test_bound_methods" in names
+    assert "test_bound_methods" not in names
+    assert not any("[" in name for name in names)
