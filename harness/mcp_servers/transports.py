@@ -1,8 +1,9 @@
 """The SDK's transports to a server, with what they hide made known. Imports the SDK.
 
-Two things are missing in them. A session does not tell that its stream has ended: `_Watched` does.
-And one HTTP request that fails takes all others of the session down, without saying whether it
-reached the server: `_HttpClient` answers such a request alone, with an error that does say.
+Three things are missing in them. A session does not tell that its stream has ended: `_Watched`
+does. One HTTP request that fails takes all others of the session down, without saying whether it
+reached the server: `_HttpClient` answers such a request alone, with an error that does say. And an
+SSE client that leaves while a message comes in raises: `sse_streams` does not.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, TextIO
 
+import anyio
 import httpx2
 from mcp import StdioServerParameters
 from mcp.client.sse import sse_client
@@ -24,7 +26,7 @@ from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
 
 from harness.mcp_servers.config import HttpServer, MCPServer, SseServer, StdioServer
 
-__all__ = ["FORGOTTEN", "LOST", "UNSENT", "transport"]
+__all__ = ["FORGOTTEN", "LOST", "UNSENT", "sse_streams", "transport"]
 
 UNSENT = os.urandom(16).hex()
 """In the `data` of an error: the request did not reach the server. No server can guess it."""
@@ -65,7 +67,7 @@ async def _streams(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
                 async with stdio_client(parameters, errlog) as streams:
                     yield streams
         case SseServer():
-            async with sse_client(server.url, dict(server.headers or {})) as streams:
+            async with sse_streams(server.url, server.headers) as streams:
                 yield streams
         case HttpServer():
             # A call's own timeout bounds the wait for its answer.
@@ -77,6 +79,22 @@ async def _streams(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
                     yield streams
         case _:
             raise TypeError(f"no transport for {type(server).__name__}")
+
+
+@asynccontextmanager
+async def sse_streams(
+    url: str, headers: Mapping[str, str] | None = None
+) -> AsyncGenerator[tuple[Any, Any]]:
+    """Open the streams of an SSE server; a message for a session that has left is dropped.
+
+    The reader of mcp 2.3 raises `BrokenResourceError` when the session has closed its end before
+    the streams are closed.
+    """
+    try:
+        async with sse_client(url, dict(headers or {})) as streams:
+            yield streams
+    except* anyio.BrokenResourceError:
+        pass
 
 
 @contextmanager

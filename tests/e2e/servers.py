@@ -16,8 +16,9 @@ from typing import Any, Literal, cast
 import anyio
 import yaml
 from mcp import Client, StdioServerParameters
-from mcp.client.sse import sse_client
 from mcp.types import CallToolResult
+
+from harness.mcp_servers.transports import sse_streams
 
 ROOT = Path(__file__).resolve().parents[2]
 Era = Literal["auto", "legacy"]
@@ -118,7 +119,7 @@ class HttpServer:
 
     def target(self, transport: str) -> Any:
         if transport == "sse":
-            return sse_client(self.listening["sse_url"])
+            return sse_streams(self.listening["sse_url"])
         return self.listening["url"]
 
     def kill(self) -> None:

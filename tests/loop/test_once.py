@@ -39,9 +39,7 @@ class Bank:
             return f"paid: {sure}"
 
         turns = options.pop("turns", (says("", call("1", "pay", amount=5)), says("ok")))
-        return create_agent(
-            Turns(*turns), [pay, ask_and_pay], checkpointer=self.journal, **options
-        )
+        return create_agent(Turns(*turns), [pay, ask_and_pay], checkpointer=self.journal, **options)
 
 
 async def test_a_call_that_had_begun_is_not_made_again_and_the_model_is_told():

@@ -3,8 +3,11 @@
 import anyio
 import httpx2
 import pytest
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCRequest
 
 from harness.mcp_servers import HttpServer, SseServer
+from harness.mcp_servers.transports import sse_streams
 from tests.loop.models import call
 from tests.mcp_servers.support import agent_with, http_server, lines, results
 
@@ -52,6 +55,15 @@ async def test_a_call_that_a_forgetful_server_refused_is_sent_once_more(mount, s
     assert forgot.status == "success"
     assert added.text == "8"
     assert lines(log).count("add 5 3") == 1
+
+
+async def test_a_message_that_comes_when_the_session_has_left_harms_nothing(served):
+    ping = SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="ping"))
+    with anyio.fail_after(10):
+        async with sse_streams(f"{served[0]}/sse") as (read, write):
+            await read.aclose()
+            await write.send(ping)
+            await anyio.sleep_forever()  # the streams end when the answer finds nobody
 
 
 async def test_an_endpoint_that_is_none_is_told_with_its_status(mount, served):

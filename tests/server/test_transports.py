@@ -13,10 +13,10 @@ from typing import Any, Literal
 import anyio
 import pytest
 from mcp import Client, StdioServerParameters
-from mcp.client.sse import sse_client
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCRequest
 
+from harness.mcp_servers.transports import sse_streams
 from server.settings import Settings
 from server.transports import AddressError, bind, security
 
@@ -254,7 +254,7 @@ async def test_the_official_client_speaks_streamable_http(web: Web, mode: Mode) 
 @both_eras
 async def test_the_official_client_speaks_the_older_sse(web: Web, mode: Mode) -> None:
     with anyio.fail_after(10):
-        async with Client(sse_client(web.said["sse_url"]), mode=mode) as client:
+        async with Client(sse_streams(web.said["sse_url"]), mode=mode) as client:
             result = await client.call_tool("echo", {"text": "over sse"})
     assert result.content[0].text == "over sse"  # type: ignore[union-attr]
 
