@@ -1,28 +1,44 @@
-"""`python -m benchmarks startup|drive|loop [--json] [--rounds N]`; 1 if a bar is missed."""
+"""`python -m benchmarks NAME [--json] …`; exits with 1 if a bar is missed."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Callable
 
-from benchmarks import drive, loop, startup
+from benchmarks import crash, drive, journal, loop, startup
+from benchmarks.report import Report
+
+Options = argparse.Namespace
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     names = parser.add_subparsers(dest="name", required=True)
-    for name, rounds in (("startup", 7), ("drive", 5), ("loop", 5)):
-        command = names.add_parser(name)
-        command.add_argument("--json", action="store_true", help="one JSON object on stdout")
-        command.add_argument("--rounds", type=int, default=rounds)
-        if name == "drive":
-            command.add_argument("--calls", type=int, default=300, help="calls per round")
+
+    def command(name: str, run: Callable[[Options], Report]) -> argparse.ArgumentParser:
+        added = names.add_parser(name)
+        added.add_argument("--json", action="store_true", help="one JSON object on stdout")
+        added.set_defaults(run=run)
+        return added
+
+    rounds = {"type": int, "help": "how often everything is measured"}
+    command("startup", lambda o: startup.run(o.rounds)).add_argument(
+        "--rounds", default=7, **rounds
+    )
+    driven = command("drive", lambda o: drive.run(o.rounds, o.calls))
+    driven.add_argument("--rounds", default=5, **rounds)
+    driven.add_argument("--calls", type=int, default=300, help="calls per round")
+    command("loop", lambda o: loop.run(o.rounds)).add_argument("--rounds", default=5, **rounds)
+    command("journal", lambda o: journal.run(o.rounds)).add_argument(
+        "--rounds", default=5, **rounds
+    )
+    killed = command("crash", lambda o: crash.run(o.kills))
+    killed.add_argument("--kills", type=int, default=1_000, help="workers to kill")
+
     options = parser.parse_args()
-    if options.name == "drive":
-        report = drive.run(options.rounds, options.calls)
-    else:
-        report = {"startup": startup, "loop": loop}[options.name].run(options.rounds)
+    report = options.run(options)
     print(json.dumps(report.as_json(), indent=2) if options.json else report.as_text())
     return 0 if report.ok else 1
 

@@ -8,6 +8,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import JsonValue
@@ -20,7 +21,7 @@ from harness.errors import (
 from harness.limits import Limits
 from harness.loop.agent import Agent
 from harness.loop.carrier import RunOptions, RunResult
-from harness.loop.engine import AgentDefinition
+from harness.loop.definition import AgentDefinition
 from harness.loop.interrupts import Breakpoints
 from harness.loop.middleware import AgentMiddleware, HookName, check_middleware, hooks_of
 from harness.loop.thread_access import StateSnapshot
@@ -28,7 +29,7 @@ from harness.loop.tool_execution import ToolPipeline
 from harness.models.base import ChatModel, PromptSection
 from harness.policy import Policy
 from harness.provider_tools import is_provider_tool
-from harness.state import AgentState, Channel, Mark, StateSchema
+from harness.state import AgentState, Channel, Mark, StateSchema, channels_of
 from harness.tools import Tool, tool
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Agent", "RunOptions", "RunResult", "StateSnapshot", "create_agent"]
 
-_ANSWER_MARKS = (Mark.OMIT_FROM_INPUT,)
+_ANSWER = "structured_response"
+_ANSWER_MARKS = frozenset({Mark.OMIT_FROM_INPUT})
 
 
 def create_agent(
@@ -91,7 +93,8 @@ def create_agent(
 
     Raises:
         AgentBuildError: An option is of a wrong type, two tools or middleware share a name, a
-            state key cannot be stored, a breakpoint or `tool_names` names what is not there.
+            state key cannot be stored or is the loop's own, a breakpoint or `tool_names` names
+            what is not there.
     """
     tools, middleware = tools or (), middleware or ()
     _check_options(checkpointer, cache, limits, policy)
@@ -150,13 +153,41 @@ def _schema(
     schemas = [(AgentState, "the agent")]
     schemas += [(one.state_schema, one.name) for one in middleware if one.state_schema]
     schemas += [(state_schema, "state_schema=")] if state_schema is not None else []
+    for declared in schemas:
+        _check_answer_key(channels_of(*declared).get(_ANSWER), output)
     schema = StateSchema.of(*schemas)
     if output is None:
         return schema
-    key = "structured_response"
-    channel = Channel(key, output.annotation, "response_format=", marks=frozenset(_ANSWER_MARKS))
+    channel = Channel(_ANSWER, output.annotation, "response_format=", marks=_ANSWER_MARKS)
     channel.check()
-    return StateSchema({**schema.channels, key: channel})
+    return StateSchema({**schema.channels, _ANSWER: channel})
+
+
+def _check_answer_key(declared: Channel | None, output: StructuredOutput | None) -> None:
+    """Refuse a `structured_response` that is not what the loop puts there."""
+    if declared is None:
+        return
+    start = f"{declared.owner} declares the state key {declared.name!r}"
+    if output is None:
+        raise AgentBuildError(
+            f"{start}, but the agent has no response_format, so it never answers there. Pass "
+            "response_format=, or take another name."
+        )
+    if declared.reducer or declared.marks - _ANSWER_MARKS or not _is_answer(declared.type, output):
+        raise AgentBuildError(
+            f"{start} with another type, marks or reducer than response_format= gives it. Leave "
+            "the key out, as response_format= declares it; for state of your own take another name."
+        )
+
+
+def _is_answer(annotation: Any, output: StructuredOutput) -> bool:
+    """Say whether a type is that of the answers, with or without None."""
+    from harness._output_schemas import sources_of
+
+    sources = [one for one in sources_of(annotation) if one is not NoneType]
+    known = [member.source for member in output.members.values()]
+    same = len(sources) == len(known) and all(one in known for one in sources)
+    return same or annotation == output.annotation
 
 
 def _output(

@@ -17,6 +17,7 @@ from pydantic import JsonValue, TypeAdapter
 from harness.errors import HarnessError
 from harness.messages import Usage
 from harness.prices import Price, UnknownPrice, price_of
+from harness.records import record
 
 __all__ = [
     "LimitName",
@@ -104,7 +105,7 @@ class Limits:
                 raise ValueError(f"Limits.{name} must be positive; got {value}")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Used:
     """What a run tree has used; kept with a paused run, so that it goes on counting (peers E14).
 

@@ -7,7 +7,7 @@ same object can be shared by any number of states. Shapes follow what model prov
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
@@ -40,7 +40,7 @@ __all__ = [
 
 def new_id(prefix: str) -> str:
     """Return an unguessable id such as `msg_9f86d081884c7d65` (64 bits of randomness)."""
-    return f"{prefix}_{secrets.token_hex(8)}"
+    return f"{prefix}_{os.urandom(8).hex()}"
 
 
 def _message_id() -> str:

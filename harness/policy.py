@@ -16,6 +16,7 @@ from wcmatch import fnmatch, glob
 
 if TYPE_CHECKING:
     from harness.tools import Tool
+from harness.records import record
 
 __all__ = ["ALLOW", "Action", "ApprovalDecision", "Policy", "Rule", "Verdict", "strictest"]
 
@@ -27,7 +28,7 @@ _STRICTNESS: dict[Action, int] = {"allow": 0, "ask": 1, "deny": 2}
 _PATH_ARGS = ("path", "file_path")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verdict:
     """What a judge says about a call.
 

@@ -8,7 +8,7 @@ loading never imports or calls anything named in the data (peers E5).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -31,6 +31,7 @@ __all__ = [
     "Reducer",
     "State",
     "StateSchema",
+    "channels_of",
 ]
 
 State = Mapping[str, Any]
@@ -96,6 +97,9 @@ class AgentState(TypedDict):
     """Calls that tools of the step ask for; they run next (`Send`)."""
 
 
+_AGENT_KEYS = frozenset(AgentState.__annotations__)
+
+
 @dataclass(frozen=True)
 class Channel:
     """One state key.
@@ -114,7 +118,7 @@ class Channel:
     reducer: Reducer | None = None
     marks: frozenset[Mark] = frozenset()
 
-    @property
+    @cached_property
     def stored(self) -> bool:
         """Whether writes go into the journal."""
         return not self.marks & {Mark.UNTRACKED, Mark.EPHEMERAL}
@@ -247,7 +251,26 @@ def _parse(name: str, annotation: Any, owner: str) -> Channel:
 
 
 @lru_cache(maxsize=256)
-def _channels(schema: type, owner: str) -> Mapping[str, Channel]:
+def channels_of(schema: type, owner: str) -> Mapping[str, Channel]:
+    """Return the channels that a TypedDict declares, by name.
+
+    Raises:
+        AgentBuildError: An annotation cannot be resolved, or a key is the loop's own and is not
+            declared as the loop does.
+    """
+    channels = _declared(schema, owner)
+    if schema is not AgentState:
+        for name in _AGENT_KEYS & channels.keys():
+            _check_kept(channels[name], _declared(AgentState, "the agent")[name])
+    if "jump_to" in channels:
+        raise AgentBuildError(
+            f"{owner} declares the state key 'jump_to', which is never state: in what a hook "
+            "returns it says where the loop goes next. Take another name."
+        )
+    return channels
+
+
+def _declared(schema: type, owner: str) -> Mapping[str, Channel]:
     try:
         hints = _get_type_hints(schema, include_extras=True)
     except NameError as error:
@@ -256,6 +279,28 @@ def _channels(schema: type, owner: str) -> Mapping[str, Channel]:
             f"known at run time: {error}. Import it outside of TYPE_CHECKING."
         ) from error
     return {key: _parse(key, annotation, owner) for key, annotation in hints.items()}
+
+
+def _check_kept(channel: Channel, own: Channel) -> None:
+    """Raise `AgentBuildError` if the loop could not work with a redeclared key of its own."""
+    reducer, needed = channel.reducer, own.reducer
+    if channel.type != own.type:
+        what = f"with another type, {channel.type!r}"
+    elif channel.marks != own.marks:
+        what = "with other marks"
+    elif needed is not None and reducer is None:
+        what = "without its reducer"
+    elif needed is not None and reducer is not None and reducer.write != needed.write:
+        what = "with a reducer that takes other writes"
+    elif channel.initial() != own.initial():
+        what = "with a reducer of another default"
+    else:
+        return
+    raise AgentBuildError(
+        f"{channel.owner} declares the state key {channel.name!r} {what}, but the loop keeps its "
+        "own data there. Leave the key out, as every agent has it, or repeat it as AgentState "
+        "declares it. For state of your own take another name."
+    )
 
 
 @dataclass(frozen=True)
@@ -272,11 +317,11 @@ class StateSchema:
         """Merge TypedDicts, each given with the name of its owner.
 
         Raises:
-            AgentBuildError: A key cannot be stored, or an annotation cannot be resolved.
+            AgentBuildError: As for `channels_of`, or a key cannot be stored.
         """
         channels: dict[str, Channel] = {}
         for schema, owner in schemas:
-            channels.update(_channels(schema, owner))
+            channels.update(channels_of(schema, owner))
         for channel in channels.values():
             channel.check()
         return cls(channels)
@@ -314,7 +359,7 @@ class StateSchema:
             values[name] = channel.apply(current, write)
         return values
 
-    def without(self, state: State, marks: set[Mark]) -> State:
+    def without(self, state: State, marks: Set[Mark]) -> State:
         """Return the state without keys that carry one of the marks."""
         hidden = self._marked(frozenset(marks))
         if not hidden and state.keys() <= self.channels.keys():

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import cast
 
 from pydantic import JsonValue
 
+from harness.identity_cache import IdentityCache
 from harness.messages import (
     AIMessage,
     Content,
@@ -42,12 +43,7 @@ _PER_BLOCK = 8
 _PER_IMAGE = 1_600
 _MAX_CACHED = 4_096
 
-_MAX_OFFERS = 64
-
-_Offer: TypeAlias = tuple[Tool | Mapping[str, JsonValue], ...]
-
 _tool_costs: dict[int, tuple[weakref.ref[Tool], int]] = {}
-_offered_costs: dict[int, tuple[_Offer, int]] = {}
 
 
 def text_tokens(text: str) -> int:
@@ -127,15 +123,7 @@ def _tool_tokens(tool: Tool) -> int:
 
 def tools_tokens(tools: Iterable[Tool | Mapping[str, JsonValue]]) -> int:
     """Return the estimated tokens of tool schemas, which count like any other input."""
-    if not isinstance(tools, tuple):
-        return _sum_of(tools)
-    # An agent offers the same tuple at every call.
-    known = _offered_costs.get(id(tools))
-    if known is None or known[0] is not tools:
-        if len(_offered_costs) >= _MAX_OFFERS:
-            _offered_costs.clear()
-        known = _offered_costs[id(tools)] = (tools, _sum_of(tools))
-    return known[1]
+    return _offered(tools) if isinstance(tools, tuple) else _sum_of(tools)
 
 
 def _sum_of(tools: Iterable[Tool | Mapping[str, JsonValue]]) -> int:
@@ -143,6 +131,9 @@ def _sum_of(tools: Iterable[Tool | Mapping[str, JsonValue]]) -> int:
         _tool_tokens(tool) if isinstance(tool, Tool) else _PER_BLOCK + json_tokens(tool)
         for tool in tools
     )
+
+
+_offered = IdentityCache(_sum_of)
 
 
 def reported_tokens(messages: Sequence[Message], since: int = 0) -> int | None:

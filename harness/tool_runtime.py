@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from harness.checkpoint.base import Batch
 from harness.messages import Content
+from harness.records import record
 from harness.state import ChannelWrite, State
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolResult:
     """What a tool hands back when text alone is not enough.
 
@@ -96,7 +97,7 @@ def _nothing_to_drain() -> None:
     """Stand in where no run can be drained."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolRuntime:
     """What a running tool can see and do.
 

@@ -7,8 +7,8 @@ injects (`ToolRuntime`, `Injected`) is hidden. Arguments are validated before th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import cleandoc
 from typing import Any, Literal, TypeAlias, Unpack, overload
@@ -139,6 +139,17 @@ class Tool:
     def spec(self) -> ToolSpec:
         """Return what the model sees."""
         return self._spec
+
+    def with_body(self, body: Callable[..., Awaitable[Any]]) -> Tool:
+        """Return the tool with another body, which takes the arguments and `runtime` by name.
+
+        A schema takes a millisecond to build, so tools that every agent has share theirs.
+        """
+
+        async def call(args: dict[str, Any], runtime: ToolRuntime) -> Any:
+            return await body(runtime=runtime, **args)
+
+        return replace(self, function=call)
 
     def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
         """Return the arguments as `function` takes them.

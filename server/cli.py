@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from server.thread_commands import threads
+
 if TYPE_CHECKING:
     from server.settings import Settings
 
@@ -101,6 +103,9 @@ def demo(live: bool) -> None:
     from server.demo import main as run_demo
 
     sys.exit(run_demo(live))
+
+
+cli.add_command(threads)
 
 
 def _serve(flags: dict[str, object], config: str | None) -> None:

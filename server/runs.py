@@ -238,6 +238,8 @@ class RunManager:
 
     async def _require_idle(self, thread_id: str) -> None:
         runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
+        if not runs and await self._journal.load(thread_id) is not None:
+            return  # a copy: its runs are those of another thread
         if not runs:
             known = [info.thread_id for info in await self._journal.threads(limit=200)]
             advice = "Call threads to list them, or leave thread_id out to begin a new one."

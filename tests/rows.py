@@ -70,10 +70,14 @@ ROWS: dict[str, Row] = {
     ),
     "A1.6": Row(
         "state_schema is merged last and wins on a key that middleware has too",
-        ("tests/loop/test_state.py::test_schemas_are_merged_and_the_callers_wins_over_middleware",),
+        (
+            "tests/loop/test_state.py::test_schemas_are_merged_and_the_callers_wins_over_middleware",
+            "tests/loop/test_state.py::test_keys_of_the_loop_may_be_repeated_and_messages_joined_in_another_way",
+            "tests/loop/test_state.py::test_a_key_of_the_loop_declared_in_another_way_is_refused_by_name",
+        ),
         differs=(
-            "It need not extend AgentState. A `messages` redeclared with another type is not "
-            "refused at build yet."
+            "It need not extend AgentState. A key of the loop with another type, other marks or no "
+            "reducer is refused at build."
         ),
     ),
     "A1.7": Row(
@@ -611,8 +615,8 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_decorators.py::test_helpers_are_nobodys_business",
         ),
         differs=(
-            "judge, redact, evict besides. No trace_policy or transformers; before_tool and "
-            "wrap_agent_call are no hooks and not refused."
+            "judge, redact, evict besides. No trace_policy or transformers; before_tool, "
+            "wrap_agent_call and the like are refused by name."
         ),
     ),
     "A5.9": Row(
@@ -949,7 +953,8 @@ ROWS: dict[str, Row] = {
     "D1.7": Row(
         "reserved keys",
         (
-            "tests/loop/test_state.py::test_schemas_are_merged_and_the_callers_wins_over_middleware",
+            "tests/loop/test_state.py::test_a_key_of_the_loop_declared_in_another_way_is_refused_by_name",
+            "tests/loop/test_structured_runs.py::test_a_schema_that_makes_something_else_of_the_answer_is_refused",
             "tests/loop/test_tool_returns.py::test_calls_that_tools_send_run_next_in_call_order_through_the_gate",
         ),
         differs=(
@@ -1009,11 +1014,12 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_cancellation.py::test_stopping_ends_the_models_stream_at_once",
             "tests/loop/test_cancellation.py::test_stopping_ends_running_tools_at_once_and_keeps_what_finished",
             "tests/loop/test_cancellation.py::test_a_deadline_stops_tools_keeps_what_finished_and_more_time_goes_on",
+            "tests/loop/test_stray_cancellation.py::test_a_tool_that_raises_it_gets_an_error_result",
+            "tests/loop/test_stray_cancellation.py::test_a_hook_that_raises_it_ends_the_run_by_name",
+            "tests/loop/test_stray_cancellation.py::test_a_cancellation_goes_through_a_tool",
+            "tests/loop/test_stray_cancellation.py::test_a_cancellation_goes_through_a_hook",
         ),
-        differs=(
-            "No timeout for a whole step. A tool or hook that raises CancelledError itself ends "
-            "the call of the agent; the run stays `running`."
-        ),
+        differs="No timeout for a whole step.",
     ),
     "D3.1": Row(
         "how durable a step is",

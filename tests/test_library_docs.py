@@ -50,4 +50,4 @@ def test_the_snippets_of_a_section_run(
 def test_every_section_has_a_snippet_and_the_page_stays_short() -> None:
     without = [title for title, (_, text) in SECTIONS.items() if not BLOCK.search(text)]
     assert without == []
-    assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 385
+    assert len(PAGE.read_text(encoding="utf-8").splitlines()) <= 420

@@ -7,7 +7,6 @@ there now, so a model never edits what it has not seen. Answers fit on a page; s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from hashlib import sha256
@@ -377,18 +376,9 @@ def _template(name: str) -> Tool:
     return make(getattr(FileCalls(StateBackend()), name))
 
 
-def _bound(name: str, calls: FileCalls) -> Tool:
-    body = getattr(calls, name)
-
-    async def call(args: dict[str, Any], runtime: ToolRuntime) -> ToolResult:
-        return await body(runtime=runtime, **args)
-
-    return replace(_template(name), function=call)
-
-
 def file_tools(
     backend: Backend, names: Sequence[str] = FILE_TOOLS, *, page_chars: int = 8_000
 ) -> list[Tool]:
     """Return file tools over a backend, each with title, hints and the schema of its data."""
     calls = FileCalls(backend, page_chars)
-    return [_bound(name, calls) for name in names]
+    return [_template(name).with_body(getattr(calls, name)) for name in names]

@@ -6,8 +6,6 @@ half-done. How many bytes there are is counted by triggers, whoever writes.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +16,7 @@ import aiosqlite
 import anyio
 
 from harness.cache.base import CacheError
+from harness.database_files import make_private
 
 __all__ = ["SqliteCache"]
 
@@ -208,7 +207,7 @@ class SqliteCache:
 def _open(path: Path) -> sqlite3.Connection:
     """Open the cache; make it if need be. Runs in the connection's thread."""
     try:
-        _make_private(path)
+        make_private(path)
         conn = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
     except (OSError, sqlite3.Error) as error:
         raise _failed(path, error) from error
@@ -224,20 +223,6 @@ def _open(path: Path) -> sqlite3.Connection:
         conn.close()
         raise
     return conn
-
-
-def _make_private(path: Path) -> None:
-    missing = [each for each in path.parents if not each.exists()]
-    for directory in reversed(missing):
-        directory.mkdir(mode=0o700, exist_ok=True)
-    # SQLite gives the -wal and -shm files the mode of the database.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    if os.name != "posix":
-        return
-    for suffix in ("", "-wal", "-shm"):
-        # Another process may remove -wal and -shm at any time; a file of another user stays as is.
-        with contextlib.suppress(FileNotFoundError, PermissionError):
-            Path(f"{path}{suffix}").chmod(0o600)
 
 
 def _set_up(conn: sqlite3.Connection, path: Path) -> None:

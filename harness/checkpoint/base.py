@@ -18,6 +18,8 @@ from typing import Literal, Protocol, TypeAlias
 
 from pydantic import JsonValue
 
+from harness.records import record
+
 __all__ = [
     "Batch",
     "Checkpoint",
@@ -28,6 +30,7 @@ __all__ = [
     "Next",
     "Run",
     "RunStatus",
+    "Snapshot",
     "Source",
     "StoredWrite",
     "TaskWrites",
@@ -59,7 +62,7 @@ def step_id(parent_id: str | None, salt: str = "") -> str:
     return f"ckpt_{digest}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredWrite:
     """One encoded write of a step. With `overwrite` the reducer is bypassed."""
 
@@ -68,7 +71,7 @@ class StoredWrite:
     overwrite: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskWrites:
     """All writes of one finished task of a step, such as one tool call.
 
@@ -85,7 +88,7 @@ class TaskWrites:
     writes: tuple[StoredWrite, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Checkpoint:
     """The record of a finished step; values are not part of it.
 
@@ -104,6 +107,8 @@ class Checkpoint:
         seq: Order of commit within the journal; set by the checkpointer. The head of a thread is
             the checkpoint with the largest.
         summary: One line for people: what happened in this step.
+        weight: Bytes of the writes that its state is folded from: all since the root, or the
+            newest snapshot and all since. Counted by whoever makes the checkpoint.
     """
 
     thread_id: str
@@ -118,6 +123,23 @@ class Checkpoint:
     created_at: float = field(default_factory=time.time)
     seq: int = 0
     summary: str = ""
+    weight: int = 0
+
+
+@record
+class Snapshot:
+    """The folded state at a checkpoint, as overwriting writes: a cache, never the only copy.
+
+    Attributes:
+        checkpoint_id: The checkpoint, of the batch's namespace.
+        schema: Fingerprint of the channels and reducers that it was folded with; only a `load`
+            that names the same one is given it.
+        writes: What folds to the state, starting from nothing.
+    """
+
+    checkpoint_id: str
+    schema: str
+    writes: tuple[StoredWrite, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +177,7 @@ class Interrupt:
     answered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Run:
     """One invocation on a thread.
 
@@ -228,7 +250,7 @@ class ThreadInfo:
     last_run: Run | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Batch:
     """Everything one commit stores. All of it is on disk, or none of it is.
 
@@ -238,6 +260,9 @@ class Batch:
     `synced` says that `commit` returns only when a power cut cannot lose the batch any more.
     Otherwise it returns when the death of the process cannot, and the disk follows within
     milliseconds; for steps that nothing outside of the journal depends on.
+
+    `imported` says that the checkpoints were made elsewhere: their parents must exist, but need
+    not be the head.
     """
 
     thread_id: str
@@ -248,7 +273,9 @@ class Batch:
     interrupts: Sequence[Interrupt] = ()
     answers: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     file_changes: Sequence[FileChange] = ()
+    snapshots: Sequence[Snapshot] = ()
     synced: bool = True
+    imported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +285,9 @@ class ThreadSlice:
     Attributes:
         checkpoint: The checkpoint asked for.
         base: Id of the checkpoint the writes start from: the caller's cached ancestor, or None
-            for the root.
+            when they start from nothing.
         writes: Encoded writes from `base` (exclusive) to `checkpoint` (inclusive), oldest first.
+            Those before a snapshot may be replaced by it.
         pending: Finished tasks of the unfinished step after `checkpoint`, by index.
         interrupts: The questions of that unfinished step, answered or not, by index.
     """
@@ -282,7 +310,8 @@ class Checkpointer(Protocol):
                 input and loop) not the head, or a task writes to a finished step; nothing was
                 stored.
             ValueError: The batch mixes threads, or a checkpoint is not of the batch's namespace.
-            CheckpointError: The journal cannot be written; nothing was stored.
+            CheckpointError: The journal cannot be written, or a snapshot is of no checkpoint;
+                nothing was stored.
         """
         ...
 
@@ -293,6 +322,7 @@ class Checkpointer(Protocol):
         checkpoint_id: str | None = None,
         *,
         cached: str | None = None,
+        schema: str | None = None,
     ) -> ThreadSlice | None:
         """Return a checkpoint, by default the head, or None if there is none.
 
@@ -302,6 +332,7 @@ class Checkpointer(Protocol):
             checkpoint_id: A checkpoint other than the head.
             cached: A checkpoint whose state the caller still has. If it is an ancestor (or the
                 checkpoint itself) only later writes come back.
+            schema: Which snapshots may stand for the writes before them; None for none.
 
         Raises:
             CheckpointError: The journal cannot be read.
@@ -312,6 +343,10 @@ class Checkpointer(Protocol):
         self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
     ) -> Sequence[Checkpoint]:
         """Return checkpoints, newest first, without loading values."""
+        ...
+
+    async def namespaces(self, thread_id: str) -> Sequence[str]:
+        """Return the namespaces of a thread that have checkpoints, in order of their first."""
         ...
 
     async def threads(
@@ -345,6 +380,64 @@ class Checkpointer(Protocol):
 
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with its runs, in every namespace; unknown ids do nothing."""
+        ...
+
+    async def copy_thread(self, source: str, target: str) -> None:
+        """Copy the checkpoints of a thread, with their writes, in every namespace.
+
+        Runs, their interrupts and file changes stay with the source: they happened there.
+
+        Raises:
+            UnknownThread: There is no source.
+            CheckpointError: The target exists, or the journal cannot be written; nothing was
+                stored.
+        """
+        ...
+
+    async def prune(
+        self,
+        thread_id: str | None = None,
+        *,
+        keep_latest: int | None = None,
+        older_than: float | None = None,
+    ) -> int:
+        """Remove old checkpoints, and abandoned branches that no other checkpoint grew from.
+
+        Every state that stays is what it was: its checkpoint takes over the writes of removed
+        ancestors, and `parent_id` names the nearest ancestor that stays. A checkpoint that
+        several branches grew from stays. So do the head of each namespace, runs, and file
+        changes that a checkpoint which stays can undo.
+
+        Args:
+            thread_id: The thread; by default all.
+            keep_latest: How many of the newest checkpoints of each namespace stay.
+            older_than: Only checkpoints from before this Unix time go.
+
+        Returns:
+            How many checkpoints were removed.
+
+        Raises:
+            ValueError: Neither is given, or `keep_latest` is less than 1.
+        """
+        ...
+
+    async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete runs with their checkpoints, interrupts and file changes; unknown ids do nothing.
+
+        States of checkpoints that other runs made stay whole, as with `prune`. A thread of which
+        nothing is left is deleted. What these runs did to files cannot be undone any more.
+        """
+        ...
+
+    async def thread_size(self, thread_id: str) -> int:
+        """Return the bytes that a thread's values take in the journal; 0 for unknown ids.
+
+        Values that other threads hold too are counted in full.
+        """
+        ...
+
+    async def vacuum(self) -> None:
+        """Give back the room of what was deleted; may take long."""
         ...
 
     async def close(self) -> None:

@@ -12,10 +12,19 @@ from collections.abc import Iterable
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Checkpoint, Interrupt
+from harness.checkpoint.base import Batch, Checkpoint, Interrupt, Snapshot
 from harness.errors import CheckpointError, StaleThread
 
-__all__ = ["Clock", "admit", "check_batch", "in_step_order", "json_text", "late_write"]
+__all__ = [
+    "Clock",
+    "admit",
+    "check_batch",
+    "in_step_order",
+    "json_text",
+    "late_write",
+    "thread_exists",
+    "unknown_snapshot",
+]
 
 _RELOAD = "Nothing was stored. Load the thread's head and continue from there."
 
@@ -41,7 +50,12 @@ def check_batch(batch: Batch) -> None:
 
 
 def admit(
-    checkpoint: Checkpoint, *, exists: bool, parent_exists: bool, parent_is_head: bool
+    checkpoint: Checkpoint,
+    *,
+    exists: bool,
+    parent_exists: bool,
+    parent_is_head: bool,
+    imported: bool = False,
 ) -> None:
     """Refuse a checkpoint that does not fit the thread as it is now.
 
@@ -50,6 +64,7 @@ def admit(
         exists: Whether one with its id is in its namespace already.
         parent_exists: Whether its parent is; meaningless without a parent.
         parent_is_head: Whether its parent is the head; without a parent, whether there is no head.
+        imported: Whether it was made elsewhere, so that its parent need not be the head.
 
     Raises:
         StaleThread: Somebody else moved the thread.
@@ -68,7 +83,7 @@ def admit(
             f"not in the journal: the thread was deleted meanwhile, or its parent never stored. "
             f"{_RELOAD}"
         )
-    if checkpoint.source in ("input", "loop") and not parent_is_head:
+    if checkpoint.source in ("input", "loop") and not (parent_is_head or imported):
         raise StaleThread(
             f"{where} has moved on from {checkpoint.parent_id or 'its beginning'}, from which "
             f"checkpoint {checkpoint.id} grew: another run or a rewind was faster. {_RELOAD}"
@@ -80,6 +95,22 @@ def late_write(thread_id: str, step: str, task_id: str) -> StaleThread:
     return StaleThread(
         f"task {task_id} writes to step {step} of thread {thread_id!r}, which another run has "
         f"finished already. {_RELOAD}"
+    )
+
+
+def thread_exists(thread_id: str) -> CheckpointError:
+    """Return the error for a thread that is to be made and is there."""
+    return CheckpointError(
+        f"thread {thread_id!r} exists already; nothing was stored. Choose another id, or delete "
+        f"it first."
+    )
+
+
+def unknown_snapshot(thread_id: str, snapshot: Snapshot) -> CheckpointError:
+    """Return the error for a snapshot of a checkpoint that is not there."""
+    return CheckpointError(
+        f"thread {thread_id!r} has no checkpoint {snapshot.checkpoint_id} to store a snapshot of. "
+        f"Nothing was stored; commit it with its checkpoint or after it."
     )
 
 

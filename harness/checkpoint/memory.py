@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from anyio.lowlevel import checkpoint as yield_to_others
@@ -31,51 +31,15 @@ from harness.checkpoint.laws import (
     in_step_order,
     json_text,
     late_write,
+    thread_exists,
+    unknown_snapshot,
 )
-from harness.errors import CheckpointError
+from harness.checkpoint.memory_threads import Namespace, Thread
+from harness.checkpoint.upkeep import check_prune, prunable
+from harness.errors import CheckpointError, UnknownThread
 from harness.records import changed
 
 __all__ = ["MemoryCheckpointer"]
-
-
-@dataclass(slots=True)
-class _Namespace:
-    """Checkpoints in order of commit, and tasks by step in order of commit."""
-
-    checkpoints: dict[str, Checkpoint] = field(default_factory=dict[str, Checkpoint])
-    steps: dict[str, dict[str, TaskWrites]] = field(
-        default_factory=dict[str, dict[str, TaskWrites]]
-    )
-
-    def head(self) -> Checkpoint | None:
-        return next(reversed(self.checkpoints.values()), None)
-
-    def tasks(self, step: str) -> list[TaskWrites]:
-        return sorted(self.steps.get(step, {}).values(), key=lambda task: task.index)
-
-
-@dataclass(slots=True)
-class _Thread:
-    created_at: float
-    updated_at: float
-    newest: int = 0
-    namespaces: dict[str, _Namespace] = field(default_factory=dict[str, _Namespace])
-    runs: dict[str, Run] = field(default_factory=dict[str, Run])
-    interrupts: dict[str, Interrupt] = field(default_factory=dict[str, Interrupt])
-    file_changes: list[FileChange] = field(default_factory=list[FileChange])
-
-    def ask(self, interrupts: Iterable[Interrupt]) -> None:
-        for new in interrupts:
-            known = self.interrupts.get(new.id)
-            if known is not None and known.answered:
-                new = replace(new, answer=known.answer, answered=True)
-            self.interrupts[new.id] = new
-
-    def answer(self, answers: Mapping[str, JsonValue]) -> None:
-        for asked, answer in answers.items():
-            known = self.interrupts.get(asked)
-            if known is not None and not known.answered:
-                self.interrupts[asked] = replace(known, answer=answer, answered=True)
 
 
 _HOLD_SECONDS = 0.001
@@ -89,7 +53,7 @@ class MemoryCheckpointer:
     """
 
     def __init__(self) -> None:
-        self._threads: dict[str, _Thread] = {}
+        self._threads: dict[str, Thread] = {}
         self._runs: dict[str, Run] = {}
         self._clock = Clock()
         self._yielded = 0.0
@@ -116,10 +80,11 @@ class MemoryCheckpointer:
         namespace = self._namespace(batch.thread_id, batch.ns)
         # Everything that can fail comes before the first change.
         tasks = _new_tasks(namespace, batch)
-        _admit_all(namespace, batch.checkpoints)
+        _admit_all(namespace, batch)
         interrupts = [_copy(interrupt) for interrupt in batch.interrupts]
         answers = {asked: _json_copy(answer) for asked, answer in batch.answers.items()}
         self._check_runs(batch.runs)
+        _check_snapshots(namespace, batch)
 
         thread = self._touch(batch.thread_id)
         thread.namespaces[batch.ns] = namespace
@@ -129,6 +94,8 @@ class MemoryCheckpointer:
             self._seq += 1
             thread.newest = self._seq
             namespace.checkpoints[checkpoint.id] = changed(checkpoint, seq=self._seq)
+        for snapshot in batch.snapshots:
+            namespace.snapshots[snapshot.checkpoint_id, snapshot.schema] = snapshot
         for run in batch.runs:
             thread.runs[run.id] = run
             self._runs[run.id] = run
@@ -147,6 +114,7 @@ class MemoryCheckpointer:
         checkpoint_id: str | None = None,
         *,
         cached: str | None = None,
+        schema: str | None = None,
     ) -> ThreadSlice | None:
         """Return a checkpoint with the writes that lead to it; see `Checkpointer.load`."""
         await self._turn()
@@ -157,7 +125,7 @@ class MemoryCheckpointer:
             checkpoint = namespace.checkpoints.get(checkpoint_id)
         if checkpoint is None:
             return None
-        base, writes = _writes_since(namespace, checkpoint, cached)
+        base, writes = _writes_since(namespace, checkpoint, cached, schema)
         following = step_id(checkpoint.id)
         if following in namespace.checkpoints:
             return ThreadSlice(checkpoint, base, writes, (), ())
@@ -180,6 +148,17 @@ class MemoryCheckpointer:
             end = known[before].seq
             newest_first = (each for each in newest_first if each.seq < end)
         return list(islice(newest_first, max(limit, 0)))
+
+    async def namespaces(self, thread_id: str) -> Sequence[str]:
+        """Return the namespaces of a thread that have checkpoints, in order of their first."""
+        await self._turn()
+        thread = self._threads.get(thread_id)
+        firsts = {
+            ns: next(iter(one.checkpoints.values())).seq
+            for ns, one in (thread.namespaces.items() if thread is not None else ())
+            if one.checkpoints
+        }
+        return sorted(firsts, key=firsts.__getitem__)
 
     async def threads(
         self, *, limit: int = 50, before: float | None = None
@@ -249,6 +228,67 @@ class MemoryCheckpointer:
             for run_id in thread.runs:
                 del self._runs[run_id]
 
+    async def copy_thread(self, source: str, target: str) -> None:
+        """Copy a thread's checkpoints under another id; see `Checkpointer.copy_thread`."""
+        await self._turn()
+        if source not in self._threads:
+            raise UnknownThread(f"there is no thread {source!r} to copy; nothing was stored")
+        if target in self._threads:
+            raise thread_exists(target)
+        copy = self._touch(target)
+        namespaces = self._threads[source].namespaces
+        copy.namespaces = {ns: one.copy() for ns, one in namespaces.items()}
+        made = [
+            (each, one) for one in copy.namespaces.values() for each in one.checkpoints.values()
+        ]
+        for each, namespace in sorted(made, key=lambda pair: pair[0].seq):
+            self._seq += 1
+            copy.newest = self._seq
+            namespace.checkpoints[each.id] = changed(each, thread_id=target, seq=self._seq)
+
+    async def prune(
+        self,
+        thread_id: str | None = None,
+        *,
+        keep_latest: int | None = None,
+        older_than: float | None = None,
+    ) -> int:
+        """Remove old checkpoints; see `Checkpointer.prune`."""
+        await self._turn()
+        check_prune(keep_latest, older_than)
+
+        def unwanted(made: Sequence[Checkpoint]) -> Iterable[str]:
+            times = [(one.id, one.created_at) for one in made]
+            return prunable(times, keep_latest, older_than)
+
+        count = 0
+        for name, thread in self._threads.items():
+            if thread_id in (None, name):
+                count += thread.remove(unwanted)
+                thread.forget_changes()
+        return count
+
+    async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete runs with all they made; see `Checkpointer.delete_for_runs`."""
+        await self._turn()
+        for run_id in run_ids:
+            self._runs.pop(run_id, None)
+            for name, thread in [*self._threads.items()]:
+                if thread.knows_run(run_id):
+                    thread.forget_run(run_id)
+                    if not (thread.namespaces or thread.runs or thread.file_changes):
+                        del self._threads[name]
+
+    async def thread_size(self, thread_id: str) -> int:
+        """Return the bytes of a thread's values."""
+        await self._turn()
+        thread = self._threads.get(thread_id)
+        return thread.size() if thread is not None else 0
+
+    async def vacuum(self) -> None:
+        """Do nothing: what was deleted takes no room."""
+        await self._turn()
+
     async def close(self) -> None:
         """Refuse further use; what was stored is dropped."""
         self._closed = True
@@ -264,9 +304,9 @@ class MemoryCheckpointer:
             await yield_to_others()
             self._yielded = time.monotonic()
 
-    def _namespace(self, thread_id: str, ns: str) -> _Namespace:
+    def _namespace(self, thread_id: str, ns: str) -> Namespace:
         thread = self._threads.get(thread_id)
-        return (thread.namespaces.get(ns) if thread else None) or _Namespace()
+        return (thread.namespaces.get(ns) if thread else None) or Namespace()
 
     def _check_runs(self, runs: Iterable[Run]) -> None:
         for run in runs:
@@ -276,14 +316,14 @@ class MemoryCheckpointer:
                     f"run {run.id} belongs to another thread. Nothing was stored; use a new id."
                 )
 
-    def _touch(self, thread_id: str) -> _Thread:
+    def _touch(self, thread_id: str) -> Thread:
         now = self._clock.now()
-        thread = self._threads.setdefault(thread_id, _Thread(now, now))
+        thread = self._threads.setdefault(thread_id, Thread(now, now))
         thread.updated_at = now
         return thread
 
 
-def _new_tasks(namespace: _Namespace, batch: Batch) -> list[TaskWrites]:
+def _new_tasks(namespace: Namespace, batch: Batch) -> list[TaskWrites]:
     """Return the tasks that are not stored yet; the first of equal ids wins."""
     new: dict[tuple[str, str], TaskWrites] = {}
     for task in batch.writes:
@@ -295,35 +335,50 @@ def _new_tasks(namespace: _Namespace, batch: Batch) -> list[TaskWrites]:
     return list(new.values())
 
 
-def _admit_all(namespace: _Namespace, checkpoints: Sequence[Checkpoint]) -> None:
+def _check_snapshots(namespace: Namespace, batch: Batch) -> None:
+    fresh = {new.id for new in batch.checkpoints}
+    for snapshot in batch.snapshots:
+        if snapshot.checkpoint_id not in fresh and (
+            snapshot.checkpoint_id not in namespace.checkpoints
+        ):
+            raise unknown_snapshot(batch.thread_id, snapshot)
+
+
+def _admit_all(namespace: Namespace, batch: Batch) -> None:
     known = namespace.checkpoints
     fresh: set[str] = set()
     head = namespace.head()
     head_id = head.id if head else None
-    for checkpoint in checkpoints:
+    for checkpoint in batch.checkpoints:
         parent = checkpoint.parent_id
         admit(
             checkpoint,
             exists=checkpoint.id in known or checkpoint.id in fresh,
             parent_exists=parent in known or parent in fresh,
             parent_is_head=parent == head_id,
+            imported=batch.imported,
         )
         fresh.add(checkpoint.id)
         head_id = checkpoint.id
 
 
 def _writes_since(
-    namespace: _Namespace, checkpoint: Checkpoint, cached: str | None
+    namespace: Namespace, checkpoint: Checkpoint, cached: str | None, schema: str | None
 ) -> tuple[str | None, list[StoredWrite]]:
     """Return where the writes start, and the writes, oldest first."""
     steps: list[str] = []
+    writes: list[StoredWrite] = []
     place: str | None = checkpoint.id
     while place is not None and place != cached:
+        snapshot = namespace.snapshots.get((place, schema)) if schema is not None else None
+        if snapshot is not None:
+            place, writes = None, [*snapshot.writes]
+            break
         steps.append(place)
         place = namespace.checkpoints[place].parent_id
-    writes = [
-        write for step in reversed(steps) for task in namespace.tasks(step) for write in task.writes
-    ]
+    for step in reversed(steps):
+        for task in namespace.tasks(step):
+            writes += task.writes
     return place, writes
 
 

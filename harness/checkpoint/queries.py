@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from itertools import groupby
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 from harness.checkpoint.base import (
     Checkpoint,
     FileChange,
     Interrupt,
+    InterruptKind,
+    Next,
     Run,
     RunStatus,
+    Source,
     StoredWrite,
     TaskWrites,
     ThreadInfo,
     ThreadSlice,
     step_id,
 )
+from harness.checkpoint.codec import decompress, step_key, step_name, unpack
 from harness.checkpoint.laws import in_step_order
-from harness.checkpoint.rows import seq_of, unzip
+from harness.checkpoint.pages import Bodies
+from harness.checkpoint.rows import seq_of
 from harness.errors import CheckpointError
 
 __all__ = [
@@ -35,34 +40,41 @@ __all__ = [
     "history",
     "interrupts",
     "load",
+    "namespaces",
     "run",
+    "tasks",
     "threads",
 ]
 
 _CHECKPOINT = """
-SELECT c.seq, c.id, p.id, c.step, c.source, c.author, c.next, c.run_id, c.created_at, c.summary
+SELECT c.seq, c.id, p.id, c.step, c.source, c.author, c.next, c.run_id, c.created_at, c.summary,
+       c.weight
 FROM checkpoints c LEFT JOIN checkpoints p ON p.seq = c.parent
 WHERE c.scope = :scope
 """
 
-# From the checkpoint upwards, up to and without the cached one. The left join keeps a row for a
-# step without writes, so the first row always shows where the walk ended.
+# From the checkpoint upwards, up to and without the cached one, or up to one with a snapshot. The
+# left join keeps a row for a step without tasks, so the first row always shows where the walk
+# ended.
 _WRITES = """
-WITH RECURSIVE chain (id, parent, depth) AS (
-    SELECT id, parent, 0 FROM checkpoints WHERE seq = :seq
+WITH RECURSIVE chain (seq, id, parent, depth) AS (
+    SELECT seq, id, parent, 0 FROM checkpoints WHERE seq = :seq
     UNION ALL
-    SELECT p.id, p.parent, depth + 1
-    FROM chain JOIN checkpoints p ON p.seq = chain.parent
+    SELECT p.seq, p.id, p.parent, depth + 1
+    FROM chain JOIN checkpoints p ON p.seq = chain.parent AND p.seq < chain.seq
     WHERE chain.parent IS NOT :cached
+    AND NOT EXISTS (SELECT 1 FROM snapshots s WHERE s.seq = chain.seq AND s.schema = :schema)
 )
-SELECT chain.parent, w.channel, w.value, w.overwrite, w.zipped
-FROM chain LEFT JOIN writes w ON w.scope = :scope AND w.step_id = chain.id
-ORDER BY depth DESC, w.idx, w.write
+SELECT chain.seq, chain.parent, t.task, t.page, t.place, t.length, b.body
+FROM chain LEFT JOIN tasks t ON t.scope = :scope AND t.step = chain.id
+LEFT JOIN bodies b ON b.task = t.task
+ORDER BY depth DESC, t.idx, t.task
 """
 
 _PENDING = """
-SELECT task_id, idx, channel, value, overwrite, zipped FROM writes
-WHERE scope = ? AND step_id = ? ORDER BY idx, write
+SELECT t.task_id, t.idx, t.task, t.page, t.place, t.length, b.body
+FROM tasks t LEFT JOIN bodies b USING (task) WHERE t.scope = ? AND t.step = ?
+ORDER BY t.idx, t.task
 """
 
 _RUN = """
@@ -103,6 +115,7 @@ def load(
     ns: str,
     checkpoint_id: str | None,
     cached: str | None,
+    schema: str | None,
 ) -> ThreadSlice | None:
     """Return what `Checkpointer.load` promises."""
     with _snapshot(conn):
@@ -113,12 +126,12 @@ def load(
         if checkpoint_id is None:
             where, key = " ORDER BY c.seq DESC LIMIT 1", None
         else:
-            where, key = " AND c.id = :id", checkpoint_id
+            where, key = " AND c.id = :id", step_key(checkpoint_id)
         row = conn.execute(_CHECKPOINT + where, {"scope": scope, "id": key}).fetchone()
         if row is None:
             return None
         checkpoint = _checkpoint(row, thread_id, ns)
-        base, writes = _writes_since(conn, scope, checkpoint, cached)
+        base, writes = _writes_since(conn, scope, checkpoint, cached, schema)
         following = step_id(checkpoint.id)
         if seq_of(conn, scope, following) is not None:
             return ThreadSlice(checkpoint, base, writes, (), ())
@@ -130,7 +143,7 @@ def load(
             checkpoint,
             base,
             writes,
-            _tasks(conn, scope, following),
+            tasks(conn, scope, following),
             in_step_order(map(_interrupt, asked)),
         )
 
@@ -158,6 +171,17 @@ def history(
         return [_checkpoint(row, thread_id, ns) for row in rows]
 
 
+def namespaces(conn: sqlite3.Connection, thread_id: str) -> list[str]:
+    """Return what `Checkpointer.namespaces` promises."""
+    rows = conn.execute(
+        "SELECT s.ns, (SELECT min(seq) FROM checkpoints c WHERE c.scope = s.scope) AS first"
+        " FROM threads t JOIN scopes s USING (thread)"
+        " WHERE t.thread_id = ? AND first IS NOT NULL ORDER BY first",
+        (thread_id,),
+    )
+    return [ns for ns, _ in rows]
+
+
 def threads(conn: sqlite3.Connection, limit: int, before: float | None) -> list[ThreadInfo]:
     """Return what `Checkpointer.threads` promises."""
     where = "WHERE t.updated_at < :before" if before is not None else ""
@@ -165,16 +189,13 @@ def threads(conn: sqlite3.Connection, limit: int, before: float | None) -> list[
         f"{_THREADS}{where} ORDER BY t.updated_at DESC LIMIT :limit",
         {"before": before, "limit": max(limit, 0)},
     )
-    return [
-        ThreadInfo(*info, last_run=Run(*last) if last[0] is not None else None)
-        for *info, last in ((*row[:4], row[4:]) for row in rows)
-    ]
+    return [_thread_info(row[:4], row[4:]) for row in rows]
 
 
 def run(conn: sqlite3.Connection, run_id: str) -> Run | None:
     """Return a run by id."""
     row = conn.execute(_RUN + "WHERE r.id = ?", (run_id,)).fetchone()
-    return Run(*row) if row is not None else None
+    return _run(row) if row is not None else None
 
 
 def find_runs(
@@ -195,7 +216,7 @@ def find_runs(
     rows = conn.execute(
         f"{_RUN}{where} ORDER BY r.run DESC LIMIT ?", (*given.values(), max(limit, 0))
     )
-    return [Run(*row) for row in rows]
+    return [_run(row) for row in rows]
 
 
 def interrupts(conn: sqlite3.Connection, run_id: str) -> list[Interrupt]:
@@ -207,17 +228,28 @@ def interrupts(conn: sqlite3.Connection, run_id: str) -> list[Interrupt]:
 def file_changes(conn: sqlite3.Connection, thread_id: str, since_seq: int) -> list[FileChange]:
     """Return what `Checkpointer.file_changes` promises."""
     rows = conn.execute(
-        "SELECT f.run_id, f.path, f.before, f.zipped, f.after_digest, f.checkpoint_seq, f.seq"
-        " FROM file_changes f JOIN threads t USING (thread)"
+        "SELECT f.run_id, f.path, coalesce(f.before, b.body), f.after_digest, f.checkpoint_seq,"
+        " f.seq, f.blob IS NOT NULL AND b.body IS NULL"
+        " FROM file_changes f JOIN threads t USING (thread) LEFT JOIN blobs b USING (blob)"
         " WHERE t.thread_id = ? AND f.checkpoint_seq >= ? ORDER BY f.seq DESC",
         (thread_id, since_seq),
     )
-    return [
-        FileChange(
-            thread_id, run_id, path, None if before is None else unzip(before, zipped), *rest
+    return [_file_change(thread_id, *row) for row in rows]
+
+
+def _file_change(
+    thread_id: str, run_id: str, path: str, before: bytes | None, *rest: Any
+) -> FileChange:
+    *head, lost = rest
+    _check((run_id, path, before, *head), _FILE_CHANGE_TYPES, f"a file of thread {thread_id!r}")
+    if lost:
+        raise CheckpointError(
+            f"what {path!r} of thread {thread_id!r} held before a change is missing from the "
+            f"journal. Restore a backup, or put the file back by hand."
         )
-        for run_id, path, before, zipped, *rest in rows
-    ]
+    return FileChange(
+        thread_id, run_id, path, None if before is None else decompress(before), *head
+    )
 
 
 def _scope(conn: sqlite3.Connection, thread_id: str, ns: str) -> tuple[int, int] | None:
@@ -229,47 +261,127 @@ def _scope(conn: sqlite3.Connection, thread_id: str, ns: str) -> tuple[int, int]
 
 
 def _writes_since(
-    conn: sqlite3.Connection, scope: int, checkpoint: Checkpoint, cached: str | None
+    conn: sqlite3.Connection,
+    scope: int,
+    checkpoint: Checkpoint,
+    cached: str | None,
+    schema: str | None,
 ) -> tuple[str | None, list[StoredWrite]]:
     """Return where the writes start, and the writes, oldest first."""
     if cached == checkpoint.id:
         return cached, []
     start = seq_of(conn, scope, cached) if cached is not None else None
     rows = conn.execute(
-        _WRITES, {"scope": scope, "seq": checkpoint.seq, "cached": start}
+        _WRITES, {"scope": scope, "seq": checkpoint.seq, "cached": start, "schema": schema}
     ).fetchall()
-    end = rows[0][0]
+    first, end, *_ = rows[0]
+    snapshot = _snapshot_of(conn, first, schema) if schema is not None else None
+    if snapshot is not None:
+        following = _unpacked(conn, (row[2:] for row in rows if row[0] != first))
+        return None, [*snapshot, *following]
+    if schema is not None and end is not None and end != start:  # a damaged snapshot
+        return _writes_since(conn, scope, checkpoint, cached, None)
     if end is not None and end != start:
         raise CheckpointError(
             f"an ancestor of checkpoint {checkpoint.id} of thread {checkpoint.thread_id!r} is "
             f"missing, so its state cannot be rebuilt. Restore a backup, or delete the thread."
         )
-    return (cached if end is not None else None), _stored(row[1:] for row in rows)
+    writes = _unpacked(conn, (row[2:] for row in rows))
+    return (cached if end is not None else None), writes
 
 
-def _tasks(conn: sqlite3.Connection, scope: int, step: str) -> list[TaskWrites]:
-    rows = conn.execute(_PENDING, (scope, step)).fetchall()
-    return [
-        TaskWrites(step, task_id, index, tuple(_stored(row[2:] for row in group)))
-        for (task_id, index), group in groupby(rows, key=lambda row: (row[0], row[1]))
-    ]
+def _snapshot_of(conn: sqlite3.Connection, seq: int, schema: str) -> list[StoredWrite] | None:
+    row = conn.execute(
+        "SELECT body FROM snapshots WHERE seq = ? AND schema = ?", (seq, schema)
+    ).fetchone()
+    if row is None:
+        return None
+    try:
+        data = decompress(row[0])
+        return unpack(data, 0, len(data), partial(_shared, conn))
+    except (ValueError, TypeError):
+        return None  # a cache: the writes themselves are there
 
 
-def _stored(rows: Iterator[Row]) -> list[StoredWrite]:
-    """Return the writes of (channel, value, overwrite, zipped) rows; no channel, no write."""
-    return [
-        StoredWrite(channel, unzip(value, zipped), bool(overwrite))
-        for channel, value, overwrite, zipped in rows
-        if channel is not None
-    ]
+def _unpacked(conn: sqlite3.Connection, rows: Iterable[Row]) -> list[StoredWrite]:
+    """Return the writes of (task, page, place, length, body) rows; no task, no writes."""
+    bodies, shared = Bodies(conn), partial(_shared, conn)
+    found: list[StoredWrite] = []
+    for row in rows:
+        if row[0] is not None:
+            data, start, end = bodies.locate(*row)
+            found += unpack(data, start, end, shared)
+    return found
+
+
+def _shared(conn: sqlite3.Connection, blob: int) -> bytes:
+    row = conn.execute("SELECT body FROM blobs WHERE blob = ?", (blob,)).fetchone()
+    if row is None:
+        raise ValueError("a stored write names a shared value that is not there")
+    return decompress(row[0])
+
+
+def tasks(conn: sqlite3.Connection, scope: int, step: str) -> list[TaskWrites]:
+    """Return the tasks of a step, in the order they are folded in."""
+    found: list[TaskWrites] = []
+    for task_id, index, *place in conn.execute(_PENDING, (scope, step_key(step))).fetchall():
+        _check((task_id, index), ((str,), (int,)), "a task")
+        found.append(TaskWrites(step, task_id, index, tuple(_unpacked(conn, [tuple(place)]))))
+    return found
+
+
+_TEXT, _WHOLE, _MAYBE = (str,), (int,), (str, type(None))
+_CHECKPOINT_TYPES = (
+    *(_WHOLE, (int, str), (int, str, type(None)), _WHOLE, get_args(Source), _TEXT, get_args(Next)),
+    *(_MAYBE, (float,), _TEXT, _WHOLE),
+)
+_RUN_TYPES = (
+    *(_TEXT, _TEXT, ("drive", "delegate"), _TEXT, get_args(RunStatus), _TEXT, _MAYBE, _MAYBE),
+    *(_MAYBE, _MAYBE, (float,), (float,), _WHOLE, _TEXT, _MAYBE),
+)
+_INTERRUPT_TYPES = (
+    *(_TEXT, _TEXT, _TEXT, _TEXT, _TEXT, get_args(InterruptKind), _TEXT, _TEXT, _TEXT, _TEXT),
+    *(_WHOLE, _TEXT, _WHOLE),
+)
+_FILE_CHANGE_TYPES = (_TEXT, _TEXT, (bytes, type(None)), _MAYBE, _WHOLE, _WHOLE)
+_THREAD_TYPES = (_TEXT, _WHOLE, (float,), (float,))
+"""For each column the types of its values, or the values there are."""
+
+
+def _check(row: Sequence[Any], columns: Sequence[tuple[Any, ...]], what: str) -> None:
+    """Raise `ValueError` unless a row is what the journal writes."""
+    for value, allowed in zip(row, columns, strict=True):
+        if type(value) not in allowed and value not in allowed:
+            raise ValueError(f"{what} is damaged: it holds {value!r:.40} where that cannot be")
+
+
+def _run(row: Sequence[Any]) -> Run:
+    _check(row, _RUN_TYPES, "a run")
+    return Run(*row)
+
+
+def _thread_info(info: Sequence[Any], last: Sequence[Any]) -> ThreadInfo:
+    _check(info, _THREAD_TYPES, "a thread")
+    return ThreadInfo(*info, last_run=_run(last) if last[0] is not None else None)
 
 
 def _checkpoint(row: Sequence[Any], thread_id: str, ns: str) -> Checkpoint:
-    seq, *head, summary = row
-    return Checkpoint(thread_id, ns, *head, seq=seq, summary=summary)
+    _check(row, _CHECKPOINT_TYPES, f"a checkpoint of thread {thread_id!r}")
+    seq, key, parent, *head, summary, weight = row
+    return Checkpoint(
+        thread_id,
+        ns,
+        step_name(key),
+        None if parent is None else step_name(parent),
+        *head,
+        seq=seq,
+        summary=summary,
+        weight=weight,
+    )
 
 
 def _interrupt(row: Sequence[Any]) -> Interrupt:
+    _check(row, _INTERRUPT_TYPES, "an interrupt")
     *head, path, message, payload, answer_schema, index, answer, answered = row
     return Interrupt(
         *head,

@@ -6,27 +6,24 @@ The functions run inside a transaction that the caller holds, in the connection'
 from __future__ import annotations
 
 import sqlite3
-import zlib
 from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
 from harness.checkpoint.base import (
     Batch,
-    Checkpoint,
     FileChange,
     Interrupt,
     Run,
-    StoredWrite,
     TaskWrites,
 )
-from harness.checkpoint.laws import admit, json_text, late_write
+from harness.checkpoint.codec import SHARED_FROM, compress, pack, plain, step_key
+from harness.checkpoint.laws import admit, json_text, late_write, unknown_snapshot
+from harness.checkpoint.migrations import share
+from harness.checkpoint.pages import Pager
 from harness.errors import CheckpointError
 
-__all__ = ["delete_thread", "seq_of", "store", "unzip"]
-
-_ZIP_FROM = 512
-"""Values of fewer bytes gain too little from compression to be worth the time."""
+__all__ = ["delete_thread", "free_blobs", "seq_of", "store", "store_task"]
 
 _RUN = """
 INSERT INTO runs (id, thread, kind, agent, status, goal, owner, answer, reason, idempotency_key,
@@ -54,43 +51,72 @@ ON CONFLICT (thread, id) DO UPDATE SET
 """
 
 _FORGET = (
-    "DELETE FROM writes WHERE scope IN (SELECT scope FROM scopes WHERE thread = ?)",
-    "DELETE FROM checkpoints WHERE scope IN (SELECT scope FROM scopes WHERE thread = ?)",
-    "DELETE FROM scopes WHERE thread = ?",
-    "DELETE FROM runs WHERE thread = ?",
-    "DELETE FROM interrupts WHERE thread = ?",
-    "DELETE FROM file_changes WHERE thread = ?",
-    "DELETE FROM threads WHERE thread = ?",
+    "DELETE FROM uses WHERE task IN (SELECT task FROM tasks WHERE scope IN ({scopes}))",
+    "DELETE FROM bodies WHERE task IN (SELECT task FROM tasks WHERE scope IN ({scopes}))",
+    "DELETE FROM tasks WHERE scope IN ({scopes})",
+    "DELETE FROM pages WHERE scope IN ({scopes})",
+    "DELETE FROM snapshots WHERE seq IN (SELECT seq FROM checkpoints WHERE scope IN ({scopes}))",
+    "DELETE FROM checkpoints WHERE scope IN ({scopes})",
+    "DELETE FROM scopes WHERE thread = :thread",
+    "DELETE FROM runs WHERE thread = :thread",
+    "DELETE FROM interrupts WHERE thread = :thread",
+    "DELETE FROM file_changes WHERE thread = :thread",
+    "DELETE FROM threads WHERE thread = :thread",
 )
+_SCOPES = "SELECT scope FROM scopes WHERE thread = :thread"
+
+_UNUSED = """
+DELETE FROM blobs WHERE NOT EXISTS (SELECT 1 FROM uses WHERE uses.blob = blobs.blob)
+AND NOT EXISTS (SELECT 1 FROM file_changes f WHERE f.blob = blobs.blob)
+"""
+
+_CHECKPOINT = """
+INSERT INTO checkpoints (scope, id, parent, step, source, author, next, run_id, created_at, weight,
+                         summary)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+_PLACE = """
+SELECT t.thread, t.newest, s.scope, (SELECT max(seq) FROM checkpoints WHERE scope = s.scope)
+FROM threads t LEFT JOIN scopes s ON s.thread = t.thread AND s.ns = ?
+WHERE t.thread_id = ?
+"""
 
 
-def store(conn: sqlite3.Connection, batch: Batch, now: float) -> None:
+def store(conn: sqlite3.Connection, batch: Batch, now: float, pager: Pager) -> None:
     """Insert a batch's rows.
 
     Args:
         conn: A connection inside a transaction, which the caller rolls back on an error.
         batch: What to store; `check_batch` has passed it.
         now: Unix time of the commit, in seconds.
+        pager: Says where in a page the bodies will be.
 
     Raises:
         StaleThread: Somebody else moved the thread.
         CheckpointError: Something of the batch cannot be stored.
         sqlite3.Error: The database failed.
     """
-    thread = _thread(conn, batch.thread_id, now)
-    if batch.writes or batch.checkpoints:
-        scope, head = _scope(conn, thread, batch.ns)
-        _store_writes(conn, scope, batch)
-        if batch.checkpoints:
-            _store_checkpoints(conn, thread, scope, head, batch.checkpoints)
+    thread, newest, scope, head = _place(conn, batch, now)
+    if scope is not None:
+        _store_tasks(conn, scope, batch, pager)
+        head = _store_checkpoints(conn, scope, head, batch)
+        _store_snapshots(conn, scope, batch)
+    if batch.checkpoints:
+        newest = head
+    conn.execute(
+        "UPDATE threads SET updated_at = ?, checkpoints = checkpoints + ?, newest = ?"
+        " WHERE thread = ?",
+        (now, len(batch.checkpoints), newest, thread),
+    )
     for run in batch.runs:
         _store_run(conn, thread, run)
     for interrupt in batch.interrupts:
         _store_interrupt(conn, thread, interrupt)
     if batch.answers:
         _store_answers(conn, thread, batch.answers)
-    if batch.file_changes:
-        _store_changes(conn, thread, batch.file_changes)
+    for change in batch.file_changes:
+        _store_change(conn, thread, newest, change)
 
 
 def delete_thread(conn: sqlite3.Connection, thread_id: str) -> None:
@@ -98,47 +124,33 @@ def delete_thread(conn: sqlite3.Connection, thread_id: str) -> None:
     row = conn.execute("SELECT thread FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
     if row is not None:
         for statement in _FORGET:
-            conn.execute(statement, row)
+            conn.execute(statement.format(scopes=_SCOPES), {"thread": row[0]})
+        free_blobs(conn)
 
 
-def unzip(data: bytes, zipped: int) -> bytes:
-    """Return a value as it was handed over."""
-    return zlib.decompress(data) if zipped else data
+def free_blobs(conn: sqlite3.Connection) -> None:
+    """Delete shared values that nothing holds any more."""
+    conn.execute(_UNUSED)
 
 
-def _zip(data: bytes) -> tuple[int, bytes]:
-    """Return whether the value was compressed, and what to store."""
-    if len(data) >= _ZIP_FROM:
-        smaller = zlib.compress(data, 1)
-        if len(smaller) < len(data):
-            return 1, smaller
-    return 0, data
+def _place(
+    conn: sqlite3.Connection, batch: Batch, now: float
+) -> tuple[int, int | None, int | None, int | None]:
+    """Return the keys of thread and namespace, and the seqs of their newest checkpoints.
 
-
-def _thread(conn: sqlite3.Connection, thread_id: str, now: float) -> int:
-    row = conn.execute(
-        "UPDATE threads SET updated_at = ? WHERE thread_id = ? RETURNING thread", (now, thread_id)
-    ).fetchone()
-    if row is not None:
-        return row[0]
-    return _insert(
-        conn,
-        "INSERT INTO threads (thread_id, created_at, updated_at) VALUES (?, ?, ?)",
-        (thread_id, now, now),
-    )
-
-
-def _scope(conn: sqlite3.Connection, thread: int, ns: str) -> tuple[int, int | None]:
-    """Return the key of a namespace and the seq of its head."""
-    key = (thread, ns)
-    row = conn.execute(
-        "SELECT scope, (SELECT max(seq) FROM checkpoints WHERE scope = scopes.scope)"
-        " FROM scopes WHERE thread = ? AND ns = ?",
-        key,
-    ).fetchone()
-    if row is not None:
-        return row
-    return _insert(conn, "INSERT INTO scopes (thread, ns) VALUES (?, ?)", key), None
+    The namespace is None if the batch needs none.
+    """
+    row = conn.execute(_PLACE, (batch.ns, batch.thread_id)).fetchone()
+    if row is None:
+        statement = "INSERT INTO threads (thread_id, created_at, updated_at) VALUES (?, ?, ?)"
+        row = _insert(conn, statement, (batch.thread_id, now, now)), 0, None, None
+    thread, newest, scope, head = row
+    if not (batch.writes or batch.checkpoints or batch.snapshots):
+        return thread, newest, None, None
+    if scope is None:
+        statement = "INSERT INTO scopes (thread, ns) VALUES (?, ?)"
+        scope = _insert(conn, statement, (thread, batch.ns))
+    return thread, newest, scope, head
 
 
 def _insert(conn: sqlite3.Connection, statement: str, values: Sequence[object]) -> int:
@@ -150,73 +162,90 @@ def _insert(conn: sqlite3.Connection, statement: str, values: Sequence[object]) 
 def seq_of(conn: sqlite3.Connection, scope: int, checkpoint_id: str) -> int | None:
     """Return the seq of a checkpoint, or None if there is none."""
     row = conn.execute(
-        "SELECT seq FROM checkpoints WHERE scope = ? AND id = ?", (scope, checkpoint_id)
+        "SELECT seq FROM checkpoints WHERE scope = ? AND id = ?", (scope, step_key(checkpoint_id))
     ).fetchone()
     return row[0] if row is not None else None
 
 
-def _store_writes(conn: sqlite3.Connection, scope: int, batch: Batch) -> None:
+def _store_tasks(conn: sqlite3.Connection, scope: int, batch: Batch, pager: Pager) -> None:
     for task in batch.writes:
+        step = step_key(task.step_id)
         known, finished = conn.execute(
-            "SELECT EXISTS (SELECT 1 FROM writes WHERE scope = ?1 AND step_id = ?2"
+            "SELECT EXISTS (SELECT 1 FROM tasks WHERE scope = ?1 AND step = ?2"
             " AND task_id = ?3), EXISTS (SELECT 1 FROM checkpoints WHERE scope = ?1 AND id = ?2)",
-            (scope, task.step_id, task.task_id),
+            (scope, step, task.task_id),
         ).fetchone()
         if known:
             continue
         if finished:
             raise late_write(batch.thread_id, task.step_id, task.task_id)
-        conn.executemany(
-            "INSERT INTO writes (scope, step_id, task_id, idx, pos, channel, overwrite, zipped,"
-            " value) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            _write_rows(scope, task),
-        )
+        store_task(conn, pager, scope, task)
 
 
-def _write_rows(scope: int, task: TaskWrites) -> list[tuple[object, ...]]:
-    key = (scope, task.step_id, task.task_id, task.index)
-    if not task.writes:
-        return [(*key, 0, None, 0, 0, b"")]
-    return [_write_row(key, pos, write) for pos, write in enumerate(task.writes)]
+def store_task(conn: sqlite3.Connection, pager: Pager | None, scope: int, task: TaskWrites) -> None:
+    """Insert the rows of a task, and the large values it writes.
 
+    Without a pager the caller puts it into a page.
+    """
+    used: set[int] = set()
 
-def _write_row(key: tuple[object, ...], pos: int, write: StoredWrite) -> tuple[object, ...]:
-    zipped, value = _zip(write.value)
-    return (*key, pos, write.channel, int(write.overwrite), zipped, value)
+    def keep(value: bytes) -> int:
+        blob = share(conn, value)
+        used.add(blob)
+        return blob
+
+    body = pack(task.writes, keep)
+    page, place = pager.reserve(scope, len(body)) if pager else (None, 0)
+    key = _insert(
+        conn,
+        "INSERT INTO tasks (scope, step, task_id, idx, page, place, length)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (scope, step_key(task.step_id), task.task_id, task.index, page, place, len(body)),
+    )
+    if pager:
+        pager.note(scope, key, place)
+    conn.execute("INSERT INTO bodies VALUES (?, ?)", (key, plain(body)))
+    if used:
+        conn.executemany("INSERT INTO uses VALUES (?, ?)", [(key, blob) for blob in used])
 
 
 def _store_checkpoints(
-    conn: sqlite3.Connection,
-    thread: int,
-    scope: int,
-    head: int | None,
-    checkpoints: Sequence[Checkpoint],
-) -> None:
-    for new in checkpoints:
-        known, parent = conn.execute(
-            "SELECT (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?2),"
-            " (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?3)",
-            (scope, new.id, new.parent_id),
+    conn: sqlite3.Connection, scope: int, head: int | None, batch: Batch
+) -> int | None:
+    """Insert checkpoints; return the seq of the head."""
+    for new in batch.checkpoints:
+        key = step_key(new.id)
+        known = conn.execute(
+            "SELECT 1 FROM checkpoints WHERE scope = ? AND id = ?", (scope, key)
         ).fetchone()
+        parent = seq_of(conn, scope, new.parent_id) if new.parent_id is not None else None
         admit(
             new,
             exists=known is not None,
             parent_exists=parent is not None,
             parent_is_head=parent == head,
+            imported=batch.imported,
         )
         head = _insert(
             conn,
-            "INSERT INTO checkpoints (scope, id, parent, step, source, author, next, run_id,"
-            " created_at, summary) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            _CHECKPOINT,
             (
-                *(scope, new.id, parent, new.step, new.source, new.author, new.next),
-                *(new.run_id, new.created_at, new.summary),
+                *(scope, key, parent, new.step, new.source, new.author, new.next),
+                *(new.run_id, new.created_at, new.weight, new.summary),
             ),
         )
-    conn.execute(
-        "UPDATE threads SET checkpoints = checkpoints + ?, newest = ? WHERE thread = ?",
-        (len(checkpoints), head, thread),
-    )
+    return head
+
+
+def _store_snapshots(conn: sqlite3.Connection, scope: int, batch: Batch) -> None:
+    for snapshot in batch.snapshots:
+        seq = seq_of(conn, scope, snapshot.checkpoint_id)
+        if seq is None:
+            raise unknown_snapshot(batch.thread_id, snapshot)
+        conn.execute(
+            "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
+            (seq, snapshot.schema, compress(pack(snapshot.writes, None))),
+        )
 
 
 def _store_run(conn: sqlite3.Connection, thread: int, run: Run) -> None:
@@ -244,12 +273,16 @@ def _store_answers(conn: sqlite3.Connection, thread: int, answers: Mapping[str, 
     )
 
 
-def _store_changes(conn: sqlite3.Connection, thread: int, changes: Sequence[FileChange]) -> None:
-    (newest,) = conn.execute("SELECT newest FROM threads WHERE thread = ?", (thread,)).fetchone()
-    for change in changes:
-        zipped, before = (0, None) if change.before is None else _zip(change.before)
-        conn.execute(
-            "INSERT INTO file_changes (thread, run_id, path, before, zipped, after_digest,"
-            " checkpoint_seq) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (thread, change.run_id, change.path, before, zipped, change.after_digest, newest),
-        )
+def _store_change(
+    conn: sqlite3.Connection, thread: int, newest: int | None, change: FileChange
+) -> None:
+    body, blob = None, None
+    if change.before is not None and len(change.before) >= SHARED_FROM:
+        blob = share(conn, change.before)
+    elif change.before is not None:
+        body = compress(change.before)
+    conn.execute(
+        "INSERT INTO file_changes (thread, run_id, path, before, blob, after_digest,"
+        " checkpoint_seq) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (thread, change.run_id, change.path, body, blob, change.after_digest, newest),
+    )

@@ -4,132 +4,34 @@
 is of one version or another and never between two. Everything here blocks: it runs in the thread
 of a connection.
 
-How the rows hang together: a *thread* has *scopes*, one per namespace; checkpoints and writes
-name their scope by number, which keeps rows and indices small. A checkpoint names its parent by
-`seq`, so walking to the root costs one lookup a step. A task without writes has one row without a
-channel, since that it finished is worth knowing.
+How the rows hang together: a *thread* has *scopes*, one per namespace; checkpoints and tasks name
+their scope by number, and steps whose id is one of ours are numbers too, which keeps rows and
+indices small. A checkpoint names its parent by `seq`, so walking to the root costs one lookup a
+step. All writes of a task are one body: a row of `bodies` at first, soon after a part of a *page*
+of its scope. Large values are *blobs*, found by digest; `uses` says which tasks hold them, and a
+blob that nothing holds any more is deleted.
+*Snapshots* are a cache: rows that may be deleted at any time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import time
+from collections.abc import Generator
 from pathlib import Path
 
+from harness.checkpoint.migrations import MIGRATIONS, Migration
+from harness.database_files import make_private
 from harness.errors import CheckpointError, NewerDatabase
 
-__all__ = ["BUSY_SECONDS", "open_reader", "open_writer"]
+__all__ = ["BUSY_SECONDS", "open_reader", "open_writer", "transaction"]
 
 BUSY_SECONDS = 10.0
 """How long a transaction waits for another process to finish its own."""
 
 _APPLICATION_ID = 0x44414D31
 """Marks a file as ours: `DAM1`. What `file` shows, and what keeps us out of foreign databases."""
-
-_CREATE = """
-CREATE TABLE threads (
-    thread INTEGER PRIMARY KEY,
-    thread_id TEXT NOT NULL UNIQUE,
-    created_at REAL NOT NULL,
-    updated_at REAL NOT NULL,
-    checkpoints INTEGER NOT NULL DEFAULT 0,
-    newest INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX threads_by_change ON threads (updated_at);
-CREATE TABLE scopes (
-    scope INTEGER PRIMARY KEY,
-    thread INTEGER NOT NULL,
-    ns TEXT NOT NULL,
-    UNIQUE (thread, ns)
-);
-CREATE TABLE checkpoints (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    scope INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    parent INTEGER,
-    step INTEGER NOT NULL,
-    source TEXT NOT NULL,
-    author TEXT NOT NULL,
-    next TEXT NOT NULL,
-    run_id TEXT,
-    created_at REAL NOT NULL,
-    summary TEXT NOT NULL,
-    UNIQUE (scope, id)
-);
-CREATE INDEX checkpoints_by_scope ON checkpoints (scope);
-CREATE TABLE writes (
-    write INTEGER PRIMARY KEY,
-    scope INTEGER NOT NULL,
-    step_id TEXT NOT NULL,
-    task_id TEXT NOT NULL,
-    idx INTEGER NOT NULL,
-    pos INTEGER NOT NULL,
-    channel TEXT,
-    overwrite INTEGER NOT NULL,
-    zipped INTEGER NOT NULL,
-    value BLOB NOT NULL,
-    UNIQUE (scope, step_id, task_id, pos)
-);
-CREATE TABLE runs (
-    run INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    thread INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    agent TEXT NOT NULL,
-    status TEXT NOT NULL,
-    goal TEXT NOT NULL,
-    owner TEXT,
-    answer TEXT,
-    reason TEXT,
-    idempotency_key TEXT,
-    created_at REAL NOT NULL,
-    updated_at REAL NOT NULL
-);
-CREATE INDEX runs_by_thread ON runs (thread);
-CREATE INDEX runs_by_status ON runs (status);
-CREATE INDEX runs_by_key ON runs (idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE TABLE interrupts (
-    interrupt INTEGER PRIMARY KEY,
-    thread INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    ns TEXT NOT NULL,
-    step_id TEXT NOT NULL,
-    run_id TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    path TEXT NOT NULL,
-    message TEXT NOT NULL,
-    payload TEXT NOT NULL,
-    answer_schema TEXT NOT NULL,
-    idx INTEGER NOT NULL,
-    answer TEXT NOT NULL,
-    answered INTEGER NOT NULL,
-    UNIQUE (thread, id)
-);
-CREATE INDEX interrupts_by_step ON interrupts (thread, step_id);
-CREATE INDEX interrupts_by_run ON interrupts (run_id);
-CREATE TABLE file_changes (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    thread INTEGER NOT NULL,
-    run_id TEXT NOT NULL,
-    path TEXT NOT NULL,
-    before BLOB,
-    zipped INTEGER NOT NULL,
-    after_digest TEXT,
-    checkpoint_seq INTEGER NOT NULL
-);
-CREATE INDEX file_changes_by_thread ON file_changes (thread, checkpoint_seq);
-"""
-
-_RUN_ATTEMPTS = """
-ALTER TABLE runs ADD COLUMN attempt INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE runs ADD COLUMN used TEXT NOT NULL DEFAULT '';
-ALTER TABLE runs ADD COLUMN base TEXT
-"""
-
-_MIGRATIONS = (_CREATE, _RUN_ATTEMPTS)
-"""Scripts in order; a released one never changes. Version n is the state after the first n."""
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -144,7 +46,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
         CheckpointError: The file cannot be opened or is not a journal.
     """
     try:
-        _make_private(path)
+        make_private(path)
         conn = _connect(path)
     except (OSError, sqlite3.Error) as error:
         raise _unusable(path, error) from error
@@ -171,6 +73,18 @@ def open_reader(path: Path) -> sqlite3.Connection:
         raise _unusable(path, error) from error
 
 
+@contextlib.contextmanager
+def transaction(conn: sqlite3.Connection) -> Generator[None]:
+    """Hold the write lock, and commit unless an error is raised."""
+    conn.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        conn.execute("COMMIT")
+    finally:
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")
+
+
 def _connect(path: Path, *pragmas: str) -> sqlite3.Connection:
     conn = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     try:
@@ -181,20 +95,6 @@ def _connect(path: Path, *pragmas: str) -> sqlite3.Connection:
         conn.close()
         raise
     return conn
-
-
-def _make_private(path: Path) -> None:
-    missing = [each for each in path.parents if not each.exists()]
-    for directory in reversed(missing):
-        directory.mkdir(mode=0o700, exist_ok=True)
-    # SQLite gives the -wal and -shm files the mode of the database.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    if os.name != "posix":
-        return
-    for suffix in ("", "-wal", "-shm"):
-        # Another process may remove -wal and -shm at any time; a file of another user stays as is.
-        with contextlib.suppress(FileNotFoundError, PermissionError):
-            Path(f"{path}{suffix}").chmod(0o600)
 
 
 def _set_up(conn: sqlite3.Connection, path: Path) -> None:
@@ -216,20 +116,28 @@ def _set_up(conn: sqlite3.Connection, path: Path) -> None:
 
 
 def _migrate(conn: sqlite3.Connection, path: Path) -> None:
-    if _check(conn, path) == len(_MIGRATIONS):
+    if _check(conn, path) == len(MIGRATIONS):
         return
     conn.execute("BEGIN IMMEDIATE")
     try:
         version = _check(conn, path)  # again: another process may have been faster
-        for script in _MIGRATIONS[version:]:
-            for statement in script.split(";"):
-                conn.execute(statement)
+        for migration in MIGRATIONS[version:]:
+            for part in migration:
+                _apply(conn, part)
         conn.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        conn.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
+        conn.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         conn.execute("COMMIT")
     finally:
         if conn.in_transaction:
             conn.execute("ROLLBACK")
+
+
+def _apply(conn: sqlite3.Connection, part: Migration) -> None:
+    if callable(part):
+        part(conn)
+        return
+    for statement in part.split(";"):
+        conn.execute(statement)
 
 
 def _check(conn: sqlite3.Connection, path: Path) -> int:
@@ -244,10 +152,10 @@ def _check(conn: sqlite3.Connection, path: Path) -> int:
             f"{path} is a database of another program; it was not touched. Give the journal a "
             f"file of its own."
         )
-    if version > len(_MIGRATIONS):
+    if version > len(MIGRATIONS):
         raise NewerDatabase(
             f"{path} has journal version {version}, but this program knows only up to version "
-            f"{len(_MIGRATIONS)}; it was not touched. Upgrade the program, or start with another "
+            f"{len(MIGRATIONS)}; it was not touched. Upgrade the program, or start with another "
             f"file."
         )
     return version

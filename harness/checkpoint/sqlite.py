@@ -11,9 +11,10 @@ another, so a long read holds up no commit.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
-import zlib
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ import aiosqlite
 import anyio
 import anyio.to_thread
 
-from harness.checkpoint import queries, rows
+from harness.checkpoint import queries, rows, sqlite_upkeep
 from harness.checkpoint.base import (
     Batch,
     Checkpoint,
@@ -37,7 +38,9 @@ from harness.checkpoint.base import (
 )
 from harness.checkpoint.laws import Clock, check_batch
 from harness.checkpoint.log_syncer import LogSyncer
-from harness.checkpoint.schema import open_reader, open_writer
+from harness.checkpoint.pages import Pager
+from harness.checkpoint.schema import open_reader, open_writer, transaction
+from harness.checkpoint.upkeep import check_prune
 from harness.errors import CheckpointError
 
 __all__ = ["SqliteCheckpointer"]
@@ -55,6 +58,11 @@ _BATCH_ERRORS = (
     OverflowError,
 )
 """What one batch can do wrong; anything else is the database's and concerns the whole group."""
+
+
+_DAMAGE = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError)
+"""What rows that the journal never wrote lead to: wrong types, text that is not Unicode or JSON.
+A `ValueError` comes from a connection that was closed meanwhile too."""
 
 
 class _Connection(aiosqlite.Connection):
@@ -89,15 +97,17 @@ class _Commit:
     Attributes:
         batch: The batch.
         wanted: False once the caller is gone; a batch still queued then is dropped.
+        finished: Whether the writer is done with it.
         stored: Whether it is on disk.
         error: Why it was refused.
     """
 
-    __slots__ = ("batch", "error", "stored", "wanted")
+    __slots__ = ("batch", "error", "finished", "stored", "wanted")
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.wanted = True
+        self.finished = False
         self.stored = False
         self.error: Exception | None = None
 
@@ -122,7 +132,9 @@ class SqliteCheckpointer:
         self._closed = False
         self._clock = Clock()
         self._queue: deque[_Commit] = deque()
+        self._rounds: dict[int, anyio.Event] = {}
         self._syncer: LogSyncer | None = None
+        self._pager = Pager()
 
     async def __aenter__(self) -> SqliteCheckpointer:
         await self.open()
@@ -156,9 +168,8 @@ class SqliteCheckpointer:
         commit = _Commit(batch)
         self._queue.append(commit)
         try:
-            # Each caller sends the thread to the queue. The first to get there commits for all;
-            # whoever's turn comes later finds its own batch done.
-            await self._run(writer, self._commit_queued, "written")
+            while not commit.finished:
+                await self._round(writer)
         finally:
             commit.wanted = False
         if commit.error is not None:
@@ -175,19 +186,24 @@ class SqliteCheckpointer:
         checkpoint_id: str | None = None,
         *,
         cached: str | None = None,
+        schema: str | None = None,
     ) -> ThreadSlice | None:
         """Return a checkpoint with the writes that lead to it; see `Checkpointer.load`.
 
         Raises:
             CheckpointError: The file cannot be read.
         """
-        return await self._read(queries.load, thread_id, ns, checkpoint_id, cached)
+        return await self._read(queries.load, thread_id, ns, checkpoint_id, cached, schema)
 
     async def history(
         self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
     ) -> Sequence[Checkpoint]:
         """Return checkpoints, newest first; nothing when `before` is unknown."""
         return await self._read(queries.history, thread_id, ns, before, limit)
+
+    async def namespaces(self, thread_id: str) -> Sequence[str]:
+        """Return the namespaces of a thread that have checkpoints, in order of their first."""
+        return await self._read(queries.namespaces, thread_id)
 
     async def threads(
         self, *, limit: int = 50, before: float | None = None
@@ -224,8 +240,41 @@ class SqliteCheckpointer:
         Raises:
             CheckpointError: The file cannot be written; nothing was deleted.
         """
+        await self._keep_up(rows.delete_thread, thread_id)
+
+    async def copy_thread(self, source: str, target: str) -> None:
+        """Copy a thread's checkpoints under another id; see `Checkpointer.copy_thread`."""
+        now = self._clock.now()
+        await self._keep_up(sqlite_upkeep.copy_thread, source, target, now)
+
+    async def prune(
+        self,
+        thread_id: str | None = None,
+        *,
+        keep_latest: int | None = None,
+        older_than: float | None = None,
+    ) -> int:
+        """Remove old checkpoints; see `Checkpointer.prune`."""
+        check_prune(keep_latest, older_than)
+        return await self._keep_up(sqlite_upkeep.prune, thread_id, keep_latest, older_than)
+
+    async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete runs with all they made; see `Checkpointer.delete_for_runs`."""
+        await self._keep_up(sqlite_upkeep.delete_for_runs, run_ids)
+
+    async def thread_size(self, thread_id: str) -> int:
+        """Return the bytes that a thread's values take in the file."""
+        return await self._read(sqlite_upkeep.thread_size, thread_id)
+
+    async def vacuum(self) -> None:
+        """Give back the room of what was deleted. Needs as much room again while it works.
+
+        Raises:
+            CheckpointError: The disk is too full, or another process uses the journal.
+        """
+        await self._keep_up(sqlite_upkeep.collect)
         writer, _ = await self._open()
-        await self._run(writer, partial(_delete, thread_id=thread_id), "written")
+        await self._run(writer, _vacuum, "written")
 
     async def close(self) -> None:
         """Finish what was handed over, then close the file. A second call does nothing."""
@@ -238,6 +287,9 @@ class SqliteCheckpointer:
                     if self._syncer is not None:
                         await anyio.to_thread.run_sync(self._syncer.close)
                     await reader.finish()
+                    await self._run(writer, self._commit_queued, "written")
+                    with contextlib.suppress(CheckpointError):  # it only saves room
+                        await self._run(writer, self._fill_pages, "written")
                     await writer.finish()  # last, so that it folds the log into the file
 
     async def _open(self) -> tuple[_Connection, _Connection]:
@@ -272,8 +324,7 @@ class SqliteCheckpointer:
     ) -> T:
         try:
             return await connection.run(function)
-        # ValueError: text that is not Unicode or not JSON; also a connection closed meanwhile.
-        except (sqlite3.Error, zlib.error, ValueError) as error:
+        except _DAMAGE as error:
             raise self._failed(verb, error) from error
 
     def _failed(self, verb: str, error: Exception) -> CheckpointError:
@@ -282,6 +333,35 @@ class SqliteCheckpointer:
             f"the journal {self.path} could not be {verb}: {error}. {outcome}; check the disk and "
             f"the file's permissions, then try again."
         )
+
+    async def _keep_up(self, function: Callable[..., T], *args: object) -> T:
+        """Run a function in a transaction of its own."""
+        writer, _ = self._connections or await self._open()
+
+        def work(conn: sqlite3.Connection) -> T:
+            self._pager.leave()
+            with transaction(conn):
+                return function(conn, *args)
+
+        return await self._run(writer, work, "written")
+
+    async def _round(self, writer: _Connection) -> None:
+        """Have the queue committed, or wait until somebody else has.
+
+        Of all who wait in one event loop, one sends the writer to the queue, and wakes the others
+        when it returns; what they queued meanwhile is the next group.
+        """
+        thread = threading.get_ident()
+        others = self._rounds.get(thread)
+        if others is not None:
+            await others.wait()
+            return
+        done = self._rounds[thread] = anyio.Event()
+        try:
+            await self._run(writer, self._commit_queued, "written")
+        finally:
+            del self._rounds[thread]
+            done.set()
 
     def _commit_queued(self, conn: sqlite3.Connection) -> None:
         """Commit all queued batches in one transaction; runs in the writer's thread."""
@@ -293,10 +373,12 @@ class SqliteCheckpointer:
             # FULL waits for the disk at each commit, NORMAL leaves that to the syncer.
             conn.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
             conn.execute("BEGIN IMMEDIATE")
+            self._pager.fill(conn)
             for commit in group:
                 commit.error = self._store(conn, commit.batch)
             conn.execute("COMMIT")
         except sqlite3.Error as error:
+            self._pager = Pager()
             for commit in group:
                 commit.error = commit.error or self._failed("written", error)
         else:
@@ -305,8 +387,15 @@ class SqliteCheckpointer:
             if not synced:
                 self._sync_soon()
         finally:
+            for commit in group:
+                commit.finished = True
             if conn.in_transaction:
                 conn.execute("ROLLBACK")
+
+    def _fill_pages(self, conn: sqlite3.Connection) -> None:
+        """Put what is left into pages, as nobody will add to it."""
+        with transaction(conn):
+            self._pager.fill(conn, everything=True)
 
     def _dequeue(self) -> list[_Commit]:
         group: list[_Commit] = []
@@ -324,9 +413,11 @@ class SqliteCheckpointer:
     def _store(self, conn: sqlite3.Connection, batch: Batch) -> Exception | None:
         """Store one batch of a group; return why it was refused."""
         conn.execute("SAVEPOINT batch")
+        self._pager.begin()
         try:
-            rows.store(conn, batch, self._clock.now())
+            rows.store(conn, batch, self._clock.now(), self._pager)
         except _BATCH_ERRORS as error:
+            self._pager.undo()
             conn.execute("ROLLBACK TO batch")
             conn.execute("RELEASE batch")
             if isinstance(error, CheckpointError):
@@ -341,11 +432,6 @@ class SqliteCheckpointer:
         return None
 
 
-def _delete(conn: sqlite3.Connection, *, thread_id: str) -> None:
-    conn.execute("BEGIN IMMEDIATE")
-    try:
-        rows.delete_thread(conn, thread_id)
-        conn.execute("COMMIT")
-    finally:
-        if conn.in_transaction:
-            conn.execute("ROLLBACK")
+def _vacuum(conn: sqlite3.Connection) -> None:
+    conn.execute("VACUUM")
+    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")

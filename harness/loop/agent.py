@@ -30,8 +30,9 @@ from harness.errors import (
 from harness.limits import Limits, Meter, Used
 from harness.loop.carrier import Carrier, RunOptions, RunResult
 from harness.loop.debugging import printing
+from harness.loop.definition import AgentDefinition
 from harness.loop.drawing import draw_mermaid
-from harness.loop.engine import AgentDefinition, AgentLoop
+from harness.loop.engine import AgentLoop
 from harness.loop.event_buffer import EventBuffer, raising_one
 from harness.loop.events import Emit, Event, StreamMode
 from harness.loop.interrupts import check_answers

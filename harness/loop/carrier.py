@@ -13,7 +13,8 @@ from pydantic_core import to_json
 from harness.checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
 from harness.errors import HarnessError
 from harness.limits import LimitName, LimitReached, Limits, Used
-from harness.loop.engine import AgentDefinition, AgentLoop
+from harness.loop.definition import AgentDefinition
+from harness.loop.engine import AgentLoop
 from harness.loop.events import Emit, StreamMode
 from harness.loop.run_context import RunContext, RunControl
 from harness.messages import ToolMessage, Usage

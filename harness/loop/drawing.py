@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import get_args
 
-from harness.loop.engine import AgentDefinition
+from harness.loop.definition import AgentDefinition
 from harness.loop.middleware import HookName, hooks_of, jumps_of
 
 __all__ = ["draw_mermaid"]

@@ -10,9 +10,8 @@ nothing commits nothing. Whatever was committed is enough to go on in another pr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -20,26 +19,20 @@ from harness.checkpoint.base import Batch, Interrupt, Next
 from harness.errors import HarnessError, MiddlewareError
 from harness.limits import LimitReached
 from harness.loop import routing
-from harness.loop.interrupts import Asker, Breakpoints, Interrupted, Pause
-from harness.loop.middleware import AgentMiddleware, HookName, hooks_of, jumps_of, settle
+from harness.loop.cancellation import FAILURES, as_failure
+from harness.loop.definition import AgentDefinition
+from harness.loop.interrupts import Asker, Interrupted, Pause
+from harness.loop.middleware import AgentMiddleware, HookName, jumps_of, settle
 from harness.loop.model_call import Answered, ModelCall, configured
 from harness.loop.requests import Command, HookResult, ModelRequest, Runtime, Send
-from harness.loop.run_context import RunContext, StateCache
+from harness.loop.run_context import RunContext
 from harness.loop.thread_state import ThreadState
-from harness.loop.tool_execution import ToolPipeline
 from harness.loop.tool_step import ToolStep
-from harness.loop.wraps import Wrap, wraps_of
 from harness.messages import AIMessage, HumanMessage, ToolCall, new_id, pending_tool_calls
-from harness.models.base import ChatModel, PromptSection
 from harness.records import changed
-from harness.state import Overwrite, State, StateSchema
-from harness.tools import Tool
+from harness.state import Overwrite, State
 
-if TYPE_CHECKING:
-    from harness.cache.model_cache import ModelCache
-    from harness.structured_output import ResponseFormat, StructuredOutput
-
-__all__ = ["AgentDefinition", "AgentLoop", "Node"]
+__all__ = ["AgentLoop", "Node"]
 
 Node: TypeAlias = Literal["input", "model", "tools", "end"]
 """In whose name state can be written from outside."""
@@ -50,80 +43,6 @@ _PASSED_OVER = (
 )
 
 _NOTHING = Command()
-
-
-@dataclass(frozen=True)
-class AgentDefinition:
-    """Everything about an agent that does not change while it runs.
-
-    Attributes:
-        name: Its name, in paths and events.
-        model: Who answers unless a wrapper decides otherwise.
-        tools: By name, in the order the model sees them.
-        system: The system prompt before middleware adds to it.
-        middleware: Outermost first.
-        schema: The channels of its state.
-        pipeline: The way to its tools.
-        provider_tools: Tools that the model's provider runs.
-        response_format: The structured answer it owes.
-        output: How it comes to that answer.
-        answers: Where model answers are cached.
-        breakpoints: Where it stops to be looked at.
-        store: Its long-term store.
-        states: Its cache of newest states.
-    """
-
-    name: str
-    model: ChatModel
-    tools: Mapping[str, Tool]
-    system: tuple[PromptSection, ...]
-    middleware: tuple[AgentMiddleware, ...]
-    schema: StateSchema
-    pipeline: ToolPipeline
-    provider_tools: tuple[Mapping[str, JsonValue], ...] = ()
-    response_format: ResponseFormat | None = None
-    output: StructuredOutput | None = None
-    answers: ModelCache | None = None
-    breakpoints: Breakpoints = field(default_factory=Breakpoints)
-    store: Any = None
-    states: StateCache = field(default_factory=StateCache)
-
-    @cached_property
-    def _hooks(self) -> Mapping[HookName, Sequence[AgentMiddleware]]:
-        found = {hook: hooks_of(self.middleware, hook) for hook in get_args(HookName)}
-        return {
-            hook: users if hook.startswith("before") else users[::-1]
-            for hook, users in found.items()
-        }
-
-    def hooks(self, hook: HookName) -> Sequence[AgentMiddleware]:
-        """Return the middleware with this hook, in the order it runs."""
-        return self._hooks[hook]
-
-    @cached_property
-    def model_wraps(self) -> Sequence[Wrap]:
-        """The `wrap_model_call` of its middleware, outermost first."""
-        return wraps_of(self.middleware, "wrap_model_call")
-
-    @cached_property
-    def offered(self) -> tuple[Tool | Mapping[str, JsonValue], ...]:
-        """What the model is offered unless a wrapper decides otherwise."""
-        return (*self.tools.values(), *self.provider_tools)
-
-    @cached_property
-    def direct(self) -> frozenset[str]:
-        """Names of the tools whose result ends the run."""
-        return frozenset(name for name, tool in self.tools.items() if tool.return_direct)
-
-    @property
-    def entry(self) -> Next:
-        """The phase that takes accepted input (peers A3.2)."""
-        return "before_agent" if self.hooks("before_agent") else "model"
-
-    @property
-    def answered(self) -> Next | None:
-        """The phase after a model answer, if hooks look at it first."""
-        return "after_model" if self.hooks("after_model") else None
 
 
 class AgentLoop:
@@ -413,7 +332,8 @@ class AgentLoop:
             result = await settle(result)
         except (HarnessError, LimitReached):
             raise
-        except Exception as error:
+        except FAILURES as raised:
+            error = as_failure(raised)
             raise MiddlewareError(f"{author} raised {type(error).__name__}: {error}") from error
         if result is None:
             return _NOTHING

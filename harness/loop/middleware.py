@@ -26,7 +26,7 @@ from harness.loop.requests import (
 )
 from harness.policy import Verdict
 from harness.state import State
-from harness.tool_signatures import is_async, is_generator
+from harness.tool_signatures import is_async, is_generator, snake_case
 from harness.tools import Tool
 
 __all__ = [
@@ -57,6 +57,21 @@ HOOKS: Mapping[str, tuple[str, ...]] = {
     "evict": ("request", "outcome"),
 }
 """Every hook, with what it is given, by place."""
+
+_AROUND_TOOLS = "wrap_tool_call, and call the handler where the tool shall run"
+_AROUND_RUNS = "before_agent and after_agent, which run once per run"
+
+_INSTEAD: Mapping[str, str] = {
+    "before_tool": _AROUND_TOOLS,
+    "before_tool_call": _AROUND_TOOLS,
+    "after_tool": _AROUND_TOOLS,
+    "after_tool_call": _AROUND_TOOLS,
+    "wrap_tool": "wrap_tool_call",
+    "wrap_agent": _AROUND_RUNS,
+    "wrap_agent_call": _AROUND_RUNS,
+    "modify_model_request": "wrap_model_call, and hand request.override(…) to the handler",
+}
+"""Names that people take for hooks, with what does their work (peers A5.8)."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _JUMPS: tuple[JumpTo, ...] = ("model", "tools", "end")
@@ -174,8 +189,8 @@ def check_middleware(middleware: object) -> None:
     """Check a middleware when an agent is built, so that nothing it says is silently ignored.
 
     Raises:
-        AgentBuildError: It is no middleware, a hook's name is misspelt or has an async double, or
-            a hook cannot be called as the loop does.
+        AgentBuildError: It is no middleware, a method looks like a hook and is none, or a hook
+            cannot be called as the loop does.
     """
     if not isinstance(middleware, AgentMiddleware):
         given = middleware if isinstance(middleware, type) else type(middleware)
@@ -246,6 +261,13 @@ def _check_name(owner: str, name: str) -> None:
         raise AgentBuildError(
             f"{owner} defines {name}, which is never called: one name serves sync and async. "
             f"Write `async def {name[1:]}(…)` instead."
+        )
+    guess = snake_case(name)
+    instead = _INSTEAD.get(guess) or _INSTEAD.get(guess.removeprefix("a"))
+    if instead is not None:
+        raise AgentBuildError(
+            f"{owner} defines {name}, which is no hook and is never called. Override {instead}; "
+            "if it is a helper, begin its name with an underscore."
         )
     hooks = [hook for hook in HOOKS if "_" in hook]
     close = difflib.get_close_matches(name, hooks, n=1, cutoff=0.8)

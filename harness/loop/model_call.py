@@ -13,12 +13,12 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
 from harness.errors import MiddlewareError, ModelError
+from harness.loop.cancellation import FAILURES
 from harness.loop.requests import ExtendedModelResponse, ModelRequest, ModelResponse
 from harness.loop.run_context import RunContext
 from harness.loop.wraps import Wrap
@@ -32,7 +32,7 @@ from harness.messages import (
 )
 from harness.models.base import ChatModel, ChatRequest, Delta
 from harness.models.configurable import ConfigurableModel
-from harness.records import changed
+from harness.records import changed, record
 from harness.tools import Tool
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Answered", "ModelCall", "configured"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Answered:
     """A response and the state writes that go with it, inner ones first, each with its author."""
 
@@ -74,6 +74,7 @@ class ModelCall:
     ) -> None:
         self._run = run
         self._tools = tools
+        self._offered: object = None  # the tools that were found to be all right
         self._output = output
         self._cache = cache
         layer: _Layer = self._ask
@@ -81,8 +82,8 @@ class ModelCall:
             layer = _Wrapped(one, layer)
         self._outermost = layer
 
-    async def __call__(self, request: ModelRequest) -> Answered:
-        """Return the answer to a request.
+    def __call__(self, request: ModelRequest) -> Awaitable[Answered]:
+        """Return the answer to a request, once awaited.
 
         Raises:
             ModelError: The model failed.
@@ -90,7 +91,7 @@ class ModelCall:
             LimitReached: The run tree may call no model any more.
             MiddlewareError: A wrapper broke a rule or raised something else.
         """
-        return await self._outermost(request)
+        return self._outermost(request)
 
     async def _ask(self, request: ModelRequest) -> Answered:
         """Ask the model. Every attempt of a retrying wrapper counts against the limits."""
@@ -120,14 +121,17 @@ class ModelCall:
 
     def _check_offered(self, request: ModelRequest) -> None:
         """Refuse to offer a tool whose calls nobody would run (peers A6.4)."""
+        if request.tools is self._offered or self._tools is None:
+            return
         own = [one.name for one in request.tools if isinstance(one, Tool)]
-        unknown = [name for name in own if self._tools is not None and name not in self._tools]
+        unknown = [name for name in own if name not in self._tools]
         if unknown:
             raise MiddlewareError(
                 f"a wrap_model_call offers {', '.join(unknown)}, which the agent does not have; "
                 "the model was not asked. Give the tools to the agent, or supply them in a "
                 "wrap_tool_call with request.override(tool=…)"
             )
+        self._offered = request.tools
 
     async def _answer(
         self, model: ChatModel, chat: ChatRequest, request: ModelRequest
@@ -191,7 +195,10 @@ class _Wrapped:
             received.append(answered)
             return answered.response
 
-        result = await self._wrap(request, handler)
+        try:
+            result = await self._wrap.call(request, handler)
+        except FAILURES as raised:
+            raise self._wrap.failure(raised)  # noqa: B904 - it knows its cause
         # Nearly always it hands on what it received.
         if len(received) == 1 and result is received[0].response:
             return received[0]

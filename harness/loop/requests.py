@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from pydantic import JsonValue
 
+from harness.identity_cache import IdentityCache
 from harness.limits import Meter
 from harness.messages import AIMessage, Message, ToolCall, ToolMessage
 from harness.models.base import ChatModel, PromptSection, ToolChoice, ToolSpec
-from harness.records import changed
+from harness.records import changed, record
 from harness.state import ChannelWrite, State
 from harness.tools import InterruptFn, Tool, ToolRuntime
 
@@ -39,7 +40,7 @@ JumpTo: TypeAlias = Literal["model", "tools", "end"]
 """Where a hook may send the loop: the loop's entry, the tools, or the exit (peers A4.1)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Runtime:
     """What a hook can see of the run, and do to it.
 
@@ -118,7 +119,7 @@ class _ModelOverrides(TypedDict, total=False):
     cache_messages: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelRequest:
     """One model call, on its way through `wrap_model_call`.
 
@@ -158,17 +159,38 @@ class ModelRequest:
 
     def tool_specs(self) -> list[ToolSpec | Mapping[str, JsonValue]]:
         """Return the tools as the model sees them."""
-        specs = [tool.spec() if isinstance(tool, Tool) else tool for tool in self.tools]
-        if self.cache_tools:
-            for place in reversed(range(len(specs))):
-                spec = specs[place]
-                if isinstance(spec, ToolSpec):
-                    specs[place] = changed(spec, cache=True)
-                    break
-        return specs
+        tools = self.tools if isinstance(self.tools, tuple) else tuple(self.tools)
+        return list(_CACHED(tools) if self.cache_tools else _PLAIN(tools))
+
+    def offers(self, name: str) -> bool:
+        """Whether a tool of ours with this name is offered."""
+        for one in self.tools:  # noqa: SIM110 - a generator would double what it costs
+            if isinstance(one, Tool) and one.name == name:
+                return True
+        return False
 
 
-@dataclass(frozen=True, slots=True)
+def _specs(tools: tuple[Tool | Mapping[str, JsonValue], ...]) -> _Specs:
+    return [tool.spec() if isinstance(tool, Tool) else tool for tool in tools]
+
+
+def _cached_specs(tools: tuple[Tool | Mapping[str, JsonValue], ...]) -> _Specs:
+    """Return the specs with a prompt-cache breakpoint after the last tool of ours."""
+    specs = _specs(tools)
+    for place in reversed(range(len(specs))):
+        spec = specs[place]
+        if isinstance(spec, ToolSpec):
+            specs[place] = changed(spec, cache=True)
+            break
+    return specs
+
+
+_Specs: TypeAlias = list[ToolSpec | Mapping[str, JsonValue]]
+_PLAIN = IdentityCache(_specs)
+_CACHED = IdentityCache(_cached_specs)
+
+
+@record
 class ModelResponse:
     """What a model call comes back with.
 
@@ -219,7 +241,7 @@ class _ToolCallOverrides(TypedDict, total=False):
     tool: Tool | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolCallRequest:
     """One tool call, on its way through `wrap_tool_call` and the gate.
 
@@ -243,7 +265,7 @@ class ToolCallRequest:
         return changed(self, **changes)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolCallOutcome:
     """The result of a call.
 

@@ -17,7 +17,8 @@ from harness.errors import (
 )
 from harness.limits import Limits, Meter
 from harness.loop.carrier import public_state
-from harness.loop.engine import AgentDefinition, AgentLoop, Node
+from harness.loop.definition import AgentDefinition
+from harness.loop.engine import AgentLoop, Node
 from harness.loop.run_context import RunContext
 from harness.loop.run_journal import RunJournal
 from harness.loop.turns import Turns

@@ -19,6 +19,7 @@ from harness.checkpoint.base import (
     Interrupt,
     Next,
     Run,
+    Snapshot,
     Source,
     StoredWrite,
     TaskWrites,
@@ -26,6 +27,7 @@ from harness.checkpoint.base import (
 )
 from harness.errors import InvalidUpdate
 from harness.loop.run_context import RunContext, StateCache
+from harness.loop.snapshots import fingerprint, is_due, snapshot_of
 from harness.messages import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
 from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema
 
@@ -39,7 +41,9 @@ NOT_ANSWERED = (
 _LAST = 1_000_000
 """Index of a phase's own writes: after those of the step's tool calls."""
 
-_HIDDEN = {Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT, Mark.UNTRACKED, Mark.EPHEMERAL}
+_EPHEMERAL = frozenset({Mark.EPHEMERAL})
+
+_HIDDEN = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT, Mark.UNTRACKED, Mark.EPHEMERAL})
 """Marks of keys that events leave out: callers may not see them, or they have no JSON form."""
 
 
@@ -82,6 +86,8 @@ class ThreadState:
         self._path = path
         self._writes: list[ChannelWrite] = []
         self._adopted: list[ChannelWrite] = []
+        self._weight = 0
+        self._added = 0
 
     @property
     def dirty(self) -> bool:
@@ -106,7 +112,7 @@ class ThreadState:
         cached = self._cache.get(self.run.thread_id, self.ns)
         if cached is None or cached[0].next != "end":
             return False
-        self.head = cached[0]
+        self.head, self._weight = cached[0], cached[0].weight
         self.state = self.schema.without(cached[1], {Mark.UNTRACKED})
         return True
 
@@ -115,7 +121,11 @@ class ThreadState:
         thread_id, schema = self.run.thread_id, self.schema
         cached = self._cache.get(thread_id, self.ns)
         found = await self.run.checkpointer.load(
-            thread_id, self.ns, checkpoint_id, cached=cached[0].id if cached else None
+            thread_id,
+            self.ns,
+            checkpoint_id,
+            cached=cached[0].id if cached else None,
+            schema=fingerprint(schema),
         )
         if found is None:
             return False
@@ -124,6 +134,9 @@ class ThreadState:
         start = schema.without(start, {Mark.UNTRACKED})
         self.state = schema.fold(start, self.decode(found.writes))
         self.head = found.checkpoint
+        read = sum(len(one.value) for one in found.writes)
+        self._weight = max(self.head.weight, 0 if known else read)
+        self._added = sum(len(one.value) for task in found.pending for one in task.writes)
         self.begun = {one.task_id for one in found.pending if _BEGUN in one.task_id}
         self.pending = [one for one in found.pending if one.task_id not in self.begun]
         self.interrupts = {one.id: one for one in found.interrupts}
@@ -145,11 +158,14 @@ class ThreadState:
     def encode(self, writes: Sequence[ChannelWrite]) -> tuple[StoredWrite, ...]:
         """Return writes as the journal stores them; keys that are not stored are left out."""
         channels = self.schema.channels
-        return tuple(
+        encoded = [
             StoredWrite(name, channels[name].encode(value), isinstance(value, Overwrite))
             for name, value in writes
             if channels[name].stored
-        )
+        ]
+        for one in encoded:
+            self._added += len(one.value)
+        return tuple(encoded)
 
     def write(self, update: Mapping[str, Any], author: str) -> None:
         """Add writes to the step being worked on.
@@ -229,10 +245,13 @@ class ThreadState:
             StaleThread: Somebody else moved the thread; nothing was stored.
         """
         head = self.head
+        step = step_id(head.id if head else None, salt)
+        own = TaskWrites(step, author, _LAST, self.encode(self._writes))
+        weight, snapshots = self._weigh(step)
         checkpoint = Checkpoint(
             thread_id=self.run.thread_id,
             ns=self.ns,
-            id=step_id(head.id if head else None, salt),
+            id=step,
             parent_id=head.id if head else None,
             step=head.step + 1 if head else 0,
             source=source,
@@ -240,8 +259,8 @@ class ThreadState:
             next=next_phase,
             run_id=self.run.run.id or None,
             summary=summary,
+            weight=weight,
         )
-        own = TaskWrites(checkpoint.id, author, _LAST, self.encode(self._writes))
         if self.ns == "" and next_phase == "end" and self.run.run.status == "running":
             answer = self.answer() if self.run.run.kind == "delegate" else None
             run = self.run.update_run(status="done", answer=answer)
@@ -253,6 +272,7 @@ class ThreadState:
             writes=[*tasks, own] if own.writes else tasks,
             checkpoints=[checkpoint],
             runs=[run] if run else (),
+            snapshots=snapshots,
             synced=self.run.synced,
         )
         if hold:
@@ -261,11 +281,22 @@ class ThreadState:
             with anyio.CancelScope(shield=True):
                 await self.run.journal.commit(batch)
         self.head, self.pending, self.interrupts, self.begun = checkpoint, (), {}, set()
-        self.state = self.schema.without(self.state, {Mark.EPHEMERAL})
+        self.state = self.schema.without(self.state, _EPHEMERAL)
         if not hold:
             self._cache.put(checkpoint, self.state)
         self._announce(checkpoint)
         self._writes, self._adopted = [], []
+        self._weight, self._added = weight, 0
+
+    def _weigh(self, step: str) -> tuple[int, Sequence[Snapshot]]:
+        """Return the weight of the step about to be committed, and a snapshot if it is due."""
+        weight = self._weight + self._added
+        if is_due(self._weight, weight):
+            made = snapshot_of(self.schema, step, self.state, weight)
+            if made is not None:
+                snapshot, size = made
+                return size, [snapshot]
+        return weight, ()
 
     def _announce(self, checkpoint: Checkpoint) -> None:
         if self.run.wants("checkpoints"):

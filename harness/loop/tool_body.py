@@ -11,6 +11,7 @@ import anyio
 
 from harness.errors import CheckpointError, ToolError, ToolFailed
 from harness.limits import LimitReached, Meter
+from harness.loop.cancellation import FAILURES, as_failure
 from harness.loop.requests import ToolCallOutcome, ToolCallRequest
 from harness.loop.tool_outcomes import failure, outcome_of
 from harness.messages import ToolCall
@@ -67,7 +68,8 @@ class ToolBody:
                 return await self._once(tool, args, request, attempt)
             except (LimitReached, CheckpointError):
                 raise
-            except Exception as error:  # noqa: BLE001 - it becomes the call's result
+            except FAILURES as raised:
+                error = as_failure(raised)
                 policy = tool.retry
                 if policy is None or attempt >= policy.attempts or not policy.retries(error):
                     return _failed(tool, request.call, error, attempt)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.errors import HarnessError, MiddlewareError
 from harness.limits import LimitReached, Meter
+from harness.loop.cancellation import FAILURES
 from harness.loop.interrupts import Asker
 from harness.loop.middleware import AgentMiddleware, hooks_of
 from harness.loop.once import OnceMark
@@ -122,7 +123,10 @@ class _Wrapped:
         self._handler = handler
 
     async def __call__(self, request: ToolCallRequest) -> ToolCallOutcome:
-        value = await self._wrap(request, self._handler)
+        try:
+            value = await self._wrap.call(request, self._handler)
+        except FAILURES as raised:
+            raise self._wrap.failure(raised)  # noqa: B904 - it knows its cause
         if isinstance(value, ToolCallOutcome):
             return value
         try:
@@ -246,10 +250,11 @@ def _with_own_arguments(request: ToolCallRequest) -> ToolCallRequest:
 
 def _copied(value: Any) -> Any:
     """Return JSON data as new containers; `deepcopy` takes twenty times as long."""
-    if isinstance(value, dict):
-        return {key: _copied(one) for key, one in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_copied(one) for one in cast("list[Any]", value)]
+    kind: object = value  # a second name, so that the first keeps its type
+    if isinstance(kind, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    if isinstance(kind, list):
+        return [_copied(one) for one in value]
     return value
 
 

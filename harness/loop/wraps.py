@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -13,6 +15,7 @@ import anyio.to_thread
 
 from harness.errors import HarnessError, MiddlewareError
 from harness.limits import LimitReached
+from harness.loop.cancellation import as_failure
 from harness.loop.middleware import AgentMiddleware, hooks_of, is_async_hook
 
 __all__ = ["Wrap", "wraps_of"]
@@ -27,50 +30,44 @@ class Wrap:
 
     Attributes:
         author: `<middleware>.<hook>`, for errors.
-        function: The hook.
-        is_async: Whether it is an async function. A plain one runs in a worker thread of its own,
-            with a plain handler, so that it may wait for it without holding up the event loop.
+        call: The hook, given the request and an async handler; what it returns is its affair.
     """
 
     author: str
-    function: Callable[..., Any]
-    is_async: bool
+    call: Callable[[Any, Callable[[Any], Coroutine[Any, Any, Any]]], Awaitable[Any]]
 
-    async def __call__(
-        self, request: RequestT, handler: Callable[[RequestT], Coroutine[Any, Any, ResultT]]
-    ) -> object:
-        """Return what the wrapper returns; its type is the wrapper's affair.
+    def failure(self, raised: Exception | CancelledError) -> Exception | CancelledError:
+        """Return what an error of the hook becomes; ours and control flow stay what they are."""
+        if isinstance(raised, (HarnessError, LimitReached)):
+            return raised
+        error = as_failure(raised)
+        failed = MiddlewareError(f"{self.author} raised {type(error).__name__}: {error}")
+        failed.__cause__ = error
+        return failed
 
-        Raises:
-            MiddlewareError: It raised something that is neither ours nor control flow.
-        """
-        try:
-            if self.is_async:
-                return await self.function(request, handler)
-            return await self._in_thread(request, handler)
-        except (HarnessError, LimitReached):
-            raise
-        except Exception as error:
-            raise MiddlewareError(
-                f"{self.author} raised {type(error).__name__}: {error}"
-            ) from error
 
-    async def _in_thread(
-        self, request: RequestT, handler: Callable[[RequestT], Coroutine[Any, Any, ResultT]]
-    ) -> object:
-        def sync_handler(inner: RequestT) -> ResultT:
-            return anyio.from_thread.run(handler, inner)
+async def _in_thread(
+    function: Callable[..., Any],
+    request: RequestT,
+    handler: Callable[[RequestT], Coroutine[Any, Any, ResultT]],
+) -> object:
+    """Call a plain hook in a worker thread of its own, with a plain handler it may wait for."""
 
-        # Nested wrappers each hold a thread while they wait: a shared limit could starve them all.
-        result: Any = await anyio.to_thread.run_sync(
-            self.function, request, sync_handler, limiter=anyio.CapacityLimiter(1)
-        )
-        return await result if inspect.isawaitable(result) else result
+    def sync_handler(inner: RequestT) -> ResultT:
+        return anyio.from_thread.run(handler, inner)
+
+    # Nested wrappers each hold a thread while they wait: a shared limit could starve them all.
+    result: Any = await anyio.to_thread.run_sync(
+        function, request, sync_handler, limiter=anyio.CapacityLimiter(1)
+    )
+    return await result if inspect.isawaitable(result) else result
 
 
 def wraps_of(middleware: Sequence[AgentMiddleware], hook: str) -> tuple[Wrap, ...]:
     """Return the wrappers of this hook, outermost first."""
-    return tuple(
-        Wrap(f"{one.name}.{hook}", getattr(one, hook), is_async_hook(one, hook))
-        for one in hooks_of(middleware, hook)
-    )
+    wraps: list[Wrap] = []
+    for one in hooks_of(middleware, hook):
+        function: Callable[..., Any] = getattr(one, hook)
+        call = function if is_async_hook(one, hook) else partial(_in_thread, function)
+        wraps.append(Wrap(f"{one.name}.{hook}", call))
+    return tuple(wraps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict, cast
 
@@ -21,6 +21,7 @@ from harness.errors import ToolError
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
 from harness.messages import HumanMessage
+from harness.records import record
 from harness.skills import SKILL_FILE, Skill, SkillRegistry
 from harness.state import Mark, State
 from harness.tools import Tool, ToolRuntime, flat_schema
@@ -68,7 +69,7 @@ class _Arguments(BaseModel):
 _PARAMETERS = flat_schema(_Arguments.model_json_schema())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SkillsTold:
     """What the model last heard: the digest of each skill, and the error of each broken one."""
 
@@ -96,6 +97,7 @@ class SkillsMiddleware(AgentMiddleware):
     def __init__(self, registry: SkillRegistry, *, names: Collection[str] | None = None) -> None:
         self._registry = registry
         self._only = None if names is None else frozenset(names)
+        self._newest: tuple[int, SkillsTold] | None = None
         self.tools = (
             Tool(
                 name="skill",
@@ -123,9 +125,11 @@ class SkillsMiddleware(AgentMiddleware):
         return {path: _one_line(error)[:_ERROR_CHARS] for path, error in errors}
 
     def _tell(self) -> SkillsTold:
-        return SkillsTold(
-            {name: skill.digest for name, skill in self._visible().items()}, self._errors()
-        )
+        version = self._registry.version
+        if self._newest is None or self._newest[0] != version:
+            digests = {name: skill.digest for name, skill in self._visible().items()}
+            self._newest = version, SkillsTold(digests, self._errors())
+        return self._newest[1]
 
     def _pin(self) -> dict[str, Any]:
         listing = {name: _one_line(one.description) for name, one in self._visible().items()}
@@ -139,9 +143,9 @@ class SkillsMiddleware(AgentMiddleware):
         """Tell the model about skills that changed since it last heard of them."""
         if "skills_listing" not in state:
             return self._pin()
-        told = cast(SkillsTold, state.get("skills_told", SkillsTold()))
+        told = cast("SkillsTold | None", state.get("skills_told")) or SkillsTold()
         now = self._tell()
-        if told == now:
+        if told is now or told == now:
             return None
         notice = _notice(told, now, self._visible())
         return {"messages": [HumanMessage(notice, source="skills")], "skills_told": now}

@@ -8,6 +8,8 @@ inside it resumes inside it. Its failure is a result for the caller, never the e
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from types import MethodType
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -16,7 +18,7 @@ from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
 from harness.subagents.definitions import SubAgent
 from harness.subagents.registry import SubAgentRegistry
-from harness.tools import ToolResult, ToolRuntime, tool
+from harness.tools import Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["SubAgentMiddleware"]
 
@@ -40,8 +42,7 @@ class SubAgentMiddleware(AgentMiddleware):
         self._registry = registry
         self._build = build
         self._built: dict[SubAgent, Any] = {}
-        make = tool(name="task", title="Delegate", description=DESCRIPTION)
-        self.tools = (make(self._task),)
+        self.tools = (_template().with_body(self._task),)
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """List the subagents in the system prompt."""
@@ -85,3 +86,9 @@ class SubAgentMiddleware(AgentMiddleware):
             result.text or f"Subagent {subagent_type} finished without a report.",
             writes=result.writes,
         )
+
+
+@cache
+def _template() -> Tool:
+    make = tool(name="task", title="Delegate", description=DESCRIPTION)
+    return make(MethodType(SubAgentMiddleware._task, SubAgentMiddleware))  # pyright: ignore[reportPrivateUsage]

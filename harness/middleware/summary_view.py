@@ -19,6 +19,7 @@ from harness.messages import (
     ThinkingBlock,
     ToolMessage,
 )
+from harness.records import record
 from harness.state import Mark, Reducer
 from harness.token_counting import message_tokens
 
@@ -73,7 +74,7 @@ class SummarizationState(TypedDict):
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class View:
     """What a model sees of a transcript.
 

@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
@@ -121,6 +122,19 @@ async def _write_todos(todos: list[TodoItem], runtime: ToolRuntime) -> ToolResul
     )
 
 
+@lru_cache
+def _tool(description: str) -> Tool:
+    make = tool(
+        name=TOOL_NAME,
+        description=description,
+        title="Write todos",
+        idempotent=True,
+        open_world=False,
+        output_schema=_OUTPUT_SCHEMA,
+    )
+    return make(_write_todos)
+
+
 def _with_ids(items: Sequence[TodoItem], known: Iterable[Todo]) -> list[Todo]:
     """Give every item an id: its own, the one its content had before, or a new one."""
     given = [item.id for item in items if item.id]
@@ -165,15 +179,7 @@ class TodoListMiddleware(AgentMiddleware):
         self, *, system_prompt: str = SYSTEM_PROMPT, tool_description: str = TOOL_DESCRIPTION
     ) -> None:
         self.system_prompt = system_prompt
-        make = tool(
-            name=TOOL_NAME,
-            description=tool_description,
-            title="Write todos",
-            idempotent=True,
-            open_world=False,
-            output_schema=_OUTPUT_SCHEMA,
-        )
-        self.tools = (make(_write_todos),)
+        self.tools = (_tool(tool_description),)
 
     def after_model(self, state: State, runtime: Runtime) -> HookResult:
         """Refuse all of several lists in one answer: it is unclear which one is meant."""
@@ -194,8 +200,7 @@ class TodoListMiddleware(AgentMiddleware):
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """Add the prompt section, and the list itself if the view has lost it."""
-        offered = any(isinstance(one, Tool) and one.name == TOOL_NAME for one in request.tools)
-        if offered and self.system_prompt:
+        if self.system_prompt and request.offers(TOOL_NAME):
             request = request.with_section("todos", self.system_prompt)
         todos: Sequence[Todo] = request.state.get("todos", ())
         if todos and not _shows(request.messages, text := render_todos(todos)):

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from pydantic import JsonValue
 
 from harness.messages import AIMessage, Message
+from harness.records import record
 
 __all__ = [
     "ChatModel",
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PromptSection:
     """A named part of the system prompt.
 
@@ -35,7 +36,7 @@ class PromptSection:
     cache: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolSpec:
     """A tool as the model sees it. `cache` marks a prompt-cache breakpoint after it."""
 
@@ -49,7 +50,7 @@ ToolChoice: TypeAlias = Literal["auto", "any", "none"] | str
 """`auto`, `any` (some tool), `none`, or the name of one tool."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChatRequest:
     """One model call.
 

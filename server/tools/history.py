@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
 
 from mcp.types import CallToolRequestParams, CallToolResult
 from pydantic import Field, JsonValue
 
 from harness.backends.base import FileError
-from harness.backends.directory import DirectoryBackend
-from harness.checkpoint.base import Checkpoint, Interrupt, Run
-from harness.errors import UnknownCheckpoint
-from harness.middleware.todo_list import render_todos
-from server.approvals import show
-from server.results import Answer, error, moment, unknown
+from harness.checkpoint.base import Checkpoint
+from server.results import Answer, error, unknown
+from server.rewinding import rewind
 from server.services import Context, Services
+from server.thread_listing import list_threads, show_thread
 from server.tools.base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
 
 __all__ = ["History"]
-
-LAST_RUNS = 5
 
 
 class ThreadsArguments(Arguments):
@@ -84,81 +79,19 @@ class History:
     ) -> ToolReply:
         """List threads, or show one."""
         given = parse(ThreadsArguments, "threads", args)
-        if given.thread_id:
-            return await self._one(given)
-        return await self._all(given)
-
-    async def _all(self, given: ThreadsArguments) -> CallToolResult:
-        before: float | None = None
-        if given.before:
+        services, journal = self._services, self._services.journal
+        if not given.thread_id:
             try:
-                before = float(given.before)
+                before = float(given.before) if given.before else None
             except ValueError:
                 return error(f"before={given.before!r} is no next_before of an earlier answer.")
-        rows = await self._services.journal.threads(limit=given.limit + 1, before=before)
-        page = rows[: given.limit]
-        data: dict[str, JsonValue] = {
-            "threads": [
-                {
-                    "thread_id": row.thread_id,
-                    "updated": moment(row.updated_at),
-                    "checkpoints": row.checkpoints,
-                    "last_run": None if row.last_run is None else _run(row.last_run),
-                }
-                for row in page
-            ]
-        }
-        lines = [
-            f"- {row.thread_id}, {moment(row.updated_at)}, {row.checkpoints} checkpoints"
-            + ("" if row.last_run is None else f"; last: {_run_line(row.last_run)}")
-            for row in page
-        ]
-        if len(rows) > given.limit:
-            data["next_before"] = repr(page[-1].updated_at)
-            lines.append(f'More: threads(before="{data["next_before"]}")')
-        return Answer("\n".join(lines) or "There are no threads yet.", data).result()
-
-    async def _one(self, given: ThreadsArguments) -> CallToolResult:
-        services, thread_id = self._services, given.thread_id
-        journal = services.journal
-        runs = await journal.find_runs(thread_id=thread_id, limit=LAST_RUNS)
-        if not runs:
-            return await self._unknown(thread_id)
-        agent = services.agent()
-        state = await agent.get_state(thread_id)
-        todos = state.values.get("todos", ())
-        history = await journal.history(
-            thread_id, before=given.before or None, limit=given.limit + 1
-        )
-        page = history[: given.limit]
-        questions = await self._questions(runs)
-        data: dict[str, JsonValue] = {
-            "thread_id": thread_id,
-            "todos": agent.definition.schema["todos"].to_json(list(todos)),
-            "runs": [_run(run) for run in runs],
-            "pending": cast("JsonValue", [show(one) for one in questions]),
-            "checkpoints": [_checkpoint(one) for one in page],
-        }
-        lines = [f"Thread {thread_id}", render_todos(list(todos)), "Runs, newest first:"]
-        lines += [f"- {_run_line(run)}" for run in runs]
-        lines += [f"Open question {one.id} of {one.run_id}: {one.message}" for one in questions]
-        lines.append("Checkpoints, newest first:")
-        lines += [
-            f"- {one.id} step {one.step}, {moment(one.created_at)}, {one.author}: {one.summary}"
-            for one in page
-        ]
-        if len(history) > given.limit:
-            data["next_before"] = page[-1].id
-            lines.append(f'More: threads(thread_id="{thread_id}", before="{page[-1].id}")')
-        return Answer("\n".join(lines), data).result()
-
-    async def _questions(self, runs: Sequence[Run]) -> list[Interrupt]:
-        waiting = [run for run in runs if run.status in ("needs_approval", "running")]
-        return [one for run in waiting for one in await self._services.runs.questions(run.id)]
-
-    async def _unknown(self, thread_id: str) -> CallToolResult:
-        known = [row.thread_id for row in await self._services.journal.threads(limit=200)]
-        return error(unknown("thread", thread_id, known, "Call threads() to list them."))
+            return (await list_threads(journal, given.limit, before)).result()
+        before = given.before or None
+        shown = await show_thread(services.agent, journal, given.thread_id, given.limit, before)
+        if shown is None:
+            known = [row.thread_id for row in await journal.threads(limit=200)]
+            return error(unknown("thread", given.thread_id, known, "Call threads() to list them."))
+        return shown.result()
 
     async def rewind(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
@@ -167,42 +100,20 @@ class History:
         given = parse(RewindArguments, "rewind", args)
         services = self._services
         async with services.runs.exclusive(given.thread_id) as run_id:
-            target = await services.journal.load(given.thread_id, checkpoint_id=given.checkpoint_id)
-            if target is None:
-                raise UnknownCheckpoint(await self._unknown_checkpoint(given))
-            before = await self._files(given.thread_id)
             try:
-                restored = await self._restore(given, target.checkpoint.seq, run_id)
+                done = await rewind(
+                    services.agent(),
+                    services.backend,
+                    given.thread_id,
+                    given.checkpoint_id,
+                    run_id=run_id,
+                    force=given.force,
+                    advice=f'Call threads(thread_id="{given.thread_id}") to see them.',
+                )
             except FileError as refused:
                 return error(f"Nothing was rewound: {refused}")
-            fork = await services.agent().fork(given.thread_id, given.checkpoint_id)
-            after = await self._files(given.thread_id)
-        changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-        services.announcements.thread_changed(given.thread_id, files=[*restored, *changed])
-        return _rewound(given, fork, [*restored, *changed])
-
-    async def _unknown_checkpoint(self, given: RewindArguments) -> str:
-        known = [one.id for one in await self._services.journal.history(given.thread_id, limit=50)]
-        advice = f'Call threads(thread_id="{given.thread_id}") to see them.'
-        return unknown("checkpoint", given.checkpoint_id, known, advice)
-
-    async def _files(self, thread_id: str) -> Mapping[str, Any]:
-        """Return the files that live in the thread itself."""
-        state = await self._services.agent().get_state(thread_id)
-        return cast("Mapping[str, Any]", state.values.get("files") or {})
-
-    async def _restore(self, given: RewindArguments, seq: int, run_id: str) -> list[str]:
-        backend, journal = self._services.backend, self._services.journal
-        if not isinstance(backend, DirectoryBackend):
-            return []
-        changes = await journal.file_changes(given.thread_id, seq)
-        return await backend.restore(
-            changes,
-            thread_id=given.thread_id,
-            run_id=run_id,
-            checkpointer=journal,
-            force=given.force,
-        )
+        services.announcements.thread_changed(given.thread_id, files=done.files)
+        return _rewound(given, done.checkpoint, done.files)
 
 
 def _rewound(given: RewindArguments, fork: Checkpoint, files: Sequence[str]) -> CallToolResult:
@@ -223,35 +134,3 @@ def _rewound(given: RewindArguments, fork: Checkpoint, files: Sequence[str]) -> 
         f"Next: {following}"
     )
     return Answer(text, data).result()
-
-
-def _run(run: Run) -> dict[str, JsonValue]:
-    shown: dict[str, JsonValue] = {"run_id": run.id, "kind": run.kind, "status": run.status}
-    if run.goal:
-        shown["goal"] = run.goal[:120]
-    if run.answer and run.kind == "delegate":  # a driven call has a result, no answer
-        shown["answer"] = run.answer[:200]
-    if run.reason:
-        shown["reason"] = run.reason[:200]
-    return shown
-
-
-def _run_line(run: Run) -> str:
-    parts = [f"{run.id} {run.kind} {run.status}"]
-    if run.goal:
-        parts.append(f"goal: {' '.join(run.goal[:120].split())}")
-    if run.answer and run.kind == "delegate":
-        parts.append(f"answer: {' '.join(run.answer[:200].split())}")
-    if run.reason:
-        parts.append(f"reason: {run.reason[:200]}")
-    return "; ".join(parts)
-
-
-def _checkpoint(one: Checkpoint) -> dict[str, JsonValue]:
-    return {
-        "checkpoint_id": one.id,
-        "step": one.step,
-        "time": moment(one.created_at),
-        "author": one.author,
-        "summary": one.summary,
-    }

@@ -1,112 +1,25 @@
-"""Short ways to make what a journal stores."""
+"""Short ways to make what a journal stores; the kit's own."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
-from harness.checkpoint.base import (
-    Batch,
-    Checkpoint,
-    Checkpointer,
-    Interrupt,
-    Run,
-    Source,
-    StoredWrite,
-    TaskWrites,
-    step_id,
+from harness.checkpoint.conformance.records import (
+    THREAD,
+    checkpoint,
+    grow,
+    interrupt,
+    loaded,
+    run,
+    step_batch,
+    task,
+    values,
 )
 
-THREAD = "thread_1"
-
-
-def task(step: str, task_id: str, index: int = 0, *values: str, overwrite: bool = False):
-    writes = tuple(StoredWrite("messages", value.encode(), overwrite) for value in values)
-    return TaskWrites(step, task_id, index, writes)
-
-
-def checkpoint(
-    parent: str | None,
-    *,
-    thread: str = THREAD,
-    ns: str = "",
-    checkpoint_id: str | None = None,
-    step: int = 0,
-    source: Source = "loop",
-    **fields: Any,
-) -> Checkpoint:
-    return Checkpoint(
-        thread,
-        ns,
-        checkpoint_id or step_id(parent),
-        parent,
-        step,
-        source,
-        "model",
-        "tools",
-        **fields,
-    )
-
-
-def step_batch(
-    parent: str | None,
-    *values: str,
-    thread: str = THREAD,
-    ns: str = "",
-    step: int = 0,
-    source: Source = "loop",
-    salt: str = "",
-) -> Batch:
-    """A finished step: one task that wrote the values, and its checkpoint."""
-    new = step_id(parent, salt)
-    return Batch(
-        thread,
-        ns,
-        writes=[task(new, "model", 0, *values)],
-        checkpoints=[
-            checkpoint(parent, thread=thread, ns=ns, checkpoint_id=new, step=step, source=source)
-        ],
-    )
-
-
-async def grow(
-    journal: Checkpointer,
-    *values: str,
-    thread: str = THREAD,
-    ns: str = "",
-    parent: str | None = None,
-) -> list[str]:
-    """Commit one step for each value, each on the one before; return the checkpoints' ids."""
-    ids: list[str] = []
-    for step, value in enumerate(values):
-        batch = step_batch(parent, value, thread=thread, ns=ns, step=step)
-        await journal.commit(batch)
-        parent = batch.checkpoints[0].id
-        ids.append(parent)
-    return ids
-
-
-def run(run_id: str, *, thread: str = THREAD, **fields: Any) -> Run:
-    return Run(run_id, thread, "delegate", "main", **fields)
-
-
-def interrupt(
-    interrupt_id: str, step: str, *, thread: str = THREAD, run_id: str = "run_1", **fields: Any
-):
-    return Interrupt(
-        interrupt_id,
-        thread,
-        fields.pop("ns", ""),
-        step,
-        run_id,
-        "approval",
-        ("main", "call_1"),
-        "Delete the file?",
-        {"tool": "delete_file", "args": {"path": "/ä"}},
-        {"type": "string", "enum": ["yes", "no"]},
-        **fields,
-    )
-
-
-def values(writes: Sequence[StoredWrite]) -> list[str]:
-    return [write.value.decode() for write in writes]
+__all__ = [
+    "THREAD",
+    "checkpoint",
+    "grow",
+    "interrupt",
+    "loaded",
+    "run",
+    "step_batch",
+    "task",
+    "values",
+]

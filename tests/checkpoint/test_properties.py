@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.checkpoint.base import Batch, Checkpointer, StoredWrite, TaskWrites, step_id
+from harness.checkpoint import pages
+from harness.checkpoint.base import Batch, Checkpointer, Snapshot, StoredWrite, TaskWrites, step_id
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.errors import StaleThread
 from tests.checkpoint.records import THREAD, checkpoint
 
 State = dict[str, tuple[bytes, ...]]
+SCHEMA = "schema"
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Move:
     tasks: tuple[tuple[str, int, tuple[StoredWrite, ...]], ...]
     finish: bool
     source: str
+    snapshot: bool
 
 
 @dataclass
@@ -73,6 +78,16 @@ class Model:
         return [] if place is None else [place, *self.ancestors(self.parents[place])]
 
 
+def snapshot(place: str, state: State) -> Snapshot:
+    """Return writes that fold to the state from nothing."""
+    writes = [
+        StoredWrite(channel, value, overwrite=number == 0)
+        for channel, values in state.items()
+        for number, value in enumerate(values)
+    ]
+    return Snapshot(place, SCHEMA, tuple(writes))
+
+
 def fold(state: State, writes: Sequence[StoredWrite]) -> State:
     state = dict(state)
     for write in writes:
@@ -95,6 +110,7 @@ def moves() -> st.SearchStrategy[list[Move]]:
             tasks=st.lists(task, max_size=3).map(tuple),
             finish=st.booleans() | st.just(True),
             source=st.sampled_from(["loop", "update"]),
+            snapshot=st.booleans(),
         ),
         min_size=1,
         max_size=12,
@@ -110,7 +126,8 @@ async def replay(journal: Checkpointer, plan: list[Move]) -> dict[str, Model]:
         places: list[str | None] = [*reversed(model.parents), None]
         parent = places[min(move.parent, len(places) - 1)]
         step = step_id(parent, move.salt)
-        new = checkpoint(parent, ns=move.ns, checkpoint_id=step, source=move.source)  # type: ignore[arg-type]
+        run_id = move.tasks[0][0] if move.tasks else None
+        new = checkpoint(parent, ns=move.ns, checkpoint_id=step, source=move.source, run_id=run_id)  # type: ignore[arg-type]
         batch = Batch(
             THREAD,
             move.ns,
@@ -118,8 +135,10 @@ async def replay(journal: Checkpointer, plan: list[Move]) -> dict[str, Model]:
             checkpoints=[new] if move.finish else [],
         )
         if model.fits(parent, batch):
-            await journal.commit(batch)
             model.commit(parent, batch)
+            if move.snapshot and move.finish:
+                batch = replace(batch, snapshots=[snapshot(step, model.state(step))])
+            await journal.commit(batch)
         else:
             with pytest.raises(StaleThread):
                 await journal.commit(batch)
@@ -136,12 +155,15 @@ async def check(journal: Checkpointer, ns: str, model: Model) -> None:
         following = step_id(place)
         pending = [] if following in model.parents else model.ordered(following)
         for cached in (None, "ckpt_unknown", *model.parents):
-            found = await journal.load(THREAD, ns, place, cached=cached)
-            assert found is not None
-            assert (found.checkpoint.id, found.checkpoint.parent_id) == (place, parent)
-            assert found.base == (cached if cached in ancestors else None)
-            assert fold(model.state(found.base), found.writes) == model.state(place)
-            assert list(found.pending) == pending
+            for schema in (None, SCHEMA, "another"):
+                found = await journal.load(THREAD, ns, place, cached=cached, schema=schema)
+                assert found is not None
+                assert (found.checkpoint.id, found.checkpoint.parent_id) == (place, parent)
+                if schema != SCHEMA:
+                    assert found.base == (cached if cached in ancestors else None)
+                assert found.base is None or found.base in ancestors
+                assert fold(model.state(found.base), found.writes) == model.state(place)
+                assert list(found.pending) == pending
 
 
 @settings(max_examples=60, deadline=None)
@@ -155,15 +177,76 @@ def test_any_checkpoint_in_memory_is_the_fold_of_its_branch(plan: list[Move]):
     anyio.run(scenario)
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("page_bytes", [1, 100, 1_000_000])
+@settings(max_examples=25, deadline=None)
 @given(plan=moves())
-def test_any_checkpoint_on_disk_is_the_fold_of_its_branch(plan: list[Move]):
+def test_any_checkpoint_on_disk_is_the_fold_of_its_branch(page_bytes: int, plan: list[Move]):
     async def scenario(path: Path) -> None:
         async with SqliteCheckpointer(path) as journal:
             models = await replay(journal, plan)
+            for ns, model in models.items():
+                await check(journal, ns, model)
+        async with SqliteCheckpointer(path) as journal:
+            for ns, model in models.items():
+                await check(journal, ns, model)
+        without_snapshots(path)
         async with SqliteCheckpointer(path) as journal:
             for ns, model in models.items():
                 await check(journal, ns, model)
 
+    with tempfile.TemporaryDirectory() as directory, patch.object(pages, "PAGE_BYTES", page_bytes):
+        anyio.run(scenario, Path(directory) / "journal.db")
+
+
+def without_snapshots(path: Path) -> None:
+    conn = sqlite3.connect(path)
+    with conn:
+        conn.execute("DELETE FROM snapshots")
+    conn.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan=moves(), keep=st.integers(1, 4), gone=st.sets(st.sampled_from(["t1", "t2", "t3"])))
+def test_no_state_that_stays_is_shortened_by_a_removal(plan: list[Move], keep: int, gone: set[str]):
+    async def scenario(path: Path) -> None:
+        async with MemoryCheckpointer() as memory, SqliteCheckpointer(path) as disk:
+            left: list[object] = []
+            for journal in (memory, disk):
+                models = await replay(journal, plan)
+                await journal.prune(THREAD, keep_latest=keep)
+                left.append([await whole(journal, ns, model) for ns, model in models.items()])
+                await journal.delete_for_runs(sorted(gone))
+                left.append([await whole(journal, ns, model) for ns, model in models.items()])
+            assert left[:2] == left[2:]
+        conn = sqlite3.connect(path)
+        assert conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        unused = (
+            "SELECT count(*) FROM pages p WHERE NOT EXISTS"
+            " (SELECT 1 FROM tasks t WHERE coalesce(t.page, t.task) = p.page)"
+        )
+        assert conn.execute(unused).fetchone() == (0,)
+        conn.close()
+
     with tempfile.TemporaryDirectory() as directory:
         anyio.run(scenario, Path(directory) / "journal.db")
+
+
+async def whole(journal: Checkpointer, ns: str, model: Model) -> list[object]:
+    """Check that every state that is left is what it was; return what is left."""
+    page = await journal.history(THREAD, ns)
+    left = [one.id for one in page]
+    found: list[object] = [left]
+    for one in page:
+        ancestors = model.ancestors(one.id)
+        nearest = next((each for each in ancestors[1:] if each in left), None)
+        assert one.parent_id == nearest
+        for schema in (None, SCHEMA):
+            for cached in (None, *left):
+                read = await journal.load(THREAD, ns, one.id, cached=cached, schema=schema)
+                assert read is not None
+                assert fold(model.state(read.base), read.writes) == model.state(one.id)
+                following = step_id(one.id)
+                pending = [] if following in model.parents else model.ordered(following)
+                assert list(read.pending) == pending
+        found.append(list(read.writes))
+    return found

@@ -17,11 +17,19 @@ import anyio
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from harness.checkpoint import schema
-from harness.checkpoint.base import Batch, FileChange, StoredWrite, TaskWrites, step_id
+from harness.checkpoint.base import (
+    Batch,
+    FileChange,
+    Snapshot,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+)
+from harness.checkpoint.codec import SHARED_FROM
 from harness.checkpoint.schema import open_writer
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.errors import CheckpointError, NewerDatabase
+from tests.checkpoint import old_layouts
 from tests.checkpoint.conftest import locked
 from tests.checkpoint.records import (
     THREAD,
@@ -228,7 +236,7 @@ async def test_a_newer_database_is_refused_untouched(path: Path):
     content = path.read_bytes()
     message = await refused(path, NewerDatabase)
     assert "version 99" in message
-    assert "up to version 2;" in message
+    assert "up to version 3;" in message
     assert "Upgrade" in message
     assert path.read_bytes() == content
 
@@ -252,9 +260,10 @@ async def test_a_database_of_another_program_is_refused_untouched(path: Path):
 
 async def test_a_damaged_database_is_reported_with_its_path(path: Path):
     async with SqliteCheckpointer(path) as journal:
-        await grow(journal, *("x" * 200 for _ in range(100)))
+        await grow(journal, *(os.urandom(100).hex() for _ in range(500)))
     content = bytearray(path.read_bytes())
-    content[8192:] = os.urandom(len(content) - 8192)
+    half = len(content) // 2
+    content[half:] = os.urandom(len(content) - half)
     path.write_bytes(content)
     async with SqliteCheckpointer(path) as journal:
         for damaged in (journal.load(THREAD), journal.commit(step_batch(None, "a"))):
@@ -358,10 +367,11 @@ async def test_nothing_of_a_deleted_thread_stays_in_the_file(path: Path):
         await journal.commit(
             Batch(
                 THREAD,
-                writes=[task(step_id(first), "call_1", 0, "b")],
+                writes=[task(step_id(first), "call_1", 0, "b" * SHARED_FROM)],
                 runs=[run("run_1")],
                 interrupts=[interrupt("int_1", step_id(first))],
-                file_changes=[FileChange(THREAD, "run_1", "/f", b"", None)],
+                file_changes=[FileChange(THREAD, "run_1", "/f", b"c" * SHARED_FROM, None)],
+                snapshots=[Snapshot(first, "schema", (StoredWrite("messages", b"a"),))],
             )
         )
         await journal.delete_thread(THREAD)
@@ -371,18 +381,19 @@ async def test_nothing_of_a_deleted_thread_stays_in_the_file(path: Path):
     other.close()
     del left["sqlite_sequence"]  # what keeps a seq from being given twice
     assert left == dict.fromkeys(
-        ["threads", "scopes", "checkpoints", "writes", "runs", "interrupts", "file_changes"], 0
+        [
+            *("threads", "scopes", "checkpoints", "tasks", "bodies", "pages", "blobs"),
+            *("uses", "snapshots"),
+            *("runs", "interrupts", "file_changes"),
+        ],
+        0,
     )
 
 
 async def test_a_journal_of_the_first_version_is_migrated_and_keeps_its_runs(path: Path):
     path.parent.mkdir(parents=True, exist_ok=True)
     conn = sqlite3.connect(path)
-    for statement in schema._CREATE.split(";"):
-        conn.execute(statement)
-    conn.execute(f"PRAGMA application_id = {schema._APPLICATION_ID}")
-    conn.execute("PRAGMA user_version = 1")
-    conn.execute("INSERT INTO threads VALUES (1, 'thread_1', 1, 1, 0, 0)")
+    conn.executescript(old_layouts.FIRST)
     conn.execute(
         "INSERT INTO runs VALUES (1, 'run_1', 1, 'delegate', 'main', 'done', 'g', NULL, 'a', NULL,"
         " NULL, 1, 2)"

@@ -22,8 +22,8 @@ from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = 0.1
-"""Seconds within which a run stops."""
+AT_ONCE = 1.0
+"""Seconds within which a run stops, on a busy machine too. What it stops would hang for longer."""
 
 STOPPED = {"cancel": "cancelled", "pause": "paused"}
 
@@ -323,10 +323,10 @@ async def test_a_deadline_stops_tools_keeps_what_finished_and_more_time_goes_on(
     work = Work()
     turns = (says("", call("1", "step"), call("2", "hang")), says("done"))
     agent = create_agent(Turns(*turns), work.tools)
-    limits = Limits(seconds=0.03, model_calls=1)
+    limits = Limits(seconds=0.25, model_calls=1)  # time for all that comes before it hangs
     result = await agent.ainvoke("go", thread_id="t", options=RunOptions(limits=limits))
     assert (result.run.status, result.stop_reason) == ("failed", "seconds")
-    assert "0.03 seconds allowed" in str(result.run.reason)
+    assert "0.25 seconds allowed" in str(result.run.reason)
     assert (await agent.get_state("t")).finished_calls == ("1",)
     again = await agent.aresume(result.run.id, options=RunOptions(limits=limits))
     assert again.stop_reason == "seconds"

@@ -129,7 +129,7 @@ stacks = st.lists(
 
 
 @given(stack=stacks, rounds=st.integers(0, 2))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_hooks_of_any_stack_run_as_an_onion(stack, rounds):
     log: list[str] = []
     middleware = [recorder(name, kinds, log) for name, kinds in stack.items()]

@@ -30,7 +30,7 @@ from tests.loop.models import Turns, call, says
 
 APPROVE = {"decision": "approve"}
 POLICY = Policy((Rule("deny", "denied"), Rule("ask", "gated")))
-MODEST = settings(max_examples=40, deadline=None)
+MODEST = settings(max_examples=40)
 
 
 class Death(BaseException):

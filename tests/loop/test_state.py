@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 from harness.agent import create_agent
 from harness.errors import AgentBuildError, InvalidUpdate
 from harness.loop.decorators import after_agent, after_model, before_agent, before_model
-from harness.messages import REMOVE_ALL, AIMessage, HumanMessage, RemoveMessage, ToolMessage
-from harness.state import Mark, Overwrite, Reducer
+from harness.messages import (
+    REMOVE_ALL,
+    AIMessage,
+    HumanMessage,
+    Message,
+    MessageWrite,
+    RemoveMessage,
+    ToolCall,
+    ToolMessage,
+    add_messages,
+)
+from harness.state import AgentState, Mark, Overwrite, Reducer
 from harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
@@ -78,6 +88,74 @@ def test_a_wrong_schema_is_refused_when_the_agent_is_built():
 
     with pytest.raises(AgentBuildError, match="of state_schema= has a type that cannot be stored"):
         create_agent(Turns(), state_schema=Wrong)
+
+
+def swapped(old, new):
+    return add_messages(old, new)
+
+
+class Kept(TypedDict):
+    messages: NotRequired[
+        Annotated[list[Message], Reducer(swapped, write=list[MessageWrite], default=list)]
+    ]
+    more: NotRequired[int]
+
+
+class Extended(AgentState):
+    more: NotRequired[int]
+
+
+@pytest.mark.parametrize("schema", [AgentState, Extended, Kept])
+async def test_keys_of_the_loop_may_be_repeated_and_messages_joined_in_another_way(schema):
+    @before_model(state_schema=schema, name="one")
+    def one(state, runtime):
+        return None
+
+    agent = create_agent(Turns(says("x")), middleware=[one], state_schema=schema)
+    assert texts(await agent.ainvoke("go")) == ["go", "x"]
+    own = agent.definition.schema["messages"].reducer
+    assert own is not None
+    assert own.fn is (swapped if schema is Kept else add_messages)
+
+
+MESSAGES = list[Message]
+WRITES = list[MessageWrite]
+
+
+@pytest.mark.parametrize("who", ["one", "state_schema="])
+@pytest.mark.parametrize(
+    ("key", "annotation", "text"),
+    [
+        ("messages", list[str], "with another type"),
+        ("messages", str, "with another type"),
+        ("messages", Annotated[list[HumanMessage], Reducer(joined, default=list)], "another type"),
+        ("messages", MESSAGES, "without its reducer"),
+        ("messages", Annotated[MESSAGES, Reducer(joined, default=list)], "takes other writes"),
+        ("messages", Annotated[MESSAGES, Reducer(joined, write=WRITES)], "another default"),
+        (
+            "messages",
+            Annotated[MESSAGES, Reducer(joined, write=WRITES, default=list), Mark.UNTRACKED],
+            "with other marks",
+        ),
+        ("sent_calls", list[str], "with another type"),
+        ("sent_calls", Annotated[list[ToolCall], Mark.PRIVATE], "without its reducer"),
+        ("sent_calls", Annotated[list[ToolCall], Reducer(joined)], "with other marks"),
+        ("jump_to", str, "is never state"),
+        ("structured_response", int, "has no response_format"),
+    ],
+)
+def test_a_key_of_the_loop_declared_in_another_way_is_refused_by_name(who, key, annotation, text):
+    wrong: type = TypedDict("Wrong", {key: NotRequired[annotation]})  # type: ignore[operator]
+    middleware = [before_model(state_schema=wrong, name="one")(lambda state, runtime: None)]
+    with pytest.raises(AgentBuildError) as caught:
+        if who == "one":
+            # That the caller declares it well does not make up for it.
+            create_agent(Turns(), middleware=middleware, state_schema=AgentState)
+        else:
+            create_agent(Turns(), state_schema=wrong)
+    assert f"{who} declares the state key {key!r}" in str(caught.value)
+    assert text in str(caught.value)
+    assert "ake another name" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +282,7 @@ async def test_of_two_overwrites_in_one_answer_the_later_call_gets_an_error():
 
 
 @given(calls=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=1, max_size=5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_parallel_writes_join_in_call_order(calls):
     result = anyio.run(written, *calls)
     overwritten, expected = False, ["old"]

@@ -1,20 +1,23 @@
 """Structured answers over time: later turns, restarts, subagents, driven calls, limits."""
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import pytest
+from pydantic import JsonValue
 
 from harness.agent import Agent, RunOptions, create_agent
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import InvalidUpdate, ModelError
+from harness.errors import AgentBuildError, InvalidUpdate, ModelError
 from harness.limits import Limits
 from harness.loop.middleware import AgentMiddleware, hook_config
 from harness.loop.requests import ModelResponse
+from harness.state import Mark, Reducer
 from harness.structured_output import StructuredOutputError
 from harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_structured_answers import (
+    CITY,
     FINE,
     GOOD,
     Nothing,
@@ -27,6 +30,52 @@ from tests.loop.test_structured_answers import (
 )
 
 pytestmark = pytest.mark.anyio
+
+
+# --- its key in the state ------------------------------------------------------------------
+
+
+def _declaring(annotation: Any) -> type:
+    return TypedDict("Declaring", {"structured_response": NotRequired[annotation]})  # type: ignore[operator,return-value]
+
+
+@pytest.mark.parametrize(
+    ("response_format", "annotation"),
+    [
+        (Weather, Weather),
+        (Weather, Annotated[Weather | None, Mark.OMIT_FROM_INPUT]),
+        (Weather | Nothing, Nothing | Weather | None),
+        (CITY, JsonValue),
+    ],
+)
+async def test_a_schema_may_repeat_the_type_of_the_answer(response_format, annotation):
+    agent = create_agent(
+        Turns(good("1")), response_format=response_format, state_schema=_declaring(annotation)
+    )
+    plain = create_agent(Turns(good("1")), response_format=response_format)
+    ours, theirs = (one.definition.schema["structured_response"] for one in (agent, plain))
+    assert (ours.owner, ours.marks) == (theirs.owner, theirs.marks)
+    if response_format is Weather:
+        assert (await agent.ainvoke("go")).structured_response == FINE
+
+
+@pytest.mark.parametrize(
+    ("response_format", "annotation"),
+    [
+        (Weather, Nothing),
+        (Weather, Weather | Nothing),
+        (Weather | Nothing, Weather),
+        (Weather, Annotated[Weather, Mark.PRIVATE]),
+        (Weather, Annotated[Weather, Reducer(lambda old, new: new)]),
+        (CITY, str),
+    ],
+)
+def test_a_schema_that_makes_something_else_of_the_answer_is_refused(response_format, annotation):
+    class Other(AgentMiddleware):
+        state_schema = _declaring(annotation)
+
+    with pytest.raises(AgentBuildError, match="Other declares the state key 'structured_respons"):
+        create_agent(Turns(), response_format=response_format, middleware=[Other()])
 
 
 # --- later turns ---------------------------------------------------------------------------

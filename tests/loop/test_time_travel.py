@@ -343,7 +343,7 @@ async def test_a_thread_that_a_run_moves_is_not_written_to_and_unknown_places_ar
 # --- history ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     turns=st.integers(1, 4), forks=st.lists(st.integers(0, 7), max_size=3), page=st.integers(1, 5)
 )

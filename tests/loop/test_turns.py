@@ -252,7 +252,7 @@ async def test_runs_on_other_threads_do_not_wait():
             runs.gate.set()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(["refuse", "queue", "interrupt", "cancel", "open"]), max_size=8))
 def test_whatever_comes_runs_never_interleave_and_the_thread_stays_usable(plan: list[str]):
     async def scenario() -> None:

@@ -424,7 +424,7 @@ def transcripts(draw: st.DrawFn) -> list[Message]:
     return messages
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(transcripts(), st.sampled_from([300, 1_000, 3_000]), st.booleans())
 async def test_requests_stay_visible_pairs_intact_and_order_kept(
     messages: list[Message], window: int, refused: bool

@@ -1,0 +1,313 @@
+"""Agents killed at random moments: what was acknowledged is there, nothing finished runs again.
+
+The workers of `benchmarks.crash_work` run parallel tools, subagents, file writes, calls that must
+run once and approvals, over one SQLite journal. Each is killed with SIGKILL after a random time;
+the last one may finish. Then the journal, the effects of the tools and the files are compared with
+what must have happened.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+from benchmarks.client import REPO
+from benchmarks.crash_work import (
+    EFFECTS,
+    FILES,
+    JOURNAL,
+    build,
+    effects_of,
+    plan_of,
+    subgoals,
+)
+from benchmarks.report import Bar, Report, spread
+from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.messages import AIMessage, Message, ToolMessage
+
+__all__ = ["Outcome", "kill_repeatedly", "run"]
+
+LONGEST_LIFE = 0.4
+"""Seconds a worker lives at most, once it is at work."""
+
+AT_THE_START = 0.2
+"""Part of the workers that are killed while they open the journal and go on with old runs."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a series of kills left behind.
+
+    Attributes:
+        kills: How many workers were killed at work.
+        threads: How many threads were begun and recorded.
+        acknowledged: How many steps were acknowledged.
+        repeated: How many calls ran again because no result of theirs was stored; that is allowed.
+        open_seconds: How long it took to open and check the journal after each kill.
+        wrong: What must not be, in words; empty when all is well.
+    """
+
+    kills: int = 0
+    threads: int = 0
+    acknowledged: int = 0
+    repeated: int = 0
+    open_seconds: list[float] = field(default_factory=list[float])
+    wrong: list[str] = field(default_factory=list[str])
+
+
+def run(kills: int = 1_000) -> Report:
+    """Kill that many workers, in series of a hundred, each with a journal of its own."""
+    outcomes: list[Outcome] = []
+    for left in range(kills, 0, -100):
+        with tempfile.TemporaryDirectory() as folder:
+            outcomes.append(kill_repeatedly(Path(folder), min(left, 100), seed=left))
+    wrong = [text for one in outcomes for text in one.wrong]
+    for text in wrong:
+        print(text, file=sys.stderr)
+    opened = [1_000 * seconds for one in outcomes for seconds in one.open_seconds]
+    counts = {
+        "kills": sum(one.kills for one in outcomes),
+        "threads": sum(one.threads for one in outcomes),
+        "acknowledged steps": sum(one.acknowledged for one in outcomes),
+        "calls repeated, unfinished": sum(one.repeated for one in outcomes),
+    }
+    return Report(
+        "crash",
+        {
+            **{name: {"n": count} for name, count in counts.items()},
+            "journal opened and checked after a kill, ms": spread(opened),
+        },
+        [Bar("things that must not be", len(wrong), 0, "found")],
+    )
+
+
+def kill_repeatedly(folder: Path, kills: int, seed: int) -> Outcome:
+    """Kill workers over a journal in the folder, let the last one finish, and look at it all."""
+    chance = random.Random(seed)
+    outcome = Outcome()
+    command = [sys.executable, "-m", "benchmarks.crash_work", str(folder)]
+    with (
+        (folder / "stderr.txt").open("wb") as stderr,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, cwd=REPO
+        ) as zygote,
+    ):
+        try:
+            workers = _Workers(zygote)
+            begun: list[str] = []
+            stored: list[_Ack] = []
+            while outcome.kills < kills:
+                fresh = [f"thread-{len(begun) + number}" for number in range(4)]
+                starting = chance.random() < AT_THE_START
+                life = workers.live(fresh, chance.uniform(0.0, LONGEST_LIFE), starting=starting)
+                begun += fresh
+                outcome.kills += life.killed
+                stored += _check_after_kill(folder, life, begun, outcome)
+            last = workers.live([], None)
+            if last.status != 0:
+                outcome.wrong.append(f"the last worker ended with status {last.status}")
+        finally:
+            assert zygote.stdin is not None
+            zygote.stdin.close()
+    errors = (folder / "stderr.txt").read_text(encoding="utf-8", errors="replace")
+    if errors:
+        outcome.wrong.append(f"a worker wrote: {errors[-4_000:]}")
+    outcome.acknowledged = len(workers.acks)
+    anyio.run(_check_threads, folder, begun, workers.acks, outcome)
+    _check_effects(folder, begun, [*workers.acks, *stored], outcome)
+    return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Ack:
+    at: int
+    thread_id: str
+    checkpoint_id: str | None
+    calls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    killed: bool
+    status: int
+    acks: list[_Ack]
+
+
+class _Workers:
+    """Starts workers one after another, and reads what they say."""
+
+    def __init__(self, zygote: subprocess.Popen[bytes]) -> None:
+        self._zygote = zygote
+        self.acks: list[_Ack] = []
+
+    def live(self, threads: list[str], seconds: float | None, *, starting: bool = False) -> _Life:
+        """Let a worker live for so long, or until it ends by itself.
+
+        Its time counts from its first acknowledged step, or from its start.
+        """
+        assert self._zygote.stdin is not None
+        self._zygote.stdin.write(f"work {' '.join(threads)}\n".encode())
+        self._zygote.stdin.flush()
+        lines = self._lines()
+        worker = int(next(lines)[1])
+        acks: list[_Ack] = []
+        if seconds is not None and starting:
+            _kill(worker, seconds)
+        for words in lines:
+            match words:
+                case ["ack", at, thread_id, checkpoint, calls]:
+                    if seconds is not None and not acks and not starting:
+                        _kill(worker, seconds)
+                    named = () if calls == "-" else tuple(calls.split(","))
+                    known = None if checkpoint == "-" else checkpoint
+                    acks.append(_Ack(int(at), thread_id, known, named))
+                case ["ended", status]:
+                    self.acks += acks
+                    return _Life(int(status) == -signal.SIGKILL, int(status), acks)
+                case _:
+                    pass
+        raise RuntimeError("the process that starts workers has ended; see stderr.txt")
+
+    def _lines(self) -> Iterator[list[str]]:
+        assert self._zygote.stdout is not None
+        for line in self._zygote.stdout:
+            # A line that the kill cut off says nothing.
+            if line.endswith(b"\n"):
+                yield line.decode().split()
+
+
+def _kill(worker: int, seconds: float) -> None:
+    time.sleep(seconds)
+    with suppress(ProcessLookupError):  # it was done before
+        os.kill(worker, signal.SIGKILL)
+
+
+def _check_after_kill(folder: Path, life: _Life, begun: list[str], outcome: Outcome) -> list[_Ack]:
+    """See that the file is whole and holds the newest step that was acknowledged of each thread.
+
+    Later it could not be told any more: a step that is done again gets the same id. Returns the
+    calls of unfinished steps whose results are stored, which nobody has acknowledged.
+    """
+    if not (folder / JOURNAL).exists():
+        return []
+    began = time.perf_counter()
+    with closing(sqlite3.connect(folder / JOURNAL)) as database:
+        (whole,) = database.execute("PRAGMA integrity_check").fetchone()
+    if whole != "ok":
+        outcome.wrong.append(f"the file is damaged: {whole}")
+    missing, stored = anyio.run(_look, folder, life, begun)
+    outcome.wrong += missing
+    outcome.open_seconds.append(time.perf_counter() - began)
+    return stored
+
+
+async def _look(folder: Path, life: _Life, begun: list[str]) -> tuple[list[str], list[_Ack]]:
+    newest = {one.thread_id: one.checkpoint_id for one in life.acks if one.checkpoint_id}
+    missing: list[str] = []
+    stored: list[_Ack] = []
+    async with SqliteCheckpointer(folder / JOURNAL) as journal:
+        for thread, checkpoint in newest.items():
+            if await journal.load(thread, checkpoint_id=checkpoint) is None:
+                missing.append(f"{checkpoint} of {thread} was acknowledged and is gone")
+        for thread in begun:
+            head = await journal.load(thread)
+            calls = tuple(one.task_id for one in head.pending) if head is not None else ()
+            if calls:
+                stored.append(_Ack(time.monotonic_ns(), thread, None, calls))
+    return missing, stored
+
+
+async def _check_threads(
+    folder: Path, begun: list[str], acks: list[_Ack], outcome: Outcome
+) -> None:
+    """Compare each thread with its plan: record of the run, transcript, files."""
+    promised = {one.thread_id for one in acks}
+    async with SqliteCheckpointer(folder / JOURNAL) as journal:
+        agent = build(folder, journal)
+        for thread_id in begun:
+            runs = await journal.find_runs(thread_id=thread_id)
+            if not runs:
+                if thread_id in promised:
+                    outcome.wrong.append(f"{thread_id} was acknowledged and has no run")
+                continue
+            outcome.threads += 1
+            if [(one.status, one.answer) for one in runs] != [("done", "Finished.")]:
+                ends = [(one.status, one.reason) for one in runs]
+                outcome.wrong.append(f"{thread_id} did not finish: {ends}")
+                continue
+            state = await agent.get_state(thread_id)
+            outcome.wrong += _strange(thread_id, state.values["messages"])
+            outcome.wrong += [
+                f"{thread_id}: {path.name} does not hold {text!r}"
+                for path, text in _files(folder, thread_id)
+                if path.read_text(encoding="utf-8") != text
+            ]
+
+
+def _strange(thread_id: str, messages: Sequence[Message]) -> list[str]:
+    """Say where a transcript is not what the plan makes of it."""
+    found = [one for one in messages if isinstance(one, AIMessage | ToolMessage)]
+    expected: list[tuple[str, tuple[str, ...]]] = []
+    for turn in plan_of(thread_id):
+        expected.append(("calls", tuple(call.id for call in turn)))
+        expected += [("result", (call.id,)) for call in turn]
+    shape = [
+        ("calls", tuple(call.id for call in one.tool_calls))
+        if isinstance(one, AIMessage)
+        else ("result", (one.tool_call_id,))
+        for one in found
+    ]
+    if shape != [*expected, ("calls", ())]:
+        return [f"{thread_id} has another transcript: {shape}"]
+    # What a call may have done before the kill it may refuse to do again.
+    return [
+        f"{thread_id}: {one.name} failed: {one.text}"
+        for one in found
+        if isinstance(one, ToolMessage)
+        and one.status == "error"
+        and not (one.name == "pay" and "not known" in one.text)
+        and one.name != "edit_file"
+    ]
+
+
+def _files(folder: Path, thread_id: str) -> Iterator[tuple[Path, str]]:
+    """Yield the files of a thread with what they must hold."""
+    yield folder / FILES / f"{thread_id}.txt", "two"
+    for sub in subgoals(thread_id):
+        yield folder / FILES / f"{sub}.txt", sub
+
+
+def _check_effects(folder: Path, begun: list[str], acks: list[_Ack], outcome: Outcome) -> None:
+    """See that no call began after its result was stored, and that paying happened once at most."""
+    stored: dict[str, int] = {}
+    for one in acks:
+        for call in one.calls:
+            stored[call] = min(one.at, stored.get(call, one.at))
+    times: Counter[str] = Counter()
+    for line in (folder / EFFECTS).read_text(encoding="utf-8").splitlines():
+        _, at, call = line.split()
+        times[call] += 1
+        if int(at) > stored.get(call, int(at)):
+            outcome.wrong.append(f"{call} ran again after its result was stored")
+    outcome.repeated = sum(count - 1 for count in times.values())
+    planned = {call for thread_id in begun for call in effects_of(thread_id)}
+    outcome.wrong += [f"{call} ran unasked" for call in times.keys() - planned]
+    plans = [call for thread_id in begun for turn in plan_of(thread_id) for call in turn]
+    once = {call.id for call in plans if call.name == "pay"}
+    outcome.wrong += [f"{call} must run once and ran again" for call in once if times[call] > 1]
+    # A call that must run once is marked before it begins, so a kill between leaves no trace.
+    never = (stored.keys() & planned) - once - times.keys()
+    outcome.wrong += [f"{call} has a result and never ran" for call in never]

@@ -1,0 +1,229 @@
+"""The work that is killed: deep agents whose every effect leaves a line with a time.
+
+`python -m benchmarks.crash_work FOLDER` imports everything once and then forks a worker for each
+line `work <threads>` on standard input, so that a worker is at work within milliseconds. A worker
+first goes on with what earlier ones left, then begins threads of its own. On standard output come
+`started <pid>`, the worker's lines, and `ended <status>`. A worker writes, with nanoseconds of the
+system's monotonic clock:
+
+    ack <ns> <thread> <checkpoint> <call>,…   a step of the main agent or a subagent is stored
+    end <ns> <thread> <status>                a run stopped
+
+and tools write `begin <ns> <call>` to `effects.log` in the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from harness.agent import Agent, RunOptions
+from harness.backends.directory import DirectoryBackend
+from harness.checkpoint.base import Run
+from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.deep_agent import create_deep_agent
+from harness.loop.events import Event
+from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall
+from harness.models.base import ChatRequest, Delta
+from harness.tools import ToolRuntime, tool
+
+__all__ = ["EFFECTS", "FILES", "JOURNAL", "build", "effects_of", "plan_of", "subgoals"]
+
+JOURNAL = "journal.sqlite3"
+EFFECTS = "effects.log"
+FILES = "files"
+AT_ONCE = 4
+_TOOLS = ("note", "pay", "deploy")
+LONGEST = 0.004
+"""Seconds a model or tool waits at most, so that the kill meets every kind of moment."""
+
+
+def plan_of(goal: str) -> list[list[ToolCall]]:
+    """Return the turns of a goal: `thread-<n>`, or one of its subagents' `thread-<n>-sub-<m>`."""
+    if "-sub-" in goal:
+        turns: list[list[tuple[str, dict[str, Any]]]] = [
+            [("note", {"text": goal}), ("note", {"text": goal})],
+            [("write_file", {"path": f"/{goal}.txt", "content": goal})],
+        ]
+    else:
+        todos = [{"content": "all of it", "status": "in_progress"}]
+        path = f"/{goal}.txt"
+        edit = {"path": path, "old_string": "one", "new_string": "two"}
+        turns = [
+            [("write_todos", {"todos": todos}), *[("note", {"text": goal})] * 3],
+            [("write_file", {"path": path, "content": "one"}), ("note", {"text": goal})],
+            [("task", {"description": sub}) for sub in subgoals(goal)],
+            [("pay", {"amount": 1}), ("note", {"text": goal})],
+            [("edit_file", edit)],
+            [("deploy", {"text": goal}), ("note", {"text": goal})],
+        ]
+    return [
+        [ToolCall(f"{goal}-turn-{at}-{n}", name, args) for n, (name, args) in enumerate(turn)]
+        for at, turn in enumerate(turns)
+    ]
+
+
+def effects_of(goal: str) -> list[str]:
+    """Return the ids of the calls that leave a line in the log."""
+    own = [call.id for turn in plan_of(goal) for call in turn if call.name in _TOOLS]
+    return own + [call for sub in subgoals(goal) for call in effects_of(sub)]
+
+
+def subgoals(goal: str) -> list[str]:
+    """Return what a thread hands to subagents."""
+    return [] if "-sub-" in goal else [f"{goal}-sub-{number}" for number in (1, 2)]
+
+
+class _Model:
+    """Answers with the next turn of the plan, which it reads off the transcript."""
+
+    name = "script:crash"
+    context_window = 1_000_000
+    native_output = False
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+        plan = plan_of(_goal(request.messages))
+        done = sum(isinstance(one, AIMessage) for one in request.messages)
+        await anyio.sleep(random.uniform(0, LONGEST))
+        if done < len(plan):
+            yield AIMessage(tuple(plan[done]))
+        else:
+            yield AIMessage((TextBlock("Finished."),))
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+def _goal(messages: Sequence[Message]) -> str:
+    return next(one.text for one in messages if isinstance(one, HumanMessage))
+
+
+def build(folder: Path, journal: SqliteCheckpointer) -> Agent:
+    """Return the agent that works in a folder."""
+    log = os.open(folder / EFFECTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def act(runtime: ToolRuntime) -> str:
+        os.write(log, f"begin {time.monotonic_ns()} {runtime.tool_call_id}\n".encode())
+        await anyio.sleep(random.uniform(0, LONGEST))
+        return "done"
+
+    @tool
+    async def note(text: str, runtime: ToolRuntime) -> str:
+        """Leave a line."""
+        return await act(runtime)
+
+    @tool(once=True)
+    async def pay(amount: int, runtime: ToolRuntime) -> str:
+        """Leave a line, at most once."""
+        return await act(runtime)
+
+    @tool
+    async def deploy(text: str, runtime: ToolRuntime) -> str:
+        """Leave a line, with approval."""
+        return await act(runtime)
+
+    return create_deep_agent(
+        _Model(),
+        [note, pay, deploy],
+        backend=DirectoryBackend(folder / FILES),
+        interrupt_on={"deploy": True},
+        checkpointer=journal,
+    )
+
+
+class _Worker:
+    """Carries runs and says what is stored."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._finished: dict[tuple[str, ...], list[str]] = {}
+
+    async def begin(self, thread_id: str) -> None:
+        options = self._options()
+        result = await self._agent.ainvoke(thread_id, thread_id=thread_id, options=options)
+        await self._answer(result.run)
+
+    async def go_on(self, run: Run) -> None:
+        if run.status == "running":
+            run = (await self._agent.aresume(run.id, options=self._options())).run
+        await self._answer(run)
+
+    async def _answer(self, run: Run) -> None:
+        while run.status == "needs_approval":
+            asked = await self._agent.checkpointer.interrupts(run.id)
+            answers = {one.id: {"decision": "approve"} for one in asked if not one.answered}
+            run = (await self._agent.aresume(run.id, answers, options=self._options())).run
+        _say(f"end {time.monotonic_ns()} {run.thread_id} {run.status}")
+
+    def _options(self) -> RunOptions:
+        return RunOptions(emit=self._hear, modes=("checkpoints", "tasks"))
+
+    def _hear(self, event: Event) -> None:
+        data = event.data
+        if event.mode == "tasks" and data["event"] == "tool_end" and data["status"] != "waiting":
+            agent = (event.thread_id, *event.path[:-1])
+            self._finished.setdefault(agent, []).append(event.path[-1])
+        elif event.mode == "checkpoints":
+            agent = (event.thread_id, *event.path)
+            calls = self._finished.pop(agent, []) if data["author"] == "tools" else []
+            main = data["checkpoint_id"] if len(event.path) == 1 else "-"
+            _say(f"ack {time.monotonic_ns()} {event.thread_id} {main} {','.join(calls) or '-'}")
+
+
+def _say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+async def _work(folder: Path, threads: Sequence[str]) -> None:
+    gate = anyio.CapacityLimiter(AT_ONCE)
+    async with SqliteCheckpointer(folder / JOURNAL) as journal:
+        worker = _Worker(build(folder, journal))
+        left = [
+            run
+            for status in ("running", "needs_approval")
+            for run in await journal.find_runs(status=status, limit=1_000)
+        ]
+
+        async def go_on(run: Run) -> None:
+            async with gate:
+                await worker.go_on(run)
+
+        async def begin(thread_id: str) -> None:
+            async with gate:
+                await worker.begin(thread_id)
+
+        async with anyio.create_task_group() as group:
+            for run in left:
+                group.start_soon(go_on, run)
+            for thread_id in threads:
+                group.start_soon(begin, thread_id)
+
+
+def _serve(folder: Path) -> None:
+    (folder / FILES).mkdir(exist_ok=True)
+    for line in sys.stdin:
+        threads = line.split()[1:]
+        worker = os.fork()
+        if worker == 0:
+            status = 1
+            try:
+                random.seed(os.getpid() + time.monotonic_ns())
+                anyio.run(_work, folder, threads)
+                status = 0
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        _say(f"started {worker}")
+        _, status = os.waitpid(worker, 0)
+        _say(f"ended {os.waitstatus_to_exitcode(status)}")
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]))

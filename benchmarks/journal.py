@@ -1,0 +1,333 @@
+"""The journal on disk: its size, what opening and listing cost, and what a commit costs.
+
+A thread is made by the deep agent with a scripted model: each round is an answer with a call, and
+a result of 1 KB. New data is the bytes of all values that the loop hands over. Commits are
+compared with raw SQLite writing the same values, one row each, in the same run and on the same
+disk, alternating.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import statistics
+import tempfile
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+import anyio
+
+from benchmarks.bare_loop import ScriptModel
+from benchmarks.report import Bar, Report, spread
+from harness import messages
+from harness.agent import Agent, RunOptions
+from harness.checkpoint.base import Batch, Checkpoint, StoredWrite, TaskWrites, step_id
+from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.deep_agent import create_deep_agent
+from harness.limits import Limits
+from harness.tools import Tool, tool
+
+__all__ = ["run"]
+
+RESULT = 1_000
+"""Bytes of a tool's result."""
+LIMITS = Limits(model_calls=1_000_000, tool_calls=1_000_000)
+RUNS = 100
+"""Runs that commit at the same time."""
+
+Measures = dict[str, dict[str, float | int | None]]
+MakeResult = Callable[[int], str]
+
+
+def run(rounds: int = 5) -> Report:
+    """Measure everything; what is timed, `rounds` times."""
+    measures: Measures = {}
+    bars: list[Bar] = []
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        bars += anyio.run(_sizes, place, measures)
+        bars += anyio.run(_reading, place, measures, rounds)
+        bars += anyio.run(_rewriting, place, measures, rounds)
+        bars += anyio.run(_steps, place, measures, rounds)
+        bars += anyio.run(_single_commits, place, measures, rounds)
+        bars += anyio.run(_shared_commits, place, measures, rounds)
+    return Report("journal", measures, bars)
+
+
+# --- threads -------------------------------------------------------------------------------
+
+
+class Counting(SqliteCheckpointer):
+    """Counts what it is given."""
+
+    given = 0
+    groups = 0
+
+    async def commit(self, batch: Batch) -> None:
+        self.given += sum(len(one.value) for task in batch.writes for one in task.writes)
+        await super().commit(batch)
+
+    def _commit_queued(self, conn: sqlite3.Connection) -> None:
+        self.groups += bool(self._queue)
+        super()._commit_queued(conn)
+
+
+WORDS = Path(messages.__file__).read_text(encoding="utf-8").split()
+
+
+def text(number: int) -> str:
+    """Return prose-like text."""
+    return " ".join(random.Random(number).choices(WORDS, k=RESULT))[:RESULT]
+
+
+def noise(number: int) -> str:
+    """Return the least compressible thing that JSON text can hold."""
+    return b64encode(random.Random(number).randbytes(RESULT * 3 // 4)).decode()
+
+
+def _tool(make: MakeResult) -> Tool:
+    @tool
+    async def noop(number: int) -> str:
+        """Return something."""
+        return make(number)
+
+    return noop
+
+
+def _agent(journal: SqliteCheckpointer, make: MakeResult = text) -> Agent:
+    return create_deep_agent(ScriptModel(), [_tool(make)], checkpointer=journal)
+
+
+async def _grown(path: Path, make: MakeResult, rounds: int) -> tuple[int, int]:
+    """Make a thread `t` of so many rounds; return the bytes of its values and of the file."""
+    async with Counting(path) as journal:
+        result = await _agent(journal, make).ainvoke(
+            f"rounds-0-{rounds}", thread_id="t", options=RunOptions(limits=LIMITS)
+        )
+        if result.run.status != "done":
+            raise RuntimeError(f"a run ended as {result.run.status}: {result.run.reason}")
+    return journal.given, os.stat(path).st_size
+
+
+# --- measures ------------------------------------------------------------------------------
+
+
+async def _sizes(folder: Path, measures: Measures) -> list[Bar]:
+    sizes: dict[tuple[str, int], tuple[int, int]] = {}
+    for label, make in (("text", text), ("random", noise)):
+        for rounds in (500, 1_000, 2_000):
+            path = folder / f"{label}-{rounds}.db"
+            new, stored = sizes[label, rounds] = await _grown(path, make, rounds)
+            measures[f"{label}, {rounds:,} rounds, bytes"] = {
+                "new": new,
+                "stored": stored,
+                "stored/new": round(stored / new, 3),
+            }
+    bars = [
+        Bar(f"1,000 rounds, {label}: stored / new", stored / new, limit, "x")
+        for label, limit in (("text", 1.0), ("random", 1.5))
+        for new, stored in [sizes[label, 1_000]]
+    ]
+    return bars + [
+        Bar(f"{label}: 2,000 rounds / 1,000", ratio, 2.1, "x")
+        for label in ("text", "random")
+        for ratio in [sizes[label, 2_000][1] / sizes[label, 1_000][1]]
+    ]
+
+
+async def _reading(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
+    """Open and list the thread of 500 rounds: 1,002 messages, 1,003 checkpoints."""
+    series: dict[str, list[float]] = {}
+    async with SqliteCheckpointer(folder / "text-500.db") as journal:
+        page = await journal.history("t", limit=2_000)
+        places = {
+            f"checkpoint {part} % back": page[len(page) * part // 100].id
+            for part in (0, 30, 60, 90)
+        }
+        for _ in range(4 * rounds):
+            fresh = _agent(journal)
+            await _time(series, "head, messages", lambda fresh=fresh: fresh.get_state("t"))
+            await _time(series, "head, writes", lambda: journal.load("t"))
+            await _time(series, "history, 50", lambda: journal.history("t", limit=50))
+            await _time(
+                series, "history, last 50", lambda: journal.history("t", before=page[-51].id)
+            )
+            for label, place in places.items():
+                await _time(series, label, lambda place=place: journal.load("t", "", place))
+    for label, values in series.items():
+        measures[f"{label}, ms"] = spread(values)
+    medians = {label: statistics.median(values) for label, values in series.items()}
+    listed = max(medians["history, 50"], medians["history, last 50"])
+    oldest = max(medians[label] for label in places) / medians["head, writes"]
+    return [
+        Bar("open the head of 1,000 messages", medians["head, messages"], 10, "ms"),
+        Bar("history page of 50", listed, 20, "ms"),
+        Bar("slowest old checkpoint / head", oldest, 3, "x"),
+    ]
+
+
+async def _rewriting(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
+    """Open a thread whose one file was written 1,000 times, against one that was written once."""
+    series: dict[str, list[float]] = {}
+    times = {"file written once": 1, "file written 1,000 times": 1_000}
+    for label, often in times.items():
+        async with SqliteCheckpointer(folder / f"files-{often}.db") as journal:
+            agent = _agent(journal)
+            await agent.ainvoke("rounds-0-0", thread_id="t")
+            for number in range(often):
+                await agent.update_state("t", {"todos": [{"id": "1", "content": text(number) * 9}]})
+            for _ in range(4 * rounds):
+                fresh = _agent(journal)
+                await _time(series, label, lambda fresh=fresh: fresh.get_state("t"))
+    for label, values in series.items():
+        measures[f"open, {label}, ms"] = spread(values)
+    return []
+
+
+async def _steps(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
+    """Store steps on a thread of 5,000 and on threads of 50, in turn."""
+    series: dict[str, list[float]] = {"N=50": [], "N=5,000": []}
+    async with SqliteCheckpointer(folder / "steps.db") as journal:
+        long = Steps("long")
+        await journal.commit(long.several(5_000))
+        for number in range(20 * rounds):
+            short = Steps(f"short-{number}")
+            await journal.commit(short.several(50))
+            for _ in range(5):
+                for label, steps in (("N=50", short), ("N=5,000", long)):
+                    batch = steps.next()
+                    await _time(series, label, lambda batch=batch: journal.commit(batch))
+    early, late = (statistics.median(values) for values in series.values())
+    for label, values in series.items():
+        measures[f"step at {label}, ms"] = spread(values)
+    return [Bar("step at N=5,000 / N=50", late / early, 1.2, "x")]
+
+
+async def _single_commits(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
+    """Let one run store step after step, each on the disk before the next."""
+    series: dict[str, list[float]] = {"ours": [], "aiosqlite": []}
+    async with (
+        SqliteCheckpointer(folder / "single.db") as journal,
+        aiosqlite.connect(folder / "single-raw.db", isolation_level=None) as raw,
+    ):
+        for statement in RAW:
+            await raw.execute(statement)
+        steps = Steps("t")
+        for _ in range(rounds * 200):
+            batch = steps.next()
+            await _time(series, "ours", lambda batch=batch: journal.commit(batch))
+            began = time.perf_counter()
+            await raw.execute("BEGIN IMMEDIATE")
+            await raw.execute(INSERT, (value_of(batch),))
+            await raw.execute("COMMIT")
+            series["aiosqlite"].append(1_000 * (time.perf_counter() - began))
+    medians = {label: statistics.median(values) for label, values in series.items()}
+    for label, values in series.items():
+        measures[f"durable step, {label}, ms"] = spread(values)
+    return [Bar("durable step: ours / aiosqlite", medians["ours"] / medians["aiosqlite"], 3, "x")]
+
+
+async def _shared_commits(folder: Path, measures: Measures, rounds: int) -> list[Bar]:
+    """Let 100 runs store steps at once, and raw SQLite the same values in groups as large."""
+    each = 20
+    rates: dict[str, list[float]] = {"ours": [], "sqlite3": []}
+    sizes: list[float] = []
+    conn = sqlite3.connect(folder / "shared-raw.db", isolation_level=None)
+    for statement in RAW:
+        conn.execute(statement)
+    async with Counting(folder / "shared.db") as journal:
+        for attempt in range(rounds):
+            runs = [Steps(f"t{attempt}-{number}") for number in range(RUNS)]
+            batches = [[steps.next() for _ in range(each)] for steps in runs]
+            journal.groups = 0
+            rates["ours"].append(RUNS * each / await _shared(journal, batches))
+            group = round(RUNS * each / journal.groups)
+            sizes.append(group)
+            values = [value_of(batch) for column in zip(*batches, strict=True) for batch in column]
+            rates["sqlite3"].append(RUNS * each / _raw(conn, values, group))
+    conn.close()
+    for label, series in rates.items():
+        measures[f"100 runs, {label}, commits/s"] = spread(series)
+    measures["100 runs, commits per transaction"] = spread(sizes)
+    raw, ours = (statistics.median(rates[label]) for label in ("sqlite3", "ours"))
+    return [Bar("commits/s of 100 runs: sqlite3 / ours", raw / ours, 2, "x")]
+
+
+async def _shared(journal: SqliteCheckpointer, batches: list[list[Batch]]) -> float:
+    async def work(mine: list[Batch]) -> None:
+        for batch in mine:
+            await journal.commit(batch)
+
+    began = time.perf_counter()
+    async with anyio.create_task_group() as group:
+        for mine in batches:
+            group.start_soon(work, mine)
+    return time.perf_counter() - began
+
+
+# --- commits -------------------------------------------------------------------------------
+
+RAW = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "CREATE TABLE writes (id INTEGER PRIMARY KEY, value BLOB NOT NULL)",
+)
+INSERT = "INSERT INTO writes (value) VALUES (?)"
+
+
+def _raw(conn: sqlite3.Connection, values: list[bytes], group: int) -> float:
+    began = time.perf_counter()
+    for first in range(0, len(values), group):
+        conn.execute("BEGIN IMMEDIATE")
+        for value in values[first : first + group]:
+            conn.execute(INSERT, (value,))
+        conn.execute("COMMIT")
+    return time.perf_counter() - began
+
+
+@dataclass
+class Steps:
+    """The steps of one thread, one after the other, each with a value of 1 KB."""
+
+    thread: str
+    parent: str | None = None
+
+    def __post_init__(self) -> None:
+        self._numbers = count()
+
+    def next(self) -> Batch:
+        number = next(self._numbers)
+        place = step_id(self.parent)
+        value = f'[{{"content":"{text(number)}","type":"tool"}}]'.encode()
+        task = TaskWrites(place, f"toolu_{number:024d}", 0, (StoredWrite("messages", value),))
+        made = Checkpoint(
+            self.thread, "", place, self.parent, number, "loop", "tools", "model", "run_1"
+        )
+        self.parent = place
+        return Batch(self.thread, writes=[task], checkpoints=[made])
+
+    def several(self, number: int) -> Batch:
+        batches = [self.next() for _ in range(number)]
+        return Batch(
+            self.thread,
+            writes=[task for batch in batches for task in batch.writes],
+            checkpoints=[made for batch in batches for made in batch.checkpoints],
+        )
+
+
+def value_of(batch: Batch) -> bytes:
+    """Return the value of one of the steps above."""
+    return batch.writes[0].writes[0].value
+
+
+async def _time(series: dict[str, list[float]], label: str, work: Callable[[], Any]) -> None:
+    began = time.perf_counter()
+    await work()
+    series.setdefault(label, []).append(1_000 * (time.perf_counter() - began))

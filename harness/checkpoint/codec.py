@@ -1,0 +1,179 @@
+"""Bytes as the SQLite journal keeps them: writes packed into one body, bodies compressed.
+
+The first byte of a body says how the rest is to be read. Unpacking checks every length against
+what is there: a damaged or hostile body is a `ValueError`, never more memory than it may claim.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from struct import Struct
+
+from harness.checkpoint.base import StoredWrite
+
+__all__ = [
+    "SHARED_FROM",
+    "compress",
+    "decompress",
+    "digest_of",
+    "pack",
+    "plain",
+    "step_key",
+    "step_name",
+    "unpack",
+]
+
+SHARED_FROM = 4096
+"""Values of at least this many bytes are stored once, however many writes hold them."""
+
+_PLAIN, _DEFLATED = b"\x00", b"\x01"
+
+_DEFLATE_FROM = 64
+"""Fewer bytes gain too little to be worth the time."""
+
+_WORTH = 0.9
+"""What compression must get a body below, as a fraction; each read pays for it."""
+
+_MOST = 1100
+"""Deflate shrinks nothing by more than about 1032 times: what claims to is damaged."""
+
+_LENGTH = Struct("<I")
+_WRITE = Struct("<BHI")
+_OVERWRITES, _SHARED = 1, 2
+_BLOB = Struct("<Q")
+
+_DICTIONARY = (
+    b'"description":"","status":"pending""in_progress""completed","priority":'
+    b'"file_path":"","path":"/","offset":0,"limit":200,"pattern":"**/*.py","command":"'
+    b'"old_string":"","new_string":"","replace_all":false,"query":"","url":"https://'
+    b'{"files":{"/":"","encoding":"utf-8","created_at":"","modified_at":"2026-'
+    b'[{"content":"","source":null,"name":null,"id":"msg_","type":"human"}]'
+    b'[{"content":[{"text":"I will now use the tool to read the file and then write the result. '
+    b'","type":"text"},{"thinking":"","signature":"","type":"thinking"},'
+    b'{"id":"toolu_01","name":"write_file","args":{"number":0,"content":"","text":""},'
+    b'"invalid":null,"type":"tool_call"}],"model":"claude-sonnet-","stop_reason":"tool_use",'
+    b'"stop_reason":"end_turn","usage":{"input_tokens":0,"output_tokens":0,"cache_read_tokens":0,'
+    b'"cache_write_tokens":0},"source":"client","model":null,"stop_reason":null,"usage":null,'
+    b'"source":null,"name":null,"id":"msg_0123456789abcdef","type":"ai"}]'
+    b"files\x00todos\x00messages\x00"
+    b'[{"tool_call_id":"toolu_01","content":"Error: the file was not found. ",'
+    b'"name":"read_file","status":"error","artifact":{"'
+    b'"},"name":"","status":"success","artifact":null,"id":"msg_","type":"tool"}]'
+)
+"""What values usually say, so that small ones compress too. It is part of the file format: a
+better one gets another first byte, and this one stays."""
+
+_STEP = re.compile(r"ckpt_[0-9a-f]{16}", re.ASCII)
+
+
+def digest_of(value: bytes) -> bytes:
+    """Return what a shared value is found by."""
+    return blake2b(value, digest_size=32).digest()
+
+
+def plain(data: bytes) -> bytes:
+    """Return a body that `decompress` gives the data back from, made in no time."""
+    return _PLAIN + data
+
+
+def compress(data: bytes) -> bytes:
+    """Return a body that `decompress` gives the data back from, as small as is worth it."""
+    if len(data) >= _DEFLATE_FROM:
+        deflate = zlib.compressobj(1, zlib.DEFLATED, -15, 8, zlib.Z_DEFAULT_STRATEGY, _DICTIONARY)
+        small = deflate.compress(data) + deflate.flush()
+        if len(small) < len(data) * _WORTH:
+            return b"".join((_DEFLATED, _LENGTH.pack(len(data)), small))
+    return plain(data)
+
+
+def decompress(body: bytes) -> bytes:
+    """Return the data of a body.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    kind = body[:1]
+    if kind == _PLAIN:
+        return body[1:]
+    if kind != _DEFLATED or len(body) < 5:
+        raise ValueError(f"a stored value begins with {kind!r}, which no version has written")
+    (length,) = _LENGTH.unpack_from(body, 1)
+    if length > _MOST * len(body):
+        raise ValueError("a stored value claims to be larger than it can be")
+    inflate = zlib.decompressobj(-15, _DICTIONARY)
+    try:
+        data = inflate.decompress(memoryview(body)[5:], length + 1)
+    except zlib.error as error:
+        raise ValueError(f"a stored value is damaged: {error}") from error
+    if len(data) != length or not inflate.eof:
+        raise ValueError("a stored value is damaged: it has not the length it was stored with")
+    return data
+
+
+def pack(writes: Iterable[StoredWrite], share: Callable[[bytes], int] | None) -> bytes:
+    """Return writes as bytes, which `unpack` reads.
+
+    Args:
+        writes: The writes, in order.
+        share: Stores a large value and returns its number; None keeps all values in it.
+
+    Raises:
+        ValueError: A channel's name is not Unicode or longer than 64 KiB.
+    """
+    parts: list[bytes] = []
+    for write in writes:
+        channel, value = write.channel.encode(), write.value
+        flags = _OVERWRITES if write.overwrite else 0
+        if share is not None and len(value) >= SHARED_FROM:
+            flags, value = flags | _SHARED, _BLOB.pack(share(value))
+        if len(channel) > 0xFFFF:
+            raise ValueError(f"the name of a channel has {len(channel)} bytes, more than 65,535")
+        parts += (_WRITE.pack(flags, len(channel), len(value)), channel, value)
+    return b"".join(parts)
+
+
+def unpack(data: bytes, place: int, end: int, shared: Callable[[int], bytes]) -> list[StoredWrite]:
+    """Return packed writes.
+
+    Args:
+        data: What holds them.
+        place: Where in it they begin.
+        end: Where they end.
+        shared: Returns a shared value by its number.
+
+    Raises:
+        ValueError: They are damaged.
+    """
+    if not 0 <= place <= end <= len(data):
+        raise ValueError("stored writes are beyond the end of what holds them")
+    writes: list[StoredWrite] = []
+    while place < end:
+        if end - place < _WRITE.size:
+            raise ValueError("stored writes end in the middle of one")
+        flags, name_length, length = _WRITE.unpack_from(data, place)
+        name_end = place + _WRITE.size + name_length
+        place, start = name_end + length, place + _WRITE.size
+        if place > end or flags > (_OVERWRITES | _SHARED):
+            raise ValueError("stored writes end in the middle of one")
+        value = data[name_end:place]
+        if flags & _SHARED:
+            if length != _BLOB.size:
+                raise ValueError("a stored write names its shared value wrongly")
+            value = shared(_BLOB.unpack(value)[0])
+        writes.append(StoredWrite(data[start:name_end].decode(), value, bool(flags & _OVERWRITES)))
+    return writes
+
+
+def step_key(step: str) -> int | str:
+    """Return a step's id as a number if it is one of `step_id`, which takes 8 bytes not 21."""
+    if _STEP.fullmatch(step) is None:
+        return step
+    return int.from_bytes(bytes.fromhex(step[5:]), "big", signed=True)
+
+
+def step_name(key: int | str) -> str:
+    """Return the id that `step_key` was given."""
+    return key if isinstance(key, str) else f"ckpt_{key & 0xFFFFFFFFFFFFFFFF:016x}"

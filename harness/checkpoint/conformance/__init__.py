@@ -1,0 +1,56 @@
+"""The conformance kit: what every checkpointer promises, checked against yours.
+
+    async def test_my_checkpointer(tmp_path):
+        await verify(lambda: MyCheckpointer(tmp_path / f"{uuid4()}.db"))
+
+Each law gets a new, empty journal. `LAWS` holds them one by one, for a parametrised test.
+"""
+
+from __future__ import annotations
+
+from harness.checkpoint.conformance import (
+    commits,
+    forks,
+    listings,
+    records_of_runs,
+    snapshots,
+    unfinished,
+    upkeep,
+)
+from harness.checkpoint.conformance.kit import Law, MakeJournal
+
+__all__ = ["LAWS", "Law", "MakeJournal", "NotConforming", "verify"]
+
+LAWS: tuple[Law, ...] = (
+    *commits.LAWS,
+    *unfinished.LAWS,
+    *forks.LAWS,
+    *snapshots.LAWS,
+    *listings.LAWS,
+    *records_of_runs.LAWS,
+    *upkeep.LAWS,
+)
+"""All laws, in an order in which the first to break tells most."""
+
+
+class NotConforming(AssertionError):
+    """A checkpointer breaks laws; the text names each and how."""
+
+
+async def verify(make: MakeJournal) -> None:
+    """Check every law against a checkpointer.
+
+    Args:
+        make: Opens a new, empty journal; leaving the context closes it.
+
+    Raises:
+        NotConforming: Some laws are broken; the text names all of them.
+    """
+    broken: list[str] = []
+    for law in LAWS:
+        try:
+            await law.verify(make)
+        except Exception as error:  # noqa: BLE001 - whatever it raises, the law is broken
+            broken.append(f"- {law.group}: {law.name}: {type(error).__name__}: {error}")
+    if broken:
+        raise NotConforming(f"{len(broken)} of {len(LAWS)} laws are broken:\n" + "\n".join(broken))

@@ -1,0 +1,197 @@
+"""Runs, their questions, and the files they changed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from harness.checkpoint.base import Batch, Checkpointer, FileChange, step_id
+from harness.checkpoint.conformance.kit import Laws, equal, holds, refused
+from harness.checkpoint.conformance.records import (
+    THREAD,
+    grow,
+    interrupt,
+    loaded,
+    run,
+    step_batch,
+)
+from harness.errors import CheckpointError
+
+__all__ = ["LAWS"]
+
+LAWS = Laws("records of runs")
+
+
+@LAWS.law
+async def a_run_is_replaced_by_id(journal: Checkpointer) -> None:
+    begun = run(
+        "run_1", goal="tidy", owner="p1", idempotency_key="k", created_at=1.0, updated_at=1.0
+    )
+    await journal.commit(Batch(THREAD, runs=[begun]))
+    equal(await journal.run("run_1"), begun)
+    ended = replace(
+        begun, status="failed", owner=None, answer="42", reason="limit: tokens", updated_at=2.0
+    )
+    await journal.commit(Batch(THREAD, runs=[ended]))
+    equal(await journal.run("run_1"), ended)
+
+
+@LAWS.law
+async def runs_are_found_by_every_given_filter_last_begun_first(journal: Checkpointer) -> None:
+    first = run("run_1", status="done", idempotency_key="k1")
+    second = run("run_2", status="running", idempotency_key="k2")
+    other = run("run_3", thread="other", status="running")
+    await journal.commit(Batch(THREAD, runs=[first, second]))
+    await journal.commit(Batch("other", runs=[other]))
+    await journal.commit(Batch(THREAD, runs=[first]))  # a change does not make it newer
+
+    async def found(**filters: str | int) -> list[str]:
+        return [each.id for each in await journal.find_runs(**filters)]  # type: ignore[arg-type]
+
+    equal(await found(), ["run_3", "run_2", "run_1"])
+    equal(await found(limit=2), ["run_3", "run_2"])
+    equal(await found(thread_id=THREAD), ["run_2", "run_1"])
+    equal(await found(status="running"), ["run_3", "run_2"])
+    equal(await found(status="running", thread_id=THREAD), ["run_2"])
+    equal(await found(idempotency_key="k1"), ["run_1"])
+    equal(await found(idempotency_key="k1", status="running"), [])
+    equal(await found(thread_id="nobody"), [])
+
+
+@LAWS.law
+async def a_thread_cannot_take_over_the_run_of_another(journal: Checkpointer) -> None:
+    mine = run("run_1")
+    await journal.commit(Batch(THREAD, runs=[mine]))
+    with refused(CheckpointError):
+        await journal.commit(Batch("other", runs=[run("run_1", thread="other")]))
+    equal(await journal.run("run_1"), mine)
+
+
+@LAWS.law
+async def an_interrupt_waits_beside_its_step_until_the_step_is_finished(
+    journal: Checkpointer,
+) -> None:
+    (first,) = await grow(journal, "a")
+    asked = [interrupt(f"int_{index}", step_id(first), index=index) for index in (1, 0)]
+    elsewhere = interrupt("int_sub", step_id(first), ns="task:1")
+    await journal.commit(Batch(THREAD, interrupts=[*asked, elsewhere]))
+    equal(list((await loaded(journal)).interrupts), asked[::-1])
+    await journal.commit(step_batch(first, "b"))
+    equal(list((await loaded(journal)).interrupts), [])
+    equal(list((await loaded(journal, first)).interrupts), [])
+    equal(len(await journal.interrupts("run_1")), 3)
+
+
+@LAWS.law
+async def interrupts_of_a_run_come_by_step_then_by_index(journal: Checkpointer) -> None:
+    old, new = "ckpt_z", "ckpt_a"
+    for batch in (
+        [interrupt("i1", old, index=2)],
+        [interrupt("i2", new, index=0), interrupt("i3", old, ns="task:1", index=0)],
+        [interrupt("i4", old, index=1), interrupt("i5", old, run_id="run_2")],
+    ):
+        await journal.commit(Batch(THREAD, interrupts=batch))
+    equal([each.id for each in await journal.interrupts("run_1")], ["i4", "i1", "i2", "i3"])
+
+
+@LAWS.law
+async def the_first_answer_of_an_interrupt_wins(journal: Checkpointer) -> None:
+    answers: list[JsonValue] = ["yes", None, {"edit": [1, 2.5, None]}]
+    for number, first in enumerate(answers):
+        asked = interrupt(f"int_{number}", "ckpt_1", run_id=f"run_{number}")
+        await journal.commit(Batch(THREAD, interrupts=[asked]))
+        await journal.commit(Batch(THREAD, answers={asked.id: first, "int_unknown": 1}))
+        await journal.commit(Batch(THREAD, answers={asked.id: "second"}))
+        equal(await journal.interrupts(asked.run_id), [replace(asked, answer=first, answered=True)])
+
+
+@LAWS.law
+async def a_question_asked_again_keeps_its_answer(journal: Checkpointer) -> None:
+    await journal.commit(Batch(THREAD, interrupts=[interrupt("int_1", "ckpt_1")]))
+    await journal.commit(Batch(THREAD, answers={"int_1": "yes"}))
+    again = interrupt("int_1", "ckpt_1", run_id="run_after_restart")
+    await journal.commit(Batch(THREAD, interrupts=[again]))
+    equal(
+        await journal.interrupts("run_after_restart"), [replace(again, answer="yes", answered=True)]
+    )
+    equal(await journal.interrupts("run_1"), [])
+
+
+@LAWS.law
+async def an_interrupt_and_its_answer_may_share_a_batch(journal: Checkpointer) -> None:
+    asked = interrupt("int_1", "ckpt_1")
+    await journal.commit(Batch(THREAD, interrupts=[asked], answers={"int_1": "no"}))
+    equal(await journal.interrupts("run_1"), [replace(asked, answer="no", answered=True)])
+
+
+@LAWS.law
+async def an_answer_reaches_only_interrupts_of_its_thread(journal: Checkpointer) -> None:
+    mine, theirs = interrupt("int_1", "c"), interrupt("int_1", "c", thread="other", run_id="run_2")
+    await journal.commit(Batch(THREAD, interrupts=[mine]))
+    await journal.commit(Batch("other", interrupts=[theirs]))
+    await journal.commit(Batch("other", answers={"int_1": "yes"}))
+    equal(await journal.interrupts("run_1"), [mine])
+    equal([each.answer for each in await journal.interrupts("run_2")], ["yes"])
+
+
+@LAWS.law
+async def what_callers_do_to_a_payload_does_not_reach_the_journal(journal: Checkpointer) -> None:
+    asked = interrupt("int_1", "ckpt_1")
+    await journal.commit(Batch(THREAD, interrupts=[asked]))
+    asked.payload.clear()
+    (got,) = await journal.interrupts("run_1")
+    got.payload.clear()
+    (again,) = await journal.interrupts("run_1")
+    equal(again, interrupt("int_1", "ckpt_1"))
+
+
+@LAWS.law
+async def file_changes_come_newest_first_and_know_their_checkpoint(journal: Checkpointer) -> None:
+    async def change(name: str, before: bytes | None, after: str | None = "00ff") -> None:
+        await journal.commit(
+            Batch(THREAD, file_changes=[FileChange(THREAD, "run_1", name, before, after)])
+        )
+
+    await change("/before any checkpoint", None)
+    await grow(journal, "a")
+    first = (await loaded(journal)).checkpoint.seq
+    await change("/after first", b"x" * 1000)
+    await grow(journal, "sub", ns="task:1")
+    await change("/in a subagent", b"", None)
+    await journal.commit(step_batch(step_id(None), "b"))
+    second = (await loaded(journal)).checkpoint.seq
+    await change("/after second", os.urandom(400))
+
+    everything = await journal.file_changes(THREAD, 0)
+    equal(
+        [each.path for each in everything],
+        [
+            "/after second",
+            "/in a subagent",
+            "/after first",
+            "/before any checkpoint",
+        ],
+    )
+    equal([each.checkpoint_seq for each in everything[::3]], [second, 0])
+    between = everything[1].checkpoint_seq
+    holds(first < between < second, "a change knows the newest checkpoint of any namespace")
+    equal(
+        [each.seq for each in everything], sorted((each.seq for each in everything), reverse=True)
+    )
+    old = everything[2]
+    equal(old, FileChange(THREAD, "run_1", "/after first", b"x" * 1000, "00ff", first, seq=old.seq))
+    equal((everything[1].before, everything[1].after_digest), (b"", None))
+    equal(everything[3].before, None)
+    equal(await journal.file_changes(THREAD, first), everything[:3])
+    equal(await journal.file_changes(THREAD, second), everything[:1])
+    equal(await journal.file_changes("other", 0), [])
+
+
+@LAWS.law
+async def a_change_stored_with_a_checkpoint_comes_after_it(journal: Checkpointer) -> None:
+    change = FileChange(THREAD, "run_1", "/f", None, None)
+    await journal.commit(replace(step_batch(None, "a"), file_changes=[change]))
+    seq = (await loaded(journal)).checkpoint.seq
+    equal([each.checkpoint_seq for each in await journal.file_changes(THREAD, seq)], [seq])

@@ -1,0 +1,159 @@
+"""What the journal in memory holds: threads, and their namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pydantic import JsonValue
+
+from harness.checkpoint.base import (
+    Checkpoint,
+    FileChange,
+    Interrupt,
+    Run,
+    Snapshot,
+    TaskWrites,
+)
+from harness.checkpoint.upkeep import MERGED, Removal, removal, squeezed, steps_left
+from harness.records import changed
+
+__all__ = ["Namespace", "Thread"]
+
+
+@dataclass(slots=True)
+class Namespace:
+    """Checkpoints in order of commit, and tasks by step in order of commit."""
+
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict[str, Checkpoint])
+    steps: dict[str, dict[str, TaskWrites]] = field(
+        default_factory=dict[str, dict[str, TaskWrites]]
+    )
+    snapshots: dict[tuple[str, str], Snapshot] = field(
+        default_factory=dict[tuple[str, str], Snapshot]
+    )
+
+    def head(self) -> Checkpoint | None:
+        """Return the newest checkpoint."""
+        return next(reversed(self.checkpoints.values()), None)
+
+    def tasks(self, step: str) -> list[TaskWrites]:
+        """Return the tasks of a step, in the order they are folded in."""
+        return sorted(self.steps.get(step, {}).values(), key=lambda task: task.index)
+
+    def remove(self, unwanted: Collection[str]) -> Removal[str]:
+        """Remove checkpoints, and what belongs only to them; return what could go."""
+        plan = removal({one.id: one.parent_id for one in self.checkpoints.values()}, unwanted)
+        if not plan.gone:
+            return plan
+        for heir, taken in plan.heirs.items():
+            self._inherit(heir, taken)
+        self.checkpoints = {
+            place: changed(self.checkpoints[place], parent_id=parent)
+            for place, parent in plan.parents.items()
+        }
+        left = steps_left(plan.parents, plan.gone)
+        self.steps = {step: tasks for step, tasks in self.steps.items() if step in left}
+        self.snapshots = {
+            key: one for key, one in self.snapshots.items() if key[0] in self.checkpoints
+        }
+        return plan
+
+    def _inherit(self, heir: str, taken: Sequence[str]) -> None:
+        """Give the writes of removed steps to the step that follows them."""
+        own = [task for task in self.tasks(heir) if task.task_id != MERGED]
+        sources = [task for step in taken for task in self.tasks(step)]
+        sources += [task for task in self.tasks(heir) if task.task_id == MERGED]
+        writes = squeezed(
+            [write for task in sources for write in task.writes],
+            [write for task in own for write in task.writes],
+        )
+        before = min((task.index for task in own), default=0) - 1
+        merged = TaskWrites(heir, MERGED, before, tuple(writes))
+        self.steps.setdefault(heir, {})[MERGED] = merged
+
+    def size(self) -> int:
+        """Return the bytes of all values."""
+        tasks = [task.writes for step in self.steps.values() for task in step.values()]
+        snapshots = [snapshot.writes for snapshot in self.snapshots.values()]
+        return sum(len(write.value) for writes in [*tasks, *snapshots] for write in writes)
+
+    def copy(self) -> Namespace:
+        """Return a namespace of its own with the same content."""
+        steps = {step: dict(tasks) for step, tasks in self.steps.items()}
+        return Namespace(dict(self.checkpoints), steps, dict(self.snapshots))
+
+
+@dataclass(slots=True)
+class Thread:
+    """All of one thread."""
+
+    created_at: float
+    updated_at: float
+    newest: int = 0
+    namespaces: dict[str, Namespace] = field(default_factory=dict[str, Namespace])
+    runs: dict[str, Run] = field(default_factory=dict[str, Run])
+    interrupts: dict[str, Interrupt] = field(default_factory=dict[str, Interrupt])
+    file_changes: list[FileChange] = field(default_factory=list[FileChange])
+
+    def ask(self, interrupts: Iterable[Interrupt]) -> None:
+        """Add questions; one that is known keeps its answer."""
+        for new in interrupts:
+            known = self.interrupts.get(new.id)
+            if known is not None and known.answered:
+                new = replace(new, answer=known.answer, answered=True)
+            self.interrupts[new.id] = new
+
+    def answer(self, answers: Mapping[str, JsonValue]) -> None:
+        """Answer questions that have no answer yet."""
+        for asked, answer in answers.items():
+            known = self.interrupts.get(asked)
+            if known is not None and not known.answered:
+                self.interrupts[asked] = replace(known, answer=answer, answered=True)
+
+    def remove(self, unwanted: Callable[[Sequence[Checkpoint]], Iterable[str]]) -> int:
+        """Remove checkpoints of each namespace and return how many could go.
+
+        Args:
+            unwanted: Says which of a namespace's checkpoints shall go.
+        """
+        count = 0
+        for ns, namespace in self.namespaces.items():
+            plan = namespace.remove({*unwanted([*namespace.checkpoints.values()])})
+            if plan.gone:
+                count += len(plan.gone)
+                left = steps_left(plan.parents, plan.gone)
+                self.interrupts = {
+                    key: one
+                    for key, one in self.interrupts.items()
+                    if one.ns != ns or one.step_id in left
+                }
+        self.namespaces = {
+            ns: one for ns, one in self.namespaces.items() if one.checkpoints or one.steps
+        }
+        seqs = [each.seq for one in self.namespaces.values() for each in one.checkpoints.values()]
+        self.newest = max(seqs, default=0)
+        return count
+
+    def forget_changes(self) -> None:
+        """Drop the file changes that no checkpoint is old enough to undo."""
+        main = self.namespaces.get("", Namespace()).checkpoints.values()
+        oldest = min((one.seq for one in main), default=0)
+        self.file_changes = [one for one in self.file_changes if one.checkpoint_seq >= oldest]
+
+    def forget_run(self, run_id: str) -> None:
+        """Remove a run and all that it made."""
+        self.remove(lambda made: [one.id for one in made if one.run_id == run_id])
+        self.runs.pop(run_id, None)
+        self.interrupts = {key: one for key, one in self.interrupts.items() if one.run_id != run_id}
+        self.file_changes = [one for one in self.file_changes if one.run_id != run_id]
+
+    def knows_run(self, run_id: str) -> bool:
+        """Whether a run is recorded, or has made a checkpoint."""
+        made = (each for one in self.namespaces.values() for each in one.checkpoints.values())
+        return run_id in self.runs or any(one.run_id == run_id for one in made)
+
+    def size(self) -> int:
+        """Return the bytes of all values."""
+        files = sum(len(one.before or b"") for one in self.file_changes)
+        return files + sum(one.size() for one in self.namespaces.values())

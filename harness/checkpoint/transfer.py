@@ -1,0 +1,255 @@
+"""A thread as one readable file: JSON lines out of any checkpointer, and into any other.
+
+The first line names the format and the thread. Each further line is a checkpoint with the writes
+that lead to it from its parent, an unfinished task, a file change, a run or an interrupt; the
+last says how many there were, so that a file cut short is noticed. A value that is JSON as the
+harness writes it stands as JSON, any other in base64: both come back byte for byte. Nothing in a
+file is imported, called or looked up; lines are read by the fields of `transfer_lines` alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import replace
+
+from pydantic import ValidationError
+
+from harness.checkpoint.base import (
+    Batch,
+    Checkpoint,
+    Checkpointer,
+    FileChange,
+    Interrupt,
+    Run,
+    TaskWrites,
+)
+from harness.checkpoint.laws import thread_exists
+from harness.checkpoint.transfer_lines import (
+    LINE,
+    CheckpointLine,
+    EndLine,
+    FileChangeLine,
+    InterruptLine,
+    Line,
+    RunLine,
+    TaskLine,
+    ThreadLine,
+    WriteLine,
+)
+from harness.errors import CheckpointError, UnknownThread
+
+__all__ = ["MalformedExport", "export_thread", "import_thread"]
+
+_IMPORTED = "#imported"
+"""Task that holds the writes of an imported checkpoint; which tasks they were is not kept."""
+
+_PAGE = 500
+_AT_ONCE = 100
+"""Lines committed together."""
+
+_ALL = 1_000_000_000
+
+
+class MalformedExport(CheckpointError):
+    """A line is not what an export writes; nothing was imported.
+
+    Attributes:
+        line: Its number, from 1.
+    """
+
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(
+            f"line {line} is not a line of an exported thread: {problem}. Nothing was imported; "
+            f"export the thread again."
+        )
+        self.line = line
+
+
+async def export_thread(journal: Checkpointer, thread_id: str) -> AsyncGenerator[str]:
+    """Give a thread line by line, each ending in a line feed.
+
+    What others commit meanwhile may be missing. Snapshots, a cache, are left out.
+
+    Raises:
+        UnknownThread: There is no such thread.
+        CheckpointError: The journal cannot be read, or holds what no import would accept.
+    """
+    try:
+        async for line in _lines(journal, thread_id):
+            yield line.text()
+    except ValueError as error:
+        raise CheckpointError(
+            f"thread {thread_id!r} holds a value that cannot be exported: {error}. The export is "
+            f"incomplete; restore a backup, or delete the thread."
+        ) from error
+
+
+async def _lines(journal: Checkpointer, thread_id: str) -> AsyncGenerator[Line]:
+    checkpoints = await _checkpoints(journal, thread_id)
+    runs = await journal.find_runs(thread_id=thread_id, limit=_ALL)
+    changes = [*reversed(await journal.file_changes(thread_id, 0))]
+    if not (checkpoints or runs or changes):
+        raise UnknownThread(f"there is no thread {thread_id!r} to export")
+    yield ThreadLine.of(thread_id)
+    count = 0
+    for made in checkpoints:
+        while changes and changes[0].checkpoint_seq < made.seq:
+            count += 1
+            yield FileChangeLine.of(changes.pop(0))
+        async for line in _with_tasks(journal, made):
+            count += 1
+            yield line
+    for change in changes:
+        count += 1
+        yield FileChangeLine.of(change)
+    for run in reversed(runs):
+        count += 1
+        yield RunLine.of(run)
+        for asked in await journal.interrupts(run.id):
+            if asked.thread_id == thread_id:
+                count += 1
+                yield InterruptLine.of(asked)
+    yield EndLine(type="end", lines=count)
+
+
+async def import_thread(
+    journal: Checkpointer, lines: Iterable[str | bytes], thread_id: str | None = None
+) -> str:
+    """Store an exported thread and return its id.
+
+    A run that was `running` comes in as `paused`, so that two machines do not both continue it.
+    Runs that the journal knows already, those of the exported thread itself, are left out with
+    their interrupts.
+
+    Args:
+        journal: Where to.
+        lines: The lines, such as an open file.
+        thread_id: The id it gets; by default the one it had.
+
+    Raises:
+        MalformedExport: A line is not one of an export; nothing was imported.
+        CheckpointError: The thread exists, or cannot be stored; nothing was imported.
+    """
+    header, content = _parsed(lines)
+    target = header.thread_id if thread_id is None else thread_id
+    known = await journal.find_runs(thread_id=target, limit=1)
+    if known or await journal.namespaces(target):
+        raise thread_exists(target)
+    try:
+        await _store(journal, target, content)
+    except (CheckpointError, ValueError):
+        await journal.delete_thread(target)
+        raise
+    return target
+
+
+# --- export --------------------------------------------------------------------------------
+
+
+async def _checkpoints(journal: Checkpointer, thread_id: str) -> list[Checkpoint]:
+    """Return the checkpoints of all namespaces, in order of commit."""
+    found: list[Checkpoint] = []
+    for ns in await journal.namespaces(thread_id):
+        before: str | None = None
+        while page := await journal.history(thread_id, ns, before=before, limit=_PAGE):
+            found += page
+            before = page[-1].id
+    return sorted(found, key=lambda one: one.seq)
+
+
+async def _with_tasks(
+    journal: Checkpointer, made: Checkpoint
+) -> AsyncGenerator[CheckpointLine | TaskLine]:
+    found = await journal.load(made.thread_id, made.ns, made.id, cached=made.parent_id)
+    if found is None or found.base != made.parent_id:
+        raise CheckpointError(
+            f"checkpoint {made.id} of thread {made.thread_id!r} was removed while the thread was "
+            f"exported. The export is incomplete; export again."
+        )
+    yield CheckpointLine.of(found.checkpoint, found.writes)
+    for task in found.pending:
+        yield TaskLine.of(made.ns, task)
+
+
+# --- import --------------------------------------------------------------------------------
+
+
+def _parsed(lines: Iterable[str | bytes]) -> tuple[ThreadLine, list[Line]]:
+    header: ThreadLine | None = None
+    content: list[Line] = []
+    ended, number = False, 0
+    for number, text in enumerate(lines, 1):
+        if ended:
+            raise MalformedExport(number, "it comes after the end")
+        line = _line(number, text)
+        if isinstance(line, ThreadLine) != (number == 1):
+            raise MalformedExport(number, "the thread is named in the first line and only there")
+        if isinstance(line, ThreadLine):
+            header = line
+        elif isinstance(line, EndLine):
+            ended = True
+            if line.lines != len(content):
+                raise MalformedExport(
+                    number, f"it ends {line.lines} lines, but there are {len(content)}"
+                )
+        else:
+            content.append(line)
+    if header is None or not ended:
+        raise MalformedExport(number + 1, "the file ends here, before its last line")
+    return header, content
+
+
+def _line(number: int, text: str | bytes) -> Line:
+    try:
+        return LINE.validate_python(json.loads(text))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        problem = f"{place}: {first['msg']}" if place else first["msg"]
+        raise MalformedExport(number, problem) from None
+    except (ValueError, RecursionError) as error:
+        raise MalformedExport(number, f"it is not JSON ({error})") from None
+
+
+async def _store(journal: Checkpointer, thread_id: str, content: Sequence[Line]) -> None:
+    batch = Batch(thread_id, imported=True)
+    kept = True
+    for line in content:
+        if isinstance(line, RunLine):
+            kept = await journal.run(line.id) is None
+        if isinstance(line, RunLine | InterruptLine) and not kept:
+            continue
+        ns = line.ns if isinstance(line, CheckpointLine | TaskLine) else ""
+        # A file change follows the checkpoints before it, and a batch stores it after its own.
+        full = len(batch.checkpoints) + len(batch.writes) >= _AT_ONCE
+        if ns != batch.ns or full or batch.file_changes:
+            await journal.commit(batch)
+            batch = Batch(thread_id, ns, imported=True)
+        batch = _added(batch, line)
+    await journal.commit(batch)
+
+
+def _added(batch: Batch, line: Line) -> Batch:
+    thread_id = batch.thread_id
+    match line:
+        case CheckpointLine():
+            task = TaskWrites(line.id, _IMPORTED, 0, WriteLine.writes(line.writes))
+            made: Checkpoint = line.record(thread_id)
+            return replace(
+                batch, writes=[*batch.writes, task], checkpoints=[*batch.checkpoints, made]
+            )
+        case TaskLine():
+            task = TaskWrites(line.step_id, line.task_id, line.index, WriteLine.writes(line.writes))
+            return replace(batch, writes=[*batch.writes, task])
+        case FileChangeLine():
+            change: FileChange = line.record(thread_id)
+            return replace(batch, file_changes=[*batch.file_changes, change])
+        case RunLine():
+            run: Run = line.record(thread_id)
+            return replace(batch, runs=[*batch.runs, run])
+        case InterruptLine():
+            asked: Interrupt = line.record(thread_id)
+            return replace(batch, interrupts=[*batch.interrupts, asked])
+        case _:
+            return batch

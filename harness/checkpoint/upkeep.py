@@ -1,0 +1,121 @@
+"""What may go when checkpoints are removed, so that every state that stays is whole.
+
+A removed checkpoint's writes are part of the states after it. They go to the one checkpoint that
+grew from it; where several did, it stays, as each branch needs it. Only what no checkpoint grew
+from is gone for good. Written once for every checkpointer; nothing here stores anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from harness.checkpoint.base import StoredWrite, step_id
+
+__all__ = ["MERGED", "Removal", "check_prune", "prunable", "removal", "squeezed", "steps_left"]
+
+K = TypeVar("K", bound=Hashable)
+
+MERGED = "#merged"
+"""Task that holds the writes a checkpoint has taken over from removed ancestors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal(Generic[K]):
+    """How checkpoints of one namespace are removed.
+
+    Attributes:
+        gone: Those that are removed.
+        parents: Those that stay, in order, with their nearest ancestor that stays too.
+        heirs: Those that take over writes, with the removed ancestors they are of, oldest first.
+    """
+
+    gone: set[K] = field(default_factory=set[K])
+    parents: dict[K, K | None] = field(default_factory=dict[K, "K | None"])
+    heirs: dict[K, list[K]] = field(default_factory=dict[K, list[K]])
+
+
+def removal(parents: Mapping[K, K | None], unwanted: Collection[K]) -> Removal[K]:
+    """Plan a removal.
+
+    Args:
+        parents: Each checkpoint with its parent, in order of commit: parents come first.
+        unwanted: Those that shall go.
+    """
+    branches: dict[K, int] = {}
+    stays: set[K] = set()
+    for place, parent in reversed(list(parents.items())):
+        grown = branches.get(place, 0)
+        if place not in unwanted or grown > 1:
+            stays.add(place)
+        if parent is not None and (place in stays or grown):
+            branches[parent] = branches.get(parent, 0) + 1
+    plan: Removal[K] = Removal(gone=parents.keys() - stays)
+    for place in parents:
+        if place in stays:
+            ancestor, taken = parents[place], list[K]()
+            while ancestor is not None and ancestor not in stays:
+                taken.append(ancestor)
+                ancestor = parents[ancestor]
+            plan.parents[place] = ancestor
+            if taken:
+                plan.heirs[place] = taken[::-1]
+    return plan
+
+
+def steps_left(stays: Iterable[str], gone: Collection[str]) -> set[str]:
+    """Return the steps whose tasks and interrupts stay: finished ones, and those after them.
+
+    Args:
+        stays: Checkpoints that stay.
+        gone: Checkpoints that are removed; unfinished they are not.
+    """
+    places = set(stays)
+    return places | {step_id(place) for place in places} - set(gone)
+
+
+def squeezed(writes: Sequence[StoredWrite], following: Iterable[StoredWrite]) -> list[StoredWrite]:
+    """Return the writes without those that a later one of their channel overwrites.
+
+    Args:
+        writes: The writes.
+        following: What is folded after them.
+    """
+    replaced = {write.channel for write in following if write.overwrite}
+    kept: list[StoredWrite] = []
+    for write in reversed(writes):
+        if write.channel not in replaced:
+            kept.append(write)
+            if write.overwrite:
+                replaced.add(write.channel)
+    return kept[::-1]
+
+
+def check_prune(keep_latest: int | None, older_than: float | None) -> None:
+    """Refuse a prune that says nothing, or would leave a thread without a head.
+
+    Raises:
+        ValueError: It does.
+    """
+    if keep_latest is None and older_than is None:
+        raise ValueError("prune needs keep_latest or older_than; nothing was removed")
+    if keep_latest is not None and keep_latest < 1:
+        raise ValueError(
+            f"keep_latest is {keep_latest}, but a thread keeps its head at least; nothing was "
+            f"removed. Use delete_thread to remove it."
+        )
+
+
+def prunable(
+    checkpoints: Sequence[tuple[K, float]], keep_latest: int | None, older_than: float | None
+) -> list[K]:
+    """Return which checkpoints of a namespace a prune is about.
+
+    Args:
+        checkpoints: Each with its time, in order of commit.
+        keep_latest: How many of the newest stay, at least the head.
+        older_than: Only those from before this Unix time go.
+    """
+    rest = checkpoints[: -(keep_latest or 1)]
+    return [place for place, made in rest if older_than is None or made < older_than]

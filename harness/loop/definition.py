@@ -1,0 +1,100 @@
+"""What an agent is made of: fixed when it is built, shared by all its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import JsonValue
+
+from harness.checkpoint.base import Next
+from harness.loop.interrupts import Breakpoints
+from harness.loop.middleware import AgentMiddleware, HookName, hooks_of
+from harness.loop.run_context import StateCache
+from harness.loop.tool_execution import ToolPipeline
+from harness.loop.wraps import Wrap, wraps_of
+from harness.models.base import ChatModel, PromptSection
+from harness.state import StateSchema
+from harness.tools import Tool
+
+if TYPE_CHECKING:
+    from harness.cache.model_cache import ModelCache
+    from harness.structured_output import ResponseFormat, StructuredOutput
+
+__all__ = ["AgentDefinition"]
+
+
+@dataclass(frozen=True)
+class AgentDefinition:
+    """Everything about an agent that does not change while it runs.
+
+    Attributes:
+        name: Its name, in paths and events.
+        model: Who answers unless a wrapper decides otherwise.
+        tools: By name, in the order the model sees them.
+        system: The system prompt before middleware adds to it.
+        middleware: Outermost first.
+        schema: The channels of its state.
+        pipeline: The way to its tools.
+        provider_tools: Tools that the model's provider runs.
+        response_format: The structured answer it owes.
+        output: How it comes to that answer.
+        answers: Where model answers are cached.
+        breakpoints: Where it stops to be looked at.
+        store: Its long-term store.
+        states: Its cache of newest states.
+    """
+
+    name: str
+    model: ChatModel
+    tools: Mapping[str, Tool]
+    system: tuple[PromptSection, ...]
+    middleware: tuple[AgentMiddleware, ...]
+    schema: StateSchema
+    pipeline: ToolPipeline
+    provider_tools: tuple[Mapping[str, JsonValue], ...] = ()
+    response_format: ResponseFormat | None = None
+    output: StructuredOutput | None = None
+    answers: ModelCache | None = None
+    breakpoints: Breakpoints = field(default_factory=Breakpoints)
+    store: Any = None
+    states: StateCache = field(default_factory=StateCache)
+
+    @cached_property
+    def _hooks(self) -> Mapping[HookName, Sequence[AgentMiddleware]]:
+        found = {hook: hooks_of(self.middleware, hook) for hook in get_args(HookName)}
+        return {
+            hook: users if hook.startswith("before") else users[::-1]
+            for hook, users in found.items()
+        }
+
+    def hooks(self, hook: HookName) -> Sequence[AgentMiddleware]:
+        """Return the middleware with this hook, in the order it runs."""
+        return self._hooks[hook]
+
+    @cached_property
+    def model_wraps(self) -> Sequence[Wrap]:
+        """The `wrap_model_call` of its middleware, outermost first."""
+        return wraps_of(self.middleware, "wrap_model_call")
+
+    @cached_property
+    def offered(self) -> tuple[Tool | Mapping[str, JsonValue], ...]:
+        """What the model is offered unless a wrapper decides otherwise."""
+        return (*self.tools.values(), *self.provider_tools)
+
+    @cached_property
+    def direct(self) -> frozenset[str]:
+        """Names of the tools whose result ends the run."""
+        return frozenset(name for name, tool in self.tools.items() if tool.return_direct)
+
+    @property
+    def entry(self) -> Next:
+        """The phase that takes accepted input (peers A3.2)."""
+        return "before_agent" if self.hooks("before_agent") else "model"
+
+    @property
+    def answered(self) -> Next | None:
+        """The phase after a model answer, if hooks look at it first."""
+        return "after_model" if self.hooks("after_model") else None

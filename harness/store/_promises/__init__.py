@@ -1,0 +1,1 @@
+"""What every store promises: one function a promise. `harness.store.conformance` runs them."""

@@ -1,0 +1,137 @@
+"""A store in one SQLite file: it survives the process, and processes may share it.
+
+Each batch is one transaction and costs one hop to a connection's thread. What writes uses one
+connection and what only reads another, so a long search holds up no put.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Self, Unpack
+
+import anyio
+
+from harness.store.base import Delete, Result, StoreError, StoreOptions
+from harness.store.planned import Planned, PlannedPut, PlannedStore
+from harness.store.sqlite_file import Connection, open_reader, open_writer
+from harness.store.sqlite_queries import Work
+from harness.store.sqlite_similarity import add_similarity
+
+__all__ = ["SqliteStore"]
+
+
+class SqliteStore(PlannedStore):
+    """A `Store` over one SQLite file.
+
+    The file is opened by the first use, or by `open()` or `async with` if its errors are wanted
+    early. It, and every directory that has to be made for it, is the user's alone. Once a put has
+    returned it survives the process and the machine. A batch whose caller is cancelled may still be
+    carried out, as a whole. `close()` is final.
+
+    Queries are answered by FTS5, or, with `embed`, by comparing vectors one by one: with the
+    extension sqlite-vec where it can be loaded, else in Python.
+
+    Args:
+        path: The file; made if missing.
+        **options: See `StoreOptions`.
+
+    Raises:
+        InvalidOperation: An option is not as described.
+        ValueError: The path is no file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> None:
+        super().__init__(**options)
+        if os.fspath(path) in ("", ":memory:"):
+            raise ValueError("SqliteStore needs a file; use MemoryStore instead")
+        self.path = Path(path).absolute()
+        self._connections: tuple[Connection, Connection] | None = None
+        self._opening = anyio.Lock()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def open(self) -> None:
+        """Open the file, and create or migrate it if need be. Does nothing when it is open.
+
+        Raises:
+            NewerStore: A newer version wrote the file; it was not touched.
+            StoreError: The file cannot be opened or is not a store.
+        """
+        await self._open()
+
+    async def close(self) -> None:
+        """Finish what was handed over, then close the file. A second call does nothing."""
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            async with self._opening:
+                connections, self._connections = self._connections, None
+                if connections is not None:
+                    writer, reader = connections
+                    await reader.finish()
+                    await writer.finish()  # last, so that it folds the log into the file
+
+    async def _carry_out(self, planned: Sequence[Planned]) -> Sequence[Result]:
+        writer, reader = self._connections or await self._open()
+        writes = self._refresh_on_read or any(
+            isinstance(operation, PlannedPut | Delete) for operation in planned
+        )
+        begin = "BEGIN IMMEDIATE" if writes else "BEGIN"
+        try:
+            return await (writer if writes else reader).run(partial(self._transact, planned, begin))
+        # ValueError: the connection was closed meanwhile.
+        except (sqlite3.Error, ValueError) as error:
+            raise StoreError(
+                f"the store {self.path} could not be {'written' if writes else 'read'}: {error}. "
+                "Nothing was changed; check the disk and the file's permissions, then try again."
+            ) from error
+
+    def _transact(
+        self, planned: Sequence[Planned], begin: str, conn: sqlite3.Connection
+    ) -> list[Result]:
+        conn.execute(begin)
+        try:
+            work = Work(conn, self._clock(), self._refresh_on_read)
+            results = [work.do(operation) for operation in planned]
+            if begin != "BEGIN":
+                work.sweep()
+            conn.execute("COMMIT")
+        finally:
+            if conn.in_transaction:
+                conn.execute("ROLLBACK")
+        return results
+
+    async def _open(self) -> tuple[Connection, Connection]:
+        async with self._opening:
+            if self._closed:
+                raise StoreError(
+                    f"the store {self.path} is closed; nothing was done. Open a new one."
+                )
+            if self._connections is None:
+                self._connections = await self._connect()
+            return self._connections
+
+    async def _connect(self) -> tuple[Connection, Connection]:
+        writer = Connection(partial(self._prepared, open_writer))
+        reader = Connection(partial(self._prepared, open_reader))
+        # An opening that is left half-way would leave a thread behind.
+        with anyio.CancelScope(shield=True):
+            await writer.start()
+            try:
+                await reader.start()
+            except StoreError:
+                await writer.finish()
+                raise
+        return writer, reader
+
+    def _prepared(self, open_file: Callable[[Path], sqlite3.Connection]) -> sqlite3.Connection:
+        conn = open_file(self.path)
+        if self._embed is not None:
+            add_similarity(conn)
+        return conn

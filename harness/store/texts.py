@@ -1,0 +1,170 @@
+"""What a query finds: which texts of a value are indexed, and which words they have.
+
+Every store is given the same words and never parses text itself. So a query finds the same in all
+of them, and no character of it can be syntax.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias, cast
+
+import regex
+from pydantic import JsonValue
+
+from harness.store.base import Index, InvalidOperation
+
+__all__ = ["Path", "indexed_words", "parse_index", "query_words", "texts_of"]
+
+Path: TypeAlias = tuple[str | int | None, ...]
+"""Keys and places from the outermost in; None is every element of a list. Empty is all."""
+
+_STEP = regex.compile(r"([^.\[\]]+)(?:\[(\*|[0-9]{1,9})\])*")
+
+_LONGEST_WORD = 100
+"""Characters of a word that count."""
+
+_MOST_QUERY_WORDS = 100
+"""Distinct words of a query that count."""
+
+_LARGEST_INDEX = 900_000
+"""Bytes that the words of an item take in an index; Postgres takes 1 MB. The rest is not found."""
+
+_LONGEST_QUERY = 10_000
+"""Characters of a query that count."""
+
+_RUN = regex.compile(r"[\p{L}\p{N}\p{M}]+")
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"
+_SCRIPTS = regex.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|[^{_UNSPACED}]+")
+_ACCENT = regex.compile(r"[\u0300-\u036f]")
+
+
+def parse_index(index: Index) -> tuple[Path, ...]:
+    """Return the paths of what is to be indexed.
+
+    Raises:
+        InvalidOperation: One of them is no path.
+    """
+    if index is False:
+        return ()
+    if isinstance(index, str) or not isinstance(index, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidOperation(
+            f"index is False or a list of paths such as ['title', 'tags[*].name']; got {index!r}. "
+            "Nothing was done."
+        )
+    return tuple(_parse(path) for path in index)
+
+
+def texts_of(value: Mapping[str, JsonValue], paths: Iterable[Path]) -> list[str]:
+    """Return the texts at some paths of a value, without blank ones."""
+    found = (_text(each) for path in paths for each in _follow(value, path))
+    return [text for text in found if text.strip()]
+
+
+def indexed_words(texts: Iterable[str]) -> list[str]:
+    """Return the words under which texts are found, in order, as often as they occur.
+
+    Scripts without spaces between words are found by each character and each pair.
+    """
+    words: list[str] = []
+    seen: set[str] = set()
+    size = 0
+    for word in _all_words(texts):
+        # A new word takes its bytes and some for its place, one more place takes two.
+        size += 2 if word in seen else len(word.encode()) + 8
+        if size > _LARGEST_INDEX:
+            break
+        seen.add(word)
+        words.append(word)
+    return words
+
+
+def query_words(query: str) -> list[str]:
+    """Return the distinct words that a query looks for."""
+    words: dict[str, None] = {}
+    for run, unspaced in _runs(query[:_LONGEST_QUERY]):
+        words.update(dict.fromkeys(_pairs(run) if unspaced and len(run) > 1 else [run]))
+        if len(words) >= _MOST_QUERY_WORDS:
+            break
+    return list(words)[:_MOST_QUERY_WORDS]
+
+
+def _parse(path: Any) -> Path:
+    if path == "$":
+        return ()
+    steps: list[str | int | None] = []
+    for step in path.split(".") if isinstance(path, str) else [""]:
+        if not (found := _STEP.fullmatch(step)):
+            raise InvalidOperation(
+                f"{path!r} is no path to index: write '$', or keys joined by dots with [*] or [0] "
+                "for elements of lists, such as 'tags[*].name'. Nothing was done."
+            )
+        steps.append(found[1])
+        steps += [None if one == "*" else int(one) for one in found.captures(2)]
+    return tuple(steps)
+
+
+def _follow(value: Any, path: Path) -> Iterator[Any]:
+    if not path:
+        yield value
+        return
+    step, rest = path[0], path[1:]
+    if isinstance(step, str):
+        if isinstance(value, dict) and step in value:
+            yield from _follow(value[step], rest)
+    elif isinstance(value, list):
+        elements = cast("list[Any]", value)
+        for element in elements if step is None else elements[step : step + 1]:
+            yield from _follow(element, rest)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, int | float):
+        return json.dumps(value)
+    return "\n".join(text for text in _strings(value) if text.strip())
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        inner = cast("dict[str, Any] | list[Any]", value)
+        for element in inner.values() if isinstance(inner, dict) else inner:
+            yield from _strings(element)
+
+
+def _all_words(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        for run, unspaced in _runs(text):
+            if unspaced:
+                yield from run
+                yield from _pairs(run)
+            else:
+                yield run
+
+
+def _runs(text: str) -> Iterator[tuple[str, bool]]:
+    """Return what may be words, and whether each is of a script without spaces."""
+    for run in _RUN.findall(_folded(text)):
+        if run.isascii():  # nearly all are, and this is several times faster
+            yield run[:_LONGEST_WORD], False
+            continue
+        for found in _SCRIPTS.finditer(run):
+            unspaced = found["unspaced"] is not None
+            yield (found[0] if unspaced else found[0][:_LONGEST_WORD]), unspaced
+
+
+def _pairs(run: str) -> Iterator[str]:
+    return (left + right for left, right in pairwise(run))
+
+
+def _folded(text: str) -> str:
+    """Return a text in which case, accents and compatibility forms make no difference."""
+    if text.isascii():
+        return text.lower()
+    # Twice, since the compatibility form of a sign may be a capital letter.
+    plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    return unicodedata.normalize("NFC", _ACCENT.sub("", plain))

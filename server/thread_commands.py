@@ -1,0 +1,200 @@
+"""`deep-agent-mcp threads …`: look at threads and keep them in order from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+
+import click
+
+if TYPE_CHECKING:
+    from server.results import Answer
+    from server.thread_office import ThreadOffice
+
+__all__ = ["threads"]
+
+T = TypeVar("T")
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_limit = click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
+
+
+class _Failed(click.ClickException):
+    """One readable message on stderr and exit code 1."""
+
+    def show(self, file: Any = None) -> None:
+        """Print the message without the frame click would draw."""
+        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
+
+
+@click.group()
+@click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
+@click.option("--root", metavar="DIR", help="Where the files of threads are; `rewind` needs it.")
+@click.option("--config", metavar="FILE", help="TOML file of settings.")
+@click.pass_context
+def threads(ctx: click.Context, **flags: str | None) -> None:
+    """Look at threads, and keep them in order.
+
+    Works beside running servers; what would get in the way of one is refused.
+    """
+    ctx.obj = flags
+
+
+@threads.command("list")
+@_limit
+@click.option("--before", type=float, help="For the next page: what the page before it names.")
+@_as_json
+@click.pass_obj
+def list_(flags: dict[str, str | None], limit: int, before: float | None, as_json: bool) -> None:
+    """List threads, last changed first."""
+    _print(_within(flags, lambda office: office.list(limit, before)), as_json)
+
+
+@threads.command()
+@click.argument("thread")
+@_limit
+@click.option("--before", help="For the next page: what the page before it names.")
+@click.option("--transcript", is_flag=True, help="Print the messages as Markdown instead.")
+@_as_json
+@click.pass_obj
+def show(
+    flags: dict[str, str | None],
+    thread: str,
+    limit: int,
+    before: str | None,
+    transcript: bool,
+    as_json: bool,
+) -> None:
+    """Show a thread's todos, runs, open questions and checkpoints."""
+    if transcript:
+        click.echo(_within(flags, lambda office: office.transcript(thread)), nl=False)
+    else:
+        _print(_within(flags, lambda office: office.show(thread, limit, before)), as_json)
+
+
+@threads.command()
+@click.argument("thread")
+@click.argument("checkpoint")
+@click.option("--force", is_flag=True, help="Put files back although somebody changed them since.")
+@click.pass_obj
+def rewind(flags: dict[str, str | None], thread: str, checkpoint: str, force: bool) -> None:
+    """Make an earlier state of a thread its newest one; files are put back too."""
+    done = _within(flags, lambda office: office.rewind(thread, checkpoint, force=force))
+    click.echo(f"{thread} stands where it stood after {checkpoint}; new head {done.checkpoint.id}.")
+    click.echo(f"Files put back: {', '.join(done.files) or 'none had changed'}.")
+
+
+@threads.command()
+@click.argument("thread")
+@click.option("--at", metavar="CHECKPOINT", help="Where the copy stands; by default at the end.")
+@click.option("--to", metavar="THREAD", help="Id of the copy; made up by default.")
+@click.pass_obj
+def fork(flags: dict[str, str | None], thread: str, at: str | None, to: str | None) -> None:
+    """Copy a thread's history into a new thread. Files on disk stay as they are."""
+    click.echo(_within(flags, lambda office: office.fork(thread, at, to)))
+
+
+@threads.command()
+@click.argument("thread")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@click.pass_obj
+def export(flags: dict[str, str | None], thread: str, file: str) -> None:
+    """Write a thread to a new FILE, or standard output, as JSON lines."""
+    with _output(file) as output:
+        _within(flags, lambda office: office.export(thread, output))
+
+
+@threads.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--as", "target", metavar="THREAD", help="Id of the thread; by default the old one.")
+@click.pass_obj
+def import_(flags: dict[str, str | None], file: str, target: str | None) -> None:
+    """Store a thread that `export` wrote; prints its id."""
+    with click.open_file(file, encoding="utf-8") as opened:
+        lines = cast("TextIO", opened)
+        click.echo(_within(flags, lambda office: office.import_(lines, target)))
+
+
+@threads.command()
+@click.argument("thread", required=False)
+@click.option("--keep-latest", type=click.IntRange(1), help="How many of the newest stay.")
+@click.option("--older-than", type=float, metavar="DAYS", help="Only those older than this go.")
+@click.pass_obj
+def prune(
+    flags: dict[str, str | None],
+    thread: str | None,
+    keep_latest: int | None,
+    older_than: float | None,
+) -> None:
+    """Remove old checkpoints of a thread, or of all. States that stay are whole."""
+    if keep_latest is None and older_than is None:
+        raise click.UsageError("say what shall go: --keep-latest N, --older-than DAYS, or both")
+    before = None if older_than is None else time.time() - older_than * 86_400
+    removed = _within(flags, lambda office: office.prune(thread, keep_latest, before))
+    click.echo(f"Checkpoints removed: {removed}.")
+
+
+@threads.command()
+@click.argument("thread", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(flags: dict[str, str | None], thread: tuple[str, ...], yes: bool) -> None:
+    """Delete threads with their history. Files on disk stay as they are."""
+    if not yes:
+        click.confirm(f"Delete {', '.join(thread)} for good?", abort=True)
+    _within(flags, lambda office: office.delete(thread))
+    click.echo(f"Deleted: {', '.join(thread)}.")
+
+
+@contextmanager
+def _output(file: str) -> Generator[TextIO]:
+    """Open a new file, which is gone again if writing it fails, or standard output."""
+    if file == "-":
+        stdout: Any = sys.stdout
+        if isinstance(sys.stdout, TextIOWrapper):
+            stdout.reconfigure(encoding="utf-8", newline="\n")
+        yield stdout
+        return
+    try:
+        output = open(file, "x", encoding="utf-8", newline="\n")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise _Failed(f"{file} cannot be written: {error.strerror}. Nothing was done.") from None
+    try:
+        with output:
+            yield output
+    except BaseException:
+        os.unlink(file)
+        raise
+
+
+def _within(flags: dict[str, str | None], work: Callable[[ThreadOffice], Awaitable[T]]) -> T:
+    """Do some work in the state directory that flags, environment and file name."""
+    import anyio
+
+    from harness.backends.base import FileError
+    from harness.errors import HarnessError
+    from server.settings import SettingsError, load_settings
+    from server.state_dir import StateDirError
+    from server.thread_office import ThreadOffice
+
+    given = dict(flags)
+    config = given.pop("config")
+
+    async def main() -> T:
+        async with ThreadOffice.open(load_settings(given, os.environ, config=config)) as office:
+            return await work(office)
+
+    try:
+        return anyio.run(main)
+    except (SettingsError, StateDirError, HarnessError, FileError, OSError) as error:
+        raise _Failed(str(error)) from None
+
+
+def _print(answer: Answer, as_json: bool) -> None:
+    click.echo(json.dumps(answer.data, ensure_ascii=False, indent=2) if as_json else answer.text)

@@ -1,0 +1,214 @@
+"""What the command line can do with threads, beside servers that may be at work on them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import TextIO
+
+from harness.agent import Agent
+from harness.backends.directory import DirectoryBackend
+from harness.backends.state import StateBackend
+from harness.checkpoint.base import Checkpointer, Run
+from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.checkpoint.transfer import export_thread, import_thread
+from harness.deep_agent import create_deep_agent
+from harness.errors import ThreadBusy, UnknownThread
+from harness.messages import new_id
+from server.lazy_model import LazyModel
+from server.results import Answer, unknown
+from server.rewinding import Rewound, rewind
+from server.settings import Settings
+from server.state_dir import StateDir
+from server.takeover import ServerProcesses
+from server.thread_listing import list_threads, show_thread
+from server.transcripts import transcript
+
+__all__ = ["ThreadOffice"]
+
+_UNFINISHED = ("running", "needs_approval", "paused")
+
+
+class ThreadOffice:
+    """Reads and changes the threads of one state directory.
+
+    Servers on the same directory may be running. What changes a thread is refused while one of
+    them works on it, and keeps them from beginning meanwhile.
+
+    Args:
+        settings: What the operator chose.
+        state: The state directory.
+        journal: Its journal.
+    """
+
+    def __init__(self, settings: Settings, state: StateDir, journal: Checkpointer) -> None:
+        self._journal = journal
+        self._processes = ServerProcesses(state)
+        self._backend = StateBackend() if settings.root is None else DirectoryBackend(settings.root)
+
+        @cache
+        def agent() -> Agent:
+            model = LazyModel(settings.model)  # never asked
+            return create_deep_agent(model, backend=self._backend, checkpointer=journal)
+
+        self._agent = agent
+
+    @staticmethod
+    @asynccontextmanager
+    async def open(settings: Settings) -> AsyncGenerator[ThreadOffice]:
+        """Open the journal of the settings' state directory.
+
+        Raises:
+            StateDirError: The directory cannot be used.
+            HarnessError: The journal cannot be opened, or was written by a newer version.
+        """
+        state = StateDir.open(settings.state_dir)
+        async with SqliteCheckpointer(state.journal) as journal:
+            yield ThreadOffice(settings, state, journal)
+
+    async def list(self, limit: int, before: float | None) -> Answer:
+        """Return a page of threads, last changed first."""
+        return await list_threads(self._journal, limit, before, more="More: --before {before}")
+
+    async def show(self, thread_id: str, limit: int, before: str | None) -> Answer:
+        """Return a thread's todos, runs, questions and a page of its checkpoints.
+
+        Raises:
+            UnknownThread: There is no such thread.
+        """
+        more = "More: --before {before}"
+        shown = await show_thread(self._agent, self._journal, thread_id, limit, before, more=more)
+        if shown is None:
+            raise UnknownThread(await self._unknown(thread_id))
+        return shown
+
+    async def transcript(self, thread_id: str) -> str:
+        """Return a thread's messages as Markdown.
+
+        Raises:
+            UnknownThread: There is no such thread.
+        """
+        await self._require(thread_id)
+        state = await self._agent().get_state(thread_id)
+        return transcript(thread_id, state.values.get("messages", ()))
+
+    async def rewind(self, thread_id: str, checkpoint_id: str, *, force: bool) -> Rewound:
+        """Make an earlier state of a thread its newest one, files included.
+
+        Raises:
+            UnknownThread: There is no such thread.
+            UnknownCheckpoint: It has no such checkpoint.
+            ThreadBusy: A run on it has not ended.
+            FileError: A file was changed by somebody else since.
+        """
+        async with self._processes.takeover():
+            newest = await self._require(thread_id)
+            if newest is not None and newest.status in _UNFINISHED:
+                raise ThreadBusy(
+                    f"run {newest.id} on {thread_id} is {newest.status}; nothing was done. Let a "
+                    "server bring it to its end, or cancel it there, and try again."
+                )
+            return await rewind(
+                self._agent(),
+                self._backend,
+                thread_id,
+                checkpoint_id,
+                run_id=new_id("run"),
+                force=force,
+                advice=f"`threads show {thread_id}` lists them.",
+            )
+
+    async def fork(self, thread_id: str, checkpoint_id: str | None, target: str | None) -> str:
+        """Copy a thread's history into a new one, which stands at a checkpoint; return its id.
+
+        Runs stay with the old thread, and files on disk as they are.
+
+        Raises:
+            UnknownThread: There is no such thread.
+            UnknownCheckpoint: It has no such checkpoint.
+            CheckpointError: The target exists.
+        """
+        await self._require(thread_id)
+        if checkpoint_id is not None:
+            await self._agent().get_state(thread_id, checkpoint_id)
+        target = target or new_id("thr")
+        await self._journal.copy_thread(thread_id, target)
+        if checkpoint_id is not None:
+            await self._agent().fork(target, checkpoint_id)
+        return target
+
+    async def delete(self, thread_ids: Sequence[str]) -> None:
+        """Delete threads with all that belongs to them; either all of them or none.
+
+        Raises:
+            UnknownThread: There is no such thread.
+            ThreadBusy: A server works on one of them.
+        """
+        async with self._processes.takeover():
+            for thread_id in thread_ids:
+                self._require_unowned(await self._require(thread_id))
+            for thread_id in thread_ids:
+                await self._journal.delete_thread(thread_id)
+
+    async def export(self, thread_id: str, file: TextIO) -> None:
+        """Write a thread as JSON lines.
+
+        Raises:
+            UnknownThread: There is no such thread.
+        """
+        await self._require(thread_id)
+        async for line in export_thread(self._journal, thread_id):
+            file.write(line)
+
+    async def import_(self, file: TextIO, target: str | None) -> str:
+        """Store an exported thread; return its id.
+
+        Raises:
+            MalformedExport: It is not an export; nothing was imported.
+            CheckpointError: The thread exists; nothing was imported.
+        """
+        return await import_thread(self._journal, file, target)
+
+    async def prune(
+        self, thread_id: str | None, keep_latest: int | None, older_than: float | None
+    ) -> int:
+        """Remove old checkpoints of one thread, or all, and give their room back.
+
+        Args:
+            thread_id: The thread; None for all.
+            keep_latest: How many of the newest stay.
+            older_than: Only those from before this Unix time go.
+
+        Returns:
+            How many were removed.
+
+        Raises:
+            UnknownThread: There is no such thread.
+        """
+        if thread_id is not None:
+            await self._require(thread_id)
+        removed = await self._journal.prune(
+            thread_id, keep_latest=keep_latest, older_than=older_than
+        )
+        await self._journal.vacuum()
+        return removed
+
+    def _require_unowned(self, run: Run | None) -> None:
+        owner = run.owner if run is not None and run.status == "running" else None
+        if run is not None and owner is not None and self._processes.is_alive(owner):
+            raise ThreadBusy(
+                f"a server works on run {run.id} of {run.thread_id}; nothing was done. Wait for "
+                "its end or cancel it there, and try again."
+            )
+
+    async def _require(self, thread_id: str) -> Run | None:
+        """Return the newest run of a thread, which may have none."""
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
+        if not runs and await self._journal.load(thread_id) is None:
+            raise UnknownThread(await self._unknown(thread_id))
+        return runs[0] if runs else None
+
+    async def _unknown(self, thread_id: str) -> str:
+        known = [row.thread_id for row in await self._journal.threads(limit=1_000)]
+        return unknown("thread", thread_id, known, "`threads list` lists them.")

@@ -1,0 +1,242 @@
+"""`deep-agent-mcp threads …` on a state directory in which agents have worked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.agent import Agent
+from harness.backends.directory import DirectoryBackend
+from harness.checkpoint.base import Batch, Run
+from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.deep_agent import create_deep_agent
+from harness.models.scripted import ScriptedModel
+from server.cli import cli
+from server.state_dir import StateDir
+
+
+def write(text: str) -> dict[str, Any]:
+    return {"tool_calls": [{"name": "write_file", "args": {"path": "/a.txt", "content": text}}]}
+
+
+@dataclass
+class Office:
+    """A state directory, a root, and the command line on both."""
+
+    state: Path
+    root: Path
+
+    def threads(self, *args: str, **more: Any) -> Result:
+        options = ["threads", "--state-dir", str(self.state), "--root", str(self.root), *args]
+        return CliRunner().invoke(cli, options, **more)
+
+    def data(self, *args: str) -> Any:
+        done = self.threads(*args, "--json")
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    def work(self, *turns: dict[str, Any], thread_id: str, **options: Any) -> None:
+        """Let an agent work on a thread until it stops."""
+
+        async def invoke(agent: Agent) -> None:
+            await agent.ainvoke("Write the file.", thread_id=thread_id)
+
+        self.with_agent(invoke, *turns, **options)
+
+    def with_agent(
+        self, use: Callable[[Agent], Awaitable[None]], *turns: dict[str, Any], **options: Any
+    ) -> None:
+        async def main() -> None:
+            async with SqliteCheckpointer(StateDir.open(self.state).journal) as journal:
+                backend = DirectoryBackend(self.root)
+                model = ScriptedModel(list(turns))
+                await use(
+                    create_deep_agent(model, backend=backend, checkpointer=journal, **options)
+                )
+
+        anyio.run(main)
+
+    def store(self, run: Run) -> None:
+        async def commit(agent: Agent) -> None:
+            await agent.checkpointer.commit(Batch(run.thread_id, runs=[run]))
+
+        self.with_agent(commit)
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    root = tmp_path / "root"
+    root.mkdir()
+    return Office(tmp_path / "state", root)
+
+
+@pytest.fixture
+def written(office: Office) -> Office:
+    """Two files' worth of history: the file holds `one`, then `two`."""
+    office.work(write("one"), write("two"), {"text": "Written."}, thread_id="notes")
+    assert (office.root / "a.txt").read_text() == "two"
+    return office
+
+
+def checkpoint_after(office: Office, author: str, place: int) -> str:
+    """Return a checkpoint by who made it, the oldest first."""
+    found = [one for one in office.data("show", "notes")["checkpoints"] if one["author"] == author]
+    return found[::-1][place]["checkpoint_id"]
+
+
+def test_a_new_state_directory_has_no_threads(office: Office) -> None:
+    done = office.threads("list")
+    assert (done.exit_code, done.stdout) == (0, "There are no threads yet.\n")
+    assert office.data("list") == {"threads": []}
+
+
+def test_threads_are_listed_with_their_last_run_and_page_by_page(written: Office) -> None:
+    written.work({"text": "Hello."}, thread_id="talk")
+    first = written.data("list", "--limit", "1")
+    assert [one["thread_id"] for one in first["threads"]] == ["talk"]
+    assert first["threads"][0]["last_run"]["answer"] == "Hello."
+    assert "More: --before" in written.threads("list", "--limit", "1").stdout
+    rest = written.data("list", "--before", first["next_before"])
+    assert [one["thread_id"] for one in rest["threads"]] == ["notes"]
+
+
+def test_a_thread_is_shown_with_its_history_or_its_messages(written: Office) -> None:
+    shown = written.threads("show", "notes").stdout
+    assert "delegate done" in shown and "ran write_file" in shown
+    told = written.threads("show", "notes", "--transcript").stdout
+    assert told.startswith("# Thread notes") and "Calls `write_file`" in told
+
+
+def test_an_unknown_thread_is_an_error_that_names_near_ones(written: Office) -> None:
+    for args in (["show", "note"], ["show", "note", "--transcript"], ["delete", "note", "--yes"]):
+        done = written.threads(*args)
+        assert done.exit_code == 1
+        assert "There is no thread 'note'" in done.stderr and "Nearest: notes" in done.stderr
+
+
+def test_a_rewind_puts_the_file_back_and_another_one_undoes_it(written: Office) -> None:
+    end = checkpoint_after(written, "model", -1)
+    done = written.threads("rewind", "notes", checkpoint_after(written, "tools", 0))
+    assert done.exit_code == 0, done.output
+    assert "Files put back: /a.txt" in done.stdout
+    assert (written.root / "a.txt").read_text() == "one"
+    assert written.threads("rewind", "notes", end).exit_code == 0
+    assert (written.root / "a.txt").read_text() == "two"
+
+
+def test_a_rewind_over_somebody_elses_change_needs_force(written: Office) -> None:
+    (written.root / "a.txt").write_text("mine")
+    target = checkpoint_after(written, "tools", 0)
+    done = written.threads("rewind", "notes", target)
+    assert done.exit_code == 1 and "a.txt" in done.stderr
+    assert (written.root / "a.txt").read_text() == "mine"
+    assert written.threads("rewind", "notes", target, "--force").exit_code == 0
+    assert (written.root / "a.txt").read_text() == "one"
+
+
+def test_an_unknown_checkpoint_is_an_error_and_nothing_is_rewound(written: Office) -> None:
+    done = written.threads("rewind", "notes", "nowhere")
+    assert done.exit_code == 1
+    assert "There is no checkpoint 'nowhere'" in done.stderr and "threads show" in done.stderr
+    assert (written.root / "a.txt").read_text() == "two"
+
+
+def test_a_thread_that_waits_for_an_answer_is_not_rewound_but_may_be_deleted(
+    office: Office,
+) -> None:
+    office.work(write("one"), thread_id="asks", interrupt_on={"write_file": True})
+    (first,) = [
+        one for one in office.data("show", "asks")["checkpoints"] if one["author"] == "input"
+    ]
+    done = office.threads("rewind", "asks", first["checkpoint_id"])
+    assert done.exit_code == 1 and "needs_approval" in done.stderr
+    assert office.threads("delete", "asks", "--yes").exit_code == 0
+    assert office.data("list") == {"threads": []}
+
+
+def test_deleting_asks_first_and_takes_all_or_none(written: Office) -> None:
+    written.work({"text": "Hello."}, thread_id="talk")
+    assert written.threads("delete", "talk", input="n\n").exit_code == 1
+    assert written.threads("delete", "talk", "nobody", "--yes").exit_code == 1
+    assert len(written.data("list")["threads"]) == 2
+    assert written.threads("delete", "talk", input="y\n").exit_code == 0
+    assert [one["thread_id"] for one in written.data("list")["threads"]] == ["notes"]
+    assert (written.root / "a.txt").read_text() == "two"
+
+
+def test_what_a_living_server_works_on_is_not_touched(written: Office) -> None:
+    with StateDir.open(written.state).claim() as owner:
+        written.store(Run("run_live", "notes", "delegate", "main", owner=owner))
+        for args in (["delete", "notes", "--yes"], ["rewind", "notes", "x"]):
+            done = written.threads(*args)
+            assert done.exit_code == 1 and "run_live" in done.stderr
+    # The server has died: its run will be continued, or may go with its thread.
+    assert "running" in written.threads("rewind", "notes", "x").stderr
+    assert written.threads("delete", "notes", "--yes").exit_code == 0
+
+
+def test_a_wrong_setting_is_named_with_its_source(office: Office) -> None:
+    done = CliRunner().invoke(cli, ["threads", "--root", "/no/such/dir", "list"])
+    assert done.exit_code == 1
+    assert "setting 'root' = /no/such/dir (from flag --root)" in done.stderr
+
+
+def test_a_fork_is_a_thread_of_its_own_that_stands_where_it_was_asked_to(written: Office) -> None:
+    target = checkpoint_after(written, "tools", 0)
+    done = written.threads("fork", "notes", "--at", target, "--to", "copy")
+    assert (done.exit_code, done.stdout) == (0, "copy\n"), done.output
+    told = written.threads("show", "copy", "--transcript").stdout
+    assert "one" in told and "two" not in told and "Written." not in told
+    written.work({"text": "Otherwise."}, thread_id="copy")
+    assert "Otherwise." not in written.threads("show", "notes", "--transcript").stdout
+    assert written.threads("fork", "notes", "--to", "copy").exit_code == 1
+    assert written.threads("fork", "notes", "--at", "nowhere").exit_code == 1
+
+
+def test_an_exported_thread_can_be_imported_elsewhere(written: Office, tmp_path: Path) -> None:
+    file = tmp_path / "notes.jsonl"
+    assert written.threads("export", "notes", str(file)).exit_code == 0
+    assert written.threads("export", "notes").stdout == file.read_text(encoding="utf-8")
+    there = Office(tmp_path / "other", written.root)
+    done = there.threads("import", str(file))
+    assert (done.exit_code, done.stdout) == (0, "notes\n"), done.output
+    assert there.data("show", "notes") == written.data("show", "notes")
+    assert written.threads("import", str(file)).exit_code == 1
+    assert written.threads("import", str(file), "--as", "again").stdout == "again\n"
+
+
+def test_an_export_never_overwrites_a_file_nor_leaves_half_a_one(
+    written: Office, tmp_path: Path
+) -> None:
+    file = tmp_path / "kept.jsonl"
+    file.write_text("mine")
+    assert written.threads("export", "notes", str(file)).exit_code == 1
+    assert file.read_text() == "mine"
+    assert written.threads("export", "nobody", str(tmp_path / "none.jsonl")).exit_code == 1
+    assert not (tmp_path / "none.jsonl").exists()
+
+
+def test_what_is_no_export_is_refused_with_its_line(office: Office, tmp_path: Path) -> None:
+    file = tmp_path / "broken.jsonl"
+    file.write_text('{"not": "an export"}\n')
+    done = office.threads("import", str(file))
+    assert done.exit_code == 1 and "line 1" in done.stderr.lower()
+    assert office.data("list") == {"threads": []}
+
+
+def test_pruning_keeps_the_newest_state_whole(written: Office) -> None:
+    told = written.threads("show", "notes", "--transcript").stdout
+    assert written.threads("prune").exit_code == 2
+    assert written.threads("prune", "notes", "--older-than", "1").stdout.endswith(": 0.\n")
+    done = written.threads("prune", "notes", "--keep-latest", "1")
+    assert done.exit_code == 0 and not done.stdout.endswith(": 0.\n")
+    assert len(written.data("show", "notes")["checkpoints"]) == 1
+    assert written.threads("show", "notes", "--transcript").stdout == told

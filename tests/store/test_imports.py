@@ -1,0 +1,49 @@
+"""Nothing heavy is imported until it is used, and an extra that is missing is named."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+HEAVY = ("psycopg", "psycopg_pool", "sqlite_vec", "aiosqlite", "regex", "pydantic", "anyio")
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_package_imports_nothing_heavy() -> None:
+    loaded = f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert run(f"import sys, harness.store; {loaded}") == "[]"
+
+
+def test_stores_import_no_extra_but_their_own() -> None:
+    loaded = (
+        "print([name for name in ('psycopg', 'psycopg_pool', 'sqlite_vec') if name in sys.modules])"
+    )
+    code = f"import sys; from harness.store import MemoryStore, SqliteStore; {loaded}"
+    assert run(code) == "[]"
+    assert run(f"import sys, harness.store.conformance; {loaded}") == "[]"
+
+
+def test_a_missing_extra_is_named() -> None:
+    code = """
+import sys
+sys.modules["psycopg"] = None
+import harness.store
+try:
+    harness.store.PostgresStore
+except ImportError as error:
+    print(error)
+"""
+    assert run(code).endswith("pip install 'deep-agent-mcp[postgres]'")
+
+
+def test_every_public_name_is_there() -> None:
+    code = "import harness.store as s; print(all(getattr(s, name) for name in s.__all__))"
+    assert run(code) == "True"

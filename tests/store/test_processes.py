@@ -1,0 +1,123 @@
+"""Real processes on one store: several at once, and one that is killed."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import create_task_group, fail_after, open_process
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from harness.store import Get, SqliteStore, Store
+from tests.store.writer import PAIR, made
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[2]
+COUNT = 30
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    if request.param == "sqlite":
+        return "sqlite", str(tmp_path / "store.db")
+    database = request.getfixturevalue("database")
+    database.execute("DROP SCHEMA IF EXISTS processes CASCADE")
+    return "postgres", database.conninfo
+
+
+@asynccontextmanager
+async def writer(*args: str) -> AsyncGenerator[tuple[Process, BufferedByteReceiveStream]]:
+    command = [sys.executable, "-m", "tests.store.writer", *args]
+    async with await open_process(command, cwd=ROOT, stderr=None) as process:
+        assert process.stdout is not None
+        try:
+            yield process, BufferedByteReceiveStream(process.stdout)
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+
+async def line(stream: BufferedByteReceiveStream) -> str:
+    return (await stream.receive_until(b"\n", 1000)).decode().strip()
+
+
+async def go(process: Process) -> None:
+    assert process.stdin is not None
+    await process.stdin.send(b"go\n")
+
+
+async def pair(store: Store) -> list[Any]:
+    results: list[Any] = list(await store.batch([Get(PAIR, "left"), Get(PAIR, "right")]))
+    return [item and item.value for item in results]
+
+
+async def test_two_processes_may_write_to_one_store(place: tuple[str, str]) -> None:
+    async def take_part(name: str) -> None:
+        async with writer(*place, name, str(COUNT)) as (process, out):
+            assert await line(out) == "ready"
+            waiting.append(process)
+            if len(waiting) == 2:  # both make the store, which is not there yet, at once
+                for each in waiting:
+                    await go(each)
+            for number in range(COUNT):
+                assert await line(out) == str(number)
+                left, right = await pair(store)
+                assert left == right
+            assert await line(out) == "done"
+
+    waiting: list[Process] = []
+    store = made(*place)
+    with fail_after(50):
+        async with create_task_group() as group:
+            for name in ("one", "two"):
+                group.start_soon(take_part, name)
+        for name in ("one", "two"):
+            found = await store.search((name,), query=name, limit=100)
+            texts = [f"{name} {number}" for number in range(COUNT)]
+            assert sorted(str(item.value["text"]) for item in found) == sorted(texts)
+        await store.close()
+
+
+async def test_a_killed_process_loses_nothing_that_was_stored_and_tears_no_batch(
+    place: tuple[str, str],
+) -> None:
+    store = made(*place)
+    with fail_after(50):
+        for name, acknowledgements in (("early", 1), ("late", 40)):
+            async with writer(*place, name, "0") as (process, out):
+                assert await line(out) == "ready"
+                await go(process)
+                for number in range(acknowledgements):
+                    assert await line(out) == str(number)
+                process.kill()
+                await process.wait()
+            found = await store.search((name,), limit=10_000)
+            assert len(found) >= acknowledgements
+            assert [item.key for item in found] == [f"{n:05}" for n in range(len(found))]
+            assert await pair(store) == [found[-1].value] * 2
+            queried = await store.search((name,), query=name, limit=10_000)
+            assert len(queried) == len(found)
+        await store.close()
+    if isinstance(store, SqliteStore):
+        conn = sqlite3.connect(store.path)
+        assert conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        conn.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+        conn.close()
+
+
+async def test_a_program_that_forgets_to_close_still_ends(place: tuple[str, str]) -> None:
+    with fail_after(30):
+        async with writer(*place, "forget", "1") as (process, out):
+            assert await line(out) == "ready"
+            assert await line(out) == "0"
+            assert await process.wait() == 0
+        store = made(*place)
+        assert await pair(store) == [{"text": "forget 0"}] * 2
+        await store.close()

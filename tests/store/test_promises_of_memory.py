@@ -1,0 +1,15 @@
+"""The store in memory keeps every promise of the kit."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.store.conformance import Promise
+from tests.store.conftest import Opener, cases
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(("kind", "promise"), cases("memory"))
+async def test_a_promise_is_kept(kind: str, promise: Promise, opener: Opener) -> None:
+    await promise.check(opener(kind))
