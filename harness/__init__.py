@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from harness.models.scripted import ScriptedModel
     from harness.policy import Policy, Rule
     from harness.state import Mark, Overwrite, Reducer
+    from harness.store.base import Store
+    from harness.store.memory import MemoryStore
+    from harness.store.sqlite import SqliteStore
     from harness.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
     from harness.tools import (
         CachePolicy,
@@ -80,6 +83,7 @@ __all__ = [
     "Mark",
     "MemoryCache",
     "MemoryCheckpointer",
+    "MemoryStore",
     "ModelError",
     "ModelRequest",
     "ModelResponse",
@@ -98,10 +102,12 @@ __all__ = [
     "Send",
     "SqliteCache",
     "SqliteCheckpointer",
+    "SqliteStore",
     "SseServer",
     "StateBackend",
     "StateSnapshot",
     "StdioServer",
+    "Store",
     "Tool",
     "ToolCall",
     "ToolCallRequest",
@@ -200,6 +206,9 @@ _HOMES = {
         "Overwrite",
         "Reducer",
     ),
+    "harness.store.base": ("Store",),
+    "harness.store.memory": ("MemoryStore",),
+    "harness.store.sqlite": ("SqliteStore",),
     "harness.structured_output": (
         "AutoStrategy",
         "ProviderStrategy",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from harness.cache.model_cache import ModelCache
     from harness.cache.tool_cache import ToolCache
     from harness.mcp_servers.config import MCPServer
+    from harness.store.base import Store
     from harness.structured_output import ResponseFormat, StructuredOutput
 
 __all__ = ["Agent", "RunOptions", "RunResult", "StateSnapshot", "create_agent"]
@@ -55,7 +56,7 @@ def create_agent(
     state_schema: type | None = None,
     context_schema: type | None = None,
     checkpointer: Checkpointer | None = None,
-    store: Any = None,
+    store: Store | None = None,
     interrupt_before: Collection[str] = (),
     interrupt_after: Collection[str] = (),
     cache: Cache | None = None,

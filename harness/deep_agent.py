@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from harness.cache.base import Cache
     from harness.mcp_servers.config import MCPServer
     from harness.mcp_servers.middleware import MCPToolsMiddleware
+    from harness.store.base import Store
     from harness.structured_output import ResponseFormat
 
 __all__ = ["create_deep_agent"]
@@ -62,7 +63,7 @@ def create_deep_agent(
     state_schema: type | None = None,
     context_schema: type | None = None,
     checkpointer: Checkpointer | None = None,
-    store: Any = None,
+    store: Store | None = None,
     interrupt_before: Collection[str] = (),
     interrupt_after: Collection[str] = (),
     cache: Cache | None = None,
@@ -160,7 +161,7 @@ class _Stack:
     policy: Policy
     middleware: tuple[AgentMiddleware, ...]
     checkpointer: Checkpointer
-    store: Any
+    store: Store | None
     cache: Cache | None
     mcp: MCPToolsMiddleware | None
 

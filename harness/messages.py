@@ -279,7 +279,7 @@ class Transcript(list[Message]):
         place = self._places.get(message_id)
         return place if place is not None and place < len(self) else None
 
-    def appended(self, messages: Sequence[Message]) -> Transcript:
+    def appended(self, messages: Iterable[Message]) -> Transcript:
         """Return the transcript with further messages, whose ids are new and distinct."""
         grown = Transcript.__new__(Transcript)
         list[Message].__init__(grown, self)
@@ -298,26 +298,31 @@ def add_messages(
     """Merge a write into a transcript (peers A7.5).
 
     A known id replaces that message in place, a new one is appended, `RemoveMessage` deletes.
-    Appending costs the same however long the transcript is.
 
     Raises:
         ValueError: A `RemoveMessage` names an id that is not there.
     """
     merged = current if isinstance(current, Transcript) else Transcript(current)
+    fresh: dict[str, Message] = {}
     for message in write:
         place = merged.place(message.id)
+        if place is None and message.id not in fresh and not isinstance(message, RemoveMessage):
+            fresh[message.id] = message  # each appending copies the list, so they wait for others
+            continue
+        if fresh:
+            merged = merged.appended(fresh.values())
+            fresh = {}
+            place = merged.place(message.id)
         if not isinstance(message, RemoveMessage):
-            if place is None:
-                merged = merged.appended([message])
-            else:
-                merged = Transcript([*merged[:place], message, *merged[place + 1 :]])
+            assert place is not None
+            merged = Transcript([*merged[:place], message, *merged[place + 1 :]])
         elif message.id == REMOVE_ALL:
             merged = Transcript()
         elif place is not None:
             merged = Transcript([*merged[:place], *merged[place + 1 :]])
         else:
             raise ValueError(f"cannot remove message {message.id!r}: it is not in the thread")
-    return merged
+    return merged.appended(fresh.values()) if fresh else merged
 
 
 def pending_tool_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -8,7 +8,7 @@ loading never imports or calls anything named in the data (peers E5).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -32,6 +32,7 @@ __all__ = [
     "State",
     "StateSchema",
     "channels_of",
+    "joined_lists",
 ]
 
 State = Mapping[str, Any]
@@ -73,6 +74,12 @@ class Overwrite:
     """A write that replaces the value instead of going through the reducer (peers A7.6)."""
 
     value: Any
+
+
+def joined_lists(values: Sequence[bytes]) -> bytes:
+    """Return the JSON of one list with the items of all, each of which is the JSON of a list."""
+    inner = [value.strip()[1:-1].strip() for value in values]
+    return b"[" + b",".join(one for one in inner if one) + b"]"
 
 
 class ChannelWrite(NamedTuple):
@@ -122,6 +129,11 @@ class Channel:
     def stored(self) -> bool:
         """Whether writes go into the journal."""
         return not self.marks & {Mark.UNTRACKED, Mark.EPHEMERAL}
+
+    @cached_property
+    def joins(self) -> bool:
+        """Whether writes that follow each other may be read as one, a list of all their items."""
+        return self.reducer is not None and self.reducer.fn is add_messages
 
     @property
     def private(self) -> bool:

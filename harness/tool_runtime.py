@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from pydantic import JsonValue
 
@@ -13,6 +13,9 @@ from harness.checkpoint.base import Batch
 from harness.messages import Content
 from harness.records import record
 from harness.state import ChannelWrite, State
+
+if TYPE_CHECKING:
+    from harness.store.base import Store
 
 __all__ = [
     "Injected",
@@ -132,7 +135,7 @@ class ToolRuntime:
     stream_writer: Callable[[JsonValue], None]
     interrupt: InterruptFn
     run_subagent: SubagentRunner
-    store: Any = None
+    store: Store | None = None
     checkpoint_id: str | None = None
     attempt: int = 1
     request_drain: Callable[[], None] = _nothing_to_drain

@@ -33,6 +33,9 @@ BUSY_SECONDS = 10.0
 _APPLICATION_ID = 0x44414D31
 """Marks a file as ours: `DAM1`. What `file` shows, and what keeps us out of foreign databases."""
 
+_DAMAGE = (sqlite3.Error, ValueError, TypeError)
+"""What a damaged file leads to: SQLite's own text about it need not be Unicode either."""
+
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -48,11 +51,11 @@ def open_writer(path: Path) -> sqlite3.Connection:
     try:
         make_private(path)
         conn = _connect(path)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, *_DAMAGE) as error:
         raise _unusable(path, error) from error
     try:
         _set_up(conn, path)
-    except sqlite3.Error as error:
+    except _DAMAGE as error:
         conn.close()
         raise _unusable(path, error) from error
     except BaseException:
@@ -69,7 +72,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
     """
     try:
         return _connect(path, "query_only = ON")
-    except sqlite3.Error as error:
+    except _DAMAGE as error:
         raise _unusable(path, error) from error
 
 
@@ -91,7 +94,7 @@ def _connect(path: Path, *pragmas: str) -> sqlite3.Connection:
         # temp_store: sorting must not spill messages into files outside of our directory.
         for pragma in ("synchronous = FULL", "temp_store = MEMORY", *pragmas):
             conn.execute(f"PRAGMA {pragma}")
-    except sqlite3.Error:
+    except BaseException:
         conn.close()
         raise
     return conn
@@ -163,7 +166,8 @@ def _check(conn: sqlite3.Connection, path: Path) -> int:
 
 def _unusable(path: Path, error: Exception) -> CheckpointError:
     code = _code(error)
-    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+    damaged = code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+    if damaged or isinstance(error, ValueError | TypeError):
         return CheckpointError(
             f"{path} is damaged or not a database ({error}). Move it away, together with its -wal "
             f"and -shm files, or restore a backup; a new journal is then made."

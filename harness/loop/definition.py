@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from pydantic import JsonValue
 
@@ -21,6 +21,7 @@ from harness.tools import Tool
 
 if TYPE_CHECKING:
     from harness.cache.model_cache import ModelCache
+    from harness.store.base import Store
     from harness.structured_output import ResponseFormat, StructuredOutput
 
 __all__ = ["AgentDefinition"]
@@ -59,7 +60,7 @@ class AgentDefinition:
     output: StructuredOutput | None = None
     answers: ModelCache | None = None
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
-    store: Any = None
+    store: Store | None = None
     states: StateCache = field(default_factory=StateCache)
 
     @cached_property

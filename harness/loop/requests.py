@@ -17,6 +17,7 @@ from harness.state import ChannelWrite, State
 from harness.tools import InterruptFn, Tool, ToolRuntime
 
 if TYPE_CHECKING:
+    from harness.store.base import Store
     from harness.structured_output import ResponseFormat
 
 __all__ = [
@@ -71,7 +72,7 @@ class Runtime:
     stream_writer: Callable[[JsonValue], None]
     interrupt: InterruptFn
     request_drain: Callable[[], None]
-    store: Any = None
+    store: Store | None = None
     checkpoint_id: str | None = None
     attempt: int = 1
 

@@ -62,5 +62,6 @@ def _joined(first: Batch, second: Batch) -> Batch | None:
         interrupts=[*first.interrupts, *second.interrupts],
         answers={**first.answers, **second.answers},
         file_changes=[*first.file_changes, *second.file_changes],
+        snapshots=[*first.snapshots, *second.snapshots],
         synced=first.synced or second.synced,
     )

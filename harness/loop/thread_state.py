@@ -7,6 +7,7 @@ a step's finished tasks stored before belongs to it, because a step's id follows
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import anyio
@@ -29,7 +30,7 @@ from harness.errors import InvalidUpdate
 from harness.loop.run_context import RunContext, StateCache
 from harness.loop.snapshots import fingerprint, is_due, snapshot_of
 from harness.messages import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
-from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema
+from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema, joined_lists
 
 __all__ = ["ThreadState", "begun_mark"]
 
@@ -147,13 +148,20 @@ class ThreadState:
     def decode(self, writes: Sequence[StoredWrite]) -> list[ChannelWrite]:
         """Return stored writes as values; keys no schema knows any more are left out."""
         channels = self.schema.channels
-        return [
-            ChannelWrite(
-                one.channel, channels[one.channel].decode(one.value, overwrite=one.overwrite)
-            )
-            for one in writes
-            if one.channel in channels
-        ]
+        decoded: list[ChannelWrite] = []
+        for (name, overwrite), group in groupby(
+            writes, key=lambda one: (one.channel, one.overwrite)
+        ):
+            channel = channels.get(name)
+            if channel is None:
+                continue
+            values = [one.value for one in group]
+            if channel.joins and not overwrite:
+                values = [joined_lists(values)]
+            decoded += [
+                ChannelWrite(name, channel.decode(one, overwrite=overwrite)) for one in values
+            ]
+        return decoded
 
     def encode(self, writes: Sequence[ChannelWrite]) -> tuple[StoredWrite, ...]:
         """Return writes as the journal stores them; keys that are not stored are left out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
@@ -27,6 +27,9 @@ from harness.messages import AIMessage, ToolCall, ToolMessage, new_id, pending_t
 from harness.state import ChannelWrite, Overwrite
 from harness.tools import Tool, ToolRuntime
 
+if TYPE_CHECKING:
+    from harness.store.base import Store
+
 __all__ = ["StepAgent", "ToolStep"]
 
 
@@ -44,7 +47,7 @@ class StepAgent(Protocol):
         ...
 
     @property
-    def store(self) -> Any:
+    def store(self) -> Store | None:
         """Its long-term store."""
         ...
 

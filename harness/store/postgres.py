@@ -12,7 +12,7 @@ from typing import Self, Unpack
 import anyio
 
 try:
-    from psycopg import AsyncConnection, Error
+    from psycopg import AsyncConnection, Error, IsolationLevel
     from psycopg.pq import TransactionStatus
     from psycopg_pool import AsyncConnectionPool
 except ImportError as missing:
@@ -170,6 +170,7 @@ class PostgresStore(PlannedStore):
             pool: AsyncConnectionPool = AsyncConnectionPool(
                 self._conninfo,
                 kwargs={"autocommit": True},  # transactions are begun in so many words
+                configure=_configure,
                 min_size=1,
                 max_size=self._most,
                 timeout=self._timeout,
@@ -178,6 +179,11 @@ class PostgresStore(PlannedStore):
             )
             await pool.open()
         return pool
+
+
+async def _configure(conn: AsyncConnection) -> None:
+    # Whatever the database's default is: a put sees what one that it waited for has stored.
+    await conn.set_isolation_level(IsolationLevel.READ_COMMITTED)
 
 
 def _message(error: Exception, outcome: str) -> str:

@@ -33,10 +33,15 @@ Opener: TypeAlias = Callable[[str], OpenStore]
 
 
 def cases(kind: str, *, with_vectors: str | None = None) -> list[Any]:
-    """Return every promise for a kind, and those with embeddings for another kind, too."""
+    """Return every promise for a kind, and what concerns vectors for another kind, too."""
     both = [(kind, promise) for promise in promises()]
+    concerned = ("nearness", "searches", "batches", "expiry")
     if with_vectors:
-        both += [(with_vectors, promise) for promise in promises() if promise.embedded]
+        both += [
+            (with_vectors, promise)
+            for promise in promises()
+            if promise.embedded and promise.name.startswith(concerned)
+        ]
     return [pytest.param(one, promise, id=f"{one}-{promise}") for one, promise in both]
 
 

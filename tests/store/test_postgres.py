@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.lowlevel
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from harness.store import Get, Item, NewerStore, PostgresStore, Put, Store, StoreError
 from harness.store import postgres_queries as queries
@@ -324,7 +325,10 @@ async def test_what_has_begun_is_completed_when_its_caller_is_cancelled(
         assert [(item.key, item.value) for item in found] == [("k", {"n": 2}), ("l", {"n": 2})]
 
 
-async def test_two_stores_write_to_the_same_items(database: Database, schema: str) -> None:
+@pytest.mark.parametrize("isolation", ["read committed", "serializable"])
+async def test_two_stores_write_to_the_same_items(
+    database: Database, schema: str, isolation: str
+) -> None:
     async def write(store: Store, name: str) -> None:
         for number in range(10):
             value = {"text": name, "n": number}
@@ -334,7 +338,14 @@ async def test_two_stores_write_to_the_same_items(database: Database, schema: st
             await store.put(NS, "a", {"text": name})
             await store.put(NS, "b", {"text": name})
 
-    async with opened(database, schema) as one, opened(database, schema, embed=letters) as two:
+    default = isolation.replace(" ", r"\ ")
+    conninfo = make_conninfo(
+        database.conninfo, options=f"-c default_transaction_isolation={default}"
+    )
+    async with (
+        PostgresStore(conninfo, schema=schema) as one,
+        PostgresStore(conninfo, schema=schema, embed=letters) as two,
+    ):
         async with anyio.create_task_group() as group:
             for name in ("w", "x"):
                 group.start_soon(write, one, name)
