@@ -76,8 +76,12 @@ async def test_calls_of_one_subagent_share_nothing_in_parallel_or_one_after_the_
     for _ in range(2):
         waiting = await family.agent.ainvoke("go", thread_id="t")
         assert (await family.finish(waiting)).run.status == "done"
-    assert family.ran == ["a", "b", "c", "a"]
-    assert [texts for _, texts in family.seen] == [["a", ""], ["b", ""], ["c", ""], ["a", ""]]
+    # Which of the two that run at once comes first does not matter.
+    assert sorted(family.ran[:2]) == ["a", "b"]
+    assert family.ran[2:] == ["c", "a"]
+    seen = [texts for _, texts in family.seen]
+    assert sorted(seen[:2]) == [["a", ""], ["b", ""]]
+    assert seen[2:] == [["c", ""], ["a", ""]]
     assert len({ns for ns, _ in family.seen}) == 4
 
 
