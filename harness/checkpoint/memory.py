@@ -318,7 +318,9 @@ class MemoryCheckpointer:
 
     def _touch(self, thread_id: str) -> Thread:
         now = self._clock.now()
-        thread = self._threads.setdefault(thread_id, Thread(now, now))
+        thread = self._threads.get(thread_id)
+        if thread is None:
+            thread = self._threads[thread_id] = Thread(now, now)
         thread.updated_at = now
         return thread
 
