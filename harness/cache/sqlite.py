@@ -12,21 +12,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-import aiosqlite
 import anyio
 
 from harness.cache.base import CacheError
-from harness.database_files import make_private
+from harness.database_files import Connection, DatabaseKind
 
 __all__ = ["SqliteCache"]
-
-_BUSY_SECONDS = 2.0
-"""How long an operation waits for another process: a cache is there to save time."""
-
-_APPLICATION_ID = 0x44414D43
-"""Marks a file as ours: `DAMC`."""
-
-_VERSION = 1
 
 _TABLES = (
     """CREATE TABLE entries (
@@ -47,8 +38,6 @@ _TABLES = (
         BEGIN UPDATE total SET bytes = bytes + new.size - old.size; END""",
     """CREATE TRIGGER entry_removed AFTER DELETE ON entries
         BEGIN UPDATE total SET bytes = bytes - old.size; END""",
-    f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {_VERSION}",
 )
 
 _GET = "SELECT value FROM entries WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)"
@@ -73,24 +62,19 @@ _KEPT = 0.9
 _WRITES_PER_SWEEP = 256
 """Writes after which expired entries are removed, if there was room all the time."""
 
-_DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-class _Connection(aiosqlite.Connection):
-    """A connection that does not keep the process alive: a cache may be forgotten."""
-
-    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
-        super().__init__(connector, iter_chunk_size=64)
-        self._thread.daemon = True
-
-    async def start(self) -> None:
-        """Open the database in the connection's thread."""
-        try:
-            await self
-        except CacheError:
-            self._thread.join()  # it has nothing left to do
-            raise
+_CACHE = DatabaseKind(
+    "cache",
+    0x44414D43,
+    (_TABLES,),
+    CacheError,
+    CacheError,
+    synchronous="NORMAL",  # a cache need not survive a power cut
+    busy_seconds=2.0,
+    remedy=(
+        "Delete it, together with its -wal and -shm files; a new one is then made, and nothing is "
+        "lost but time"
+    ),
+)
 
 
 class SqliteCache:
@@ -123,7 +107,7 @@ class SqliteCache:
         self._max_bytes = max_bytes
         self._clock = clock
         self._opening = anyio.Lock()
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
         self._closed = False
         self._writes = 0
 
@@ -183,12 +167,12 @@ class SqliteCache:
             return total
         return 0
 
-    async def _connected(self) -> _Connection:
+    async def _connected(self) -> Connection:
         async with self._opening:
             if self._closed:
                 raise CacheError(f"the cache {self.path} is closed; open a new one")
             if self._connection is None:
-                connection = _Connection(partial(_open, self.path))
+                connection = Connection(partial(_CACHE.open_writer, self.path))
                 # An opening that is left half-way would leave a file open behind.
                 with anyio.CancelScope(shield=True):
                     await connection.start()
@@ -201,97 +185,4 @@ class SqliteCache:
             return await connection.execute_fetchall(sql, parameters)
         # ValueError: the connection was closed meanwhile; also text that is not Unicode.
         except (sqlite3.Error, ValueError) as error:
-            raise _failed(self.path, error) from error
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    """Open the cache; make it if need be. Runs in the connection's thread."""
-    try:
-        make_private(path)
-        conn = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
-    except (OSError, sqlite3.Error) as error:
-        raise _failed(path, error) from error
-    try:
-        # A cache need not survive a power cut. temp_store: nothing spills into other directories.
-        for pragma in ("synchronous = NORMAL", "temp_store = MEMORY"):
-            conn.execute(f"PRAGMA {pragma}")
-        _set_up(conn, path)
-    except sqlite3.Error as error:
-        conn.close()
-        raise _failed(path, error) from error
-    except BaseException:
-        conn.close()
-        raise
-    return conn
-
-
-def _set_up(conn: sqlite3.Connection, path: Path) -> None:
-    """Make the tables, waiting for other processes that do the same."""
-    deadline = time.monotonic() + _BUSY_SECONDS
-    while True:
-        try:
-            _check(conn, path)
-            # Changing the journal mode is the one lock SQLite does not wait for by itself.
-            conn.execute("PRAGMA journal_mode = WAL")
-            _create(conn, path)
-        except sqlite3.OperationalError as error:
-            if _code(error) not in _BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)  # in the connection's own thread
-        else:
-            return
-
-
-def _create(conn: sqlite3.Connection, path: Path) -> None:
-    if _check(conn, path) == _VERSION:
-        return
-    conn.execute("BEGIN IMMEDIATE")
-    try:
-        if _check(conn, path) == 0:  # again: another process may have been faster
-            for statement in _TABLES:
-                conn.execute(statement)
-        conn.execute("COMMIT")
-    finally:
-        if conn.in_transaction:
-            conn.execute("ROLLBACK")
-
-
-def _check(conn: sqlite3.Connection, path: Path) -> int:
-    """Return the version of the file; 0 for an empty one."""
-    version, application, tables = conn.execute(
-        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)"
-        " FROM pragma_user_version, pragma_application_id"
-    ).fetchone()
-    if application != _APPLICATION_ID and (tables or version or application):
-        raise CacheError(
-            f"{path} is a database of another program; it was not touched. Give the cache a file "
-            "of its own."
-        )
-    if version > _VERSION:
-        raise CacheError(
-            f"{path} was made by a newer version; it was not touched. Upgrade the program, or "
-            "give the cache another file."
-        )
-    return version
-
-
-def _failed(path: Path, error: Exception) -> CacheError:
-    if _code(error) in _DAMAGED:
-        return CacheError(
-            f"the cache {path} is damaged or not a database ({error}). Delete it, together with "
-            "its -wal and -shm files; a new one is then made, and nothing is lost but time."
-        )
-    if _code(error) in _BUSY:
-        return CacheError(
-            f"the cache {path} has been locked by another process for {_BUSY_SECONDS:.0f} s. Try "
-            "again, or stop that process."
-        )
-    return CacheError(
-        f"the cache {path} cannot be used: {error}. Check that the file and its directory belong "
-        "to you and are writable, and that the disk is not full."
-    )
-
-
-def _code(error: Exception) -> int:
-    """Return SQLite's primary result code; 0 when SQLite did not raise it."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+            raise _CACHE.refusal(self.path, error) from error

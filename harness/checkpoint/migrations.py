@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any
 
 from harness.checkpoint.base import StoredWrite
 from harness.checkpoint.codec import SHARED_FROM, compress, digest_of, pack, step_key
+from harness.database_files import Migration
 
-__all__ = ["MIGRATIONS", "Migration", "share"]
-
-Migration: TypeAlias = str | Callable[[sqlite3.Connection], None]
+__all__ = ["MIGRATIONS", "share"]
 
 _CREATE = """
 CREATE TABLE threads (
@@ -286,9 +285,9 @@ def _value(data: bytes, zipped: int) -> bytes:
     return zlib.decompress(data) if zipped else data
 
 
-MIGRATIONS: tuple[tuple[Migration, ...], ...] = (
-    (_CREATE,),
-    (_RUN_ATTEMPTS,),
-    (_PACKED, _pack_rows, _UNPACKED),
+MIGRATIONS: tuple[Migration, ...] = (
+    _CREATE.split(";"),
+    _RUN_ATTEMPTS.split(";"),
+    [*_PACKED.split(";"), _pack_rows, *_UNPACKED.split(";")],
 )
-"""The parts of each version, in order. Version n is the state after the first n."""
+"""Version n is the state after the first n."""

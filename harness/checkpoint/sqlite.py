@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import aiosqlite
 import anyio
 import anyio.to_thread
 
@@ -41,6 +40,7 @@ from harness.checkpoint.log_syncer import LogSyncer
 from harness.checkpoint.pages import Pager
 from harness.checkpoint.schema import open_reader, open_writer, transaction
 from harness.checkpoint.upkeep import check_prune
+from harness.database_files import Connection
 from harness.errors import CheckpointError
 
 __all__ = ["SqliteCheckpointer"]
@@ -63,32 +63,6 @@ _BATCH_ERRORS = (
 _DAMAGE = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError)
 """What rows that the journal never wrote lead to: wrong types, text that is not Unicode or JSON.
 A `ValueError` comes from a connection that was closed meanwhile too."""
-
-
-class _Connection(aiosqlite.Connection):
-    """A connection whose thread runs whole transactions."""
-
-    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
-        super().__init__(connector, iter_chunk_size=64)
-        # Everything acknowledged is on disk, so a forgotten close() need not hang the process.
-        self._thread.daemon = True
-
-    async def start(self) -> None:
-        """Open the database in the connection's thread."""
-        try:
-            await self
-        except CheckpointError:
-            self._thread.join()
-            raise
-
-    async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a function in the connection's thread, after all that were handed over before."""
-        return await self._execute(function, self._conn)  # pyright: ignore[reportUnknownMemberType]
-
-    async def finish(self) -> None:
-        """Run what was handed over, then close the database and end the thread."""
-        await self.close()
-        self._thread.join()  # it has run its last function
 
 
 class _Commit:
@@ -127,7 +101,7 @@ class SqliteCheckpointer:
         if os.fspath(path) in ("", ":memory:"):
             raise ValueError("SqliteCheckpointer needs a file; use MemoryCheckpointer instead")
         self.path = Path(path).absolute()
-        self._connections: tuple[_Connection, _Connection] | None = None
+        self._connections: tuple[Connection, Connection] | None = None
         self._opening = anyio.Lock()
         self._closed = False
         self._clock = Clock()
@@ -292,7 +266,7 @@ class SqliteCheckpointer:
                         await self._run(writer, self._fill_pages, "written")
                     await writer.finish()  # last, so that it folds the log into the file
 
-    async def _open(self) -> tuple[_Connection, _Connection]:
+    async def _open(self) -> tuple[Connection, Connection]:
         async with self._opening:
             if self._closed:
                 raise CheckpointError(
@@ -302,9 +276,9 @@ class SqliteCheckpointer:
                 self._connections = await self._connect()
             return self._connections
 
-    async def _connect(self) -> tuple[_Connection, _Connection]:
-        writer = _Connection(partial(open_writer, self.path))
-        reader = _Connection(partial(open_reader, self.path))
+    async def _connect(self) -> tuple[Connection, Connection]:
+        writer = Connection(partial(open_writer, self.path))
+        reader = Connection(partial(open_reader, self.path))
         # An opening that is left half-way would leave a thread behind.
         with anyio.CancelScope(shield=True):
             await writer.start()
@@ -320,7 +294,7 @@ class SqliteCheckpointer:
         return await self._run(reader, lambda conn: query(conn, *args), "read")
 
     async def _run(
-        self, connection: _Connection, function: Callable[[sqlite3.Connection], T], verb: str
+        self, connection: Connection, function: Callable[[sqlite3.Connection], T], verb: str
     ) -> T:
         try:
             return await connection.run(function)
@@ -345,7 +319,7 @@ class SqliteCheckpointer:
 
         return await self._run(writer, work, "written")
 
-    async def _round(self, writer: _Connection) -> None:
+    async def _round(self, writer: Connection) -> None:
         """Have the queue committed, or wait until somebody else has.
 
         Of all who wait in one event loop, one sends the writer to the queue, and wakes the others

@@ -15,9 +15,10 @@ from typing import Self, Unpack
 
 import anyio
 
+from harness.database_files import Connection
 from harness.store.base import Delete, Result, StoreError, StoreOptions
 from harness.store.planned import Planned, PlannedPut, PlannedStore
-from harness.store.sqlite_file import Connection, open_reader, open_writer
+from harness.store.sqlite_file import open_reader, open_writer
 from harness.store.sqlite_queries import Work
 from harness.store.sqlite_similarity import add_similarity
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,16 +123,16 @@ async def test_what_is_no_database_is_refused_untouched(path: Path) -> None:
 
 async def test_a_place_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreError, match="cannot be opened for writing"):
+    with pytest.raises(StoreError, match="cannot be used"):
         await SqliteStore(tmp_path / "file" / "store.db").open()
-    with pytest.raises(StoreError, match="cannot be opened for writing"):
+    with pytest.raises(StoreError, match="cannot be used"):
         await SqliteStore(tmp_path).open()
 
 
 async def test_a_store_that_another_process_locks_is_waited_for(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(files, "_STORE", replace(files._STORE, busy_seconds=0.1))
     async with SqliteStore(path) as store:
         await store.put(NS, "k", {"n": 1})
         with raw(path) as other:
