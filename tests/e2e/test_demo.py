@@ -134,8 +134,8 @@ LIVE: list[dict[str, Any]] = [
     },
     {"tool_calls": [call("edit_file", path="/notes/changes.md", **EDIT)]},
     # The server is killed while it waits for one of these; whether its request still came out
-    # decides whether the next server looks once or twice.
-    {"tool_calls": [call("read_file", path="/notes/changes.md")], "delay": 1.0},
+    # decides whether the next server looks once or twice. On a busy machine that takes a while.
+    {"tool_calls": [call("read_file", path="/notes/changes.md")], "delay": 5.0},
     {"tool_calls": [call("read_file", path="/notes/changes.md")], "delay": 1.0},
     {"tool_calls": [call("task", description="Review it.", subagent_type="general-purpose")]},
     {"tool_calls": [call("write_file", path="/release/REVIEW.md", content="Fine.\n")]},

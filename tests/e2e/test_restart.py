@@ -20,42 +20,54 @@ ADD_LINE = {
     "name": "edit_file",
     "args": {"path": LOG, "old_string": "end", "new_string": "line\nend"},
 }
-CRASH = {
-    "name": "crash",
-    "runs": [
-        {
-            "match": "survive",
-            "agents": {
-                "main": [
-                    {"tool_calls": [WRITE]},
-                    {"tool_calls": [ADD_LINE, {"name": "task", "args": {"description": "dig"}}]},
-                    {"text": "Survived."},
-                ],
-                "general-purpose": [
-                    {"tool_calls": [{"name": "ls", "args": {"path": "/"}}]},
-                    {"text": "dug", "delay": 1.5},
-                ],
+
+
+def script(delay: float) -> dict[str, Any]:
+    """Return the models' part; the runs that servers shall end in stop for `delay` seconds."""
+    return {
+        "name": "crash",
+        "runs": [
+            {
+                "match": "survive",
+                "agents": {
+                    "main": [
+                        {"tool_calls": [WRITE]},
+                        {
+                            "tool_calls": [
+                                ADD_LINE,
+                                {"name": "task", "args": {"description": "dig"}},
+                            ]
+                        },
+                        {"text": "Survived."},
+                    ],
+                    "general-purpose": [
+                        {"tool_calls": [{"name": "ls", "args": {"path": "/"}}]},
+                        {"text": "dug", "delay": delay},
+                    ],
+                },
             },
-        },
-        {"match": "a moment", "agents": {"main": [{"text": "Done.", "delay": 1}]}},
-        {
-            "match": "ask first",
-            "agents": {
-                "main": [
-                    {"tool_calls": [{"name": "write_todos", "args": {"todos": []}}]},
-                    {"text": "Was allowed."},
-                ]
+            {"match": "a moment", "agents": {"main": [{"text": "Done.", "delay": delay}]}},
+            {
+                "match": "ask first",
+                "agents": {
+                    "main": [
+                        {"tool_calls": [{"name": "write_todos", "args": {"todos": []}}]},
+                        {"text": "Was allowed."},
+                    ]
+                },
             },
-        },
-    ],
-}
+        ],
+    }
+
+
+STUCK, GOES_ON = script(60), script(0)
 
 
 @pytest.mark.parametrize(("transport", "mode"), [("http", "auto"), ("sse", "legacy")])
 async def test_a_killed_run_is_finished_by_the_next_server_and_repeats_no_call(
     transport: str, mode: Era, tmp_path: Path
 ) -> None:
-    setup = Setup(tmp_path, script=CRASH)
+    setup = Setup(tmp_path, script=STUCK)
     with anyio.fail_after(50):
         with setup.serving() as server:
             async with connected(server.target(transport), mode) as client:
@@ -68,6 +80,7 @@ async def test_a_killed_run_is_finished_by_the_next_server_and_repeats_no_call(
         assert (setup.root / "log.txt").read_text() == "line\nend\n"
         assert thread["last_run"]["status"] == "running"
         run_id, thread_id = thread["last_run"]["run_id"], thread["thread_id"]
+        setup.script = GOES_ON
         with setup.serving() as server:
             async with connected(server.target(transport), mode) as client:
                 done = await call(client, "wait", run_id=run_id)
@@ -93,13 +106,14 @@ async def _times_called(client: Client, thread_id: str) -> dict[str, int]:
 async def test_a_host_that_ends_its_stdio_server_finds_the_run_again(
     mode: Era, tmp_path: Path
 ) -> None:
-    setup = Setup(tmp_path, script=CRASH)
+    setup = Setup(tmp_path, script=STUCK)
     with anyio.fail_after(40):
         async with connected(setup.stdio(), mode) as client:
             begun = await call(
                 client, "task", goal="a moment", wait_seconds=0, idempotency_key="host"
             )
             assert begun["status"] == "running"
+        setup.script = GOES_ON
         async with connected(setup.stdio(), mode) as client:
             again = await call(client, "task", goal="a moment", idempotency_key="host")
             assert again["run_id"] == begun["run_id"]
@@ -108,7 +122,7 @@ async def test_a_host_that_ends_its_stdio_server_finds_the_run_again(
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_question_survives_a_restart(mode: Era, tmp_path: Path) -> None:
-    setup = Setup(tmp_path, script=CRASH, flags=["--approve", "write_todos"])
+    setup = Setup(tmp_path, script=GOES_ON, flags=["--approve", "write_todos"])
     with anyio.fail_after(40):
         async with connected(setup.stdio(), mode) as client:
             asked = await call(client, "task", goal="ask first")
@@ -123,7 +137,7 @@ async def test_a_question_survives_a_restart(mode: Era, tmp_path: Path) -> None:
 
 
 async def test_a_sealed_question_can_be_answered_after_a_restart(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, script=CRASH, flags=["--approve", "write_todos"])
+    setup = Setup(tmp_path, script=GOES_ON, flags=["--approve", "write_todos"])
     goal = {"goal": "ask first"}
 
     async def unused(context: Any, params: ElicitRequestParams) -> ElicitResult:
@@ -148,14 +162,19 @@ async def test_a_sealed_question_can_be_answered_after_a_restart(tmp_path: Path)
 async def test_two_servers_on_one_state_directory_leave_each_others_runs_alone(
     tmp_path: Path,
 ) -> None:
-    setup = Setup(tmp_path, script=CRASH)
+    setup = Setup(tmp_path, script=STUCK)
     with anyio.fail_after(40):
         async with (
             connected(setup.stdio(), "auto") as one,
             connected(setup.stdio(), "auto") as other,
         ):
-            begun = await call(one, "task", goal="a moment", wait_seconds=0)
-            kept = await other.call_tool("cancel", {"run_id": begun["run_id"]})
+            run_id = (await call(one, "task", goal="a moment", wait_seconds=0))["run_id"]
+            kept = await other.call_tool("cancel", {"run_id": run_id})
             assert kept.is_error
-            done = await call(other, "wait", run_id=begun["run_id"])
-            assert (done["status"], done["answer"]) == ("done", "Done.")
+            # Long enough to look at it several times, and to take it over if it were left behind.
+            assert (await call(other, "wait", run_id=run_id, wait_seconds=1.2))[
+                "status"
+            ] == "running"
+            assert (await call(one, "wait", run_id=run_id, wait_seconds=0))["status"] == "running"
+            await call(one, "cancel", run_id=run_id)
+            assert (await call(other, "wait", run_id=run_id))["status"] == "cancelled"
