@@ -45,7 +45,7 @@ class LogSyncer:
     def _work(self) -> None:
         descriptor: int | None = None
         try:
-            while True:
+            while not self._closing.is_set():  # close() may have come just before the clear()
                 self._dirty.wait()
                 if self._closing.wait(SYNC_WITHIN):
                     return

@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from harness.checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
 from harness.errors import HarnessError
 from harness.limits import LimitName, LimitReached, Limits, Used
+from harness.loop.cancellation import FAILURES, as_failure
 from harness.loop.definition import AgentDefinition
 from harness.loop.engine import AgentLoop
 from harness.loop.events import Emit, StreamMode
@@ -131,9 +132,10 @@ class Carrier:
                     raise
                 error = failed
                 await self._record("failed", str(failed))
-            except Exception as bug:
+            except FAILURES as raised:
+                bug = as_failure(raised)
                 await self._record("failed", f"internal error: {type(bug).__name__}: {bug}")
-                raise
+                raise bug  # noqa: B904 - the same, or it knows its cause
         if self._control.reason is not None and self._context.run.status == "running":
             await self._stopped(self._control.reason)
         thread = self._loop.thread

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.errors import HarnessError, MiddlewareError
 from harness.limits import LimitReached, Meter
-from harness.loop.cancellation import FAILURES
+from harness.loop.cancellation import FAILURES, as_failure
 from harness.loop.interrupts import Asker
 from harness.loop.middleware import AgentMiddleware, hooks_of
 from harness.loop.once import OnceMark
@@ -92,7 +92,7 @@ class ToolPipeline:
     def judge(self, request: ToolCallRequest) -> Verdict:
         """Return the strictest verdict of the policy and the middleware on a call."""
         call = request.call
-        verdicts = [one.judge(_with_own_arguments(request)) for one in self._judges]
+        verdicts = [_judged(one, _with_own_arguments(request)) for one in self._judges]
         return strictest(
             [
                 self._policy.judge(call.name, call.args, self.find(request)),
@@ -157,6 +157,19 @@ def _result_ids(value: object) -> set[str]:
     return {message.id for message in found if isinstance(message, ToolMessage)}
 
 
+def _judged(middleware: AgentMiddleware, request: ToolCallRequest) -> Verdict | None:
+    try:
+        return middleware.judge(request)
+    except (HarnessError, LimitReached):
+        raise
+    except FAILURES as raised:
+        error = as_failure(raised)
+        raise MiddlewareError(
+            f"{middleware.name}.judge raised {type(error).__name__}: {error}; "
+            f"{request.call.name} did not run"
+        ) from error
+
+
 async def _guarded(
     middleware: AgentMiddleware, hook: str, outcome: Awaitable[ToolCallOutcome]
 ) -> ToolCallOutcome:
@@ -164,7 +177,8 @@ async def _guarded(
         return await outcome
     except (HarnessError, LimitReached):
         raise
-    except Exception as error:
+    except FAILURES as raised:
+        error = as_failure(raised)
         raise MiddlewareError(
             f"{middleware.name}.{hook} raised {type(error).__name__}: {error}"
         ) from error

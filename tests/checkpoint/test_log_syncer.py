@@ -9,6 +9,7 @@ import pytest
 from anyio import fail_after, to_thread
 
 from harness.checkpoint.base import step_id
+from harness.checkpoint.log_syncer import LogSyncer
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from tests.checkpoint.records import THREAD, step_batch
 
@@ -57,3 +58,27 @@ async def test_closing_right_after_a_commit_keeps_it_and_leaves_no_thread(path: 
         found = await journal.load(THREAD)
         assert found is not None
         assert found.checkpoint.id == step_id(None)
+
+
+def test_a_close_that_falls_between_two_looks_ends_the_thread(tmp_path: Path):
+    (tmp_path / "journal-wal").write_bytes(b"")
+    syncer = LogSyncer(tmp_path / "journal")
+    between, go_on = threading.Event(), threading.Event()
+    clear = syncer._dirty.clear
+
+    def late() -> None:  # close() sets both events just before the thread forgets what was noted
+        between.set()
+        go_on.wait(5)
+        clear()
+
+    syncer._dirty.clear = late  # type: ignore[method-assign]
+    syncer.note()
+    assert between.wait(5)
+    closing = threading.Thread(target=syncer.close, daemon=True)
+    closing.start()
+    assert syncer._closing.wait(5)
+    while not syncer._dirty.is_set():
+        closing.join(0.001)
+    go_on.set()
+    closing.join(5)
+    assert not closing.is_alive()

@@ -203,3 +203,18 @@ async def test_a_middleware_judge_and_the_policy_combine_to_the_stricter():
     waiting = await agent.ainvoke("go")
     assert ran == []
     assert [one.payload["tool"] for one in waiting.interrupts] == ["delete"]
+
+
+async def test_a_judge_that_raises_ends_the_run_by_its_name_and_nothing_ran():
+    class Broken(AgentMiddleware):
+        def judge(self, request):
+            raise KeyError("rules")
+
+        async def wrap_tool_call(self, request, handler):
+            return await handler(request)
+
+    ran = Ran()
+    model = Turns(says("", call("1", "read", path="/a")), says())
+    result = await create_agent(model, ran.tools(), middleware=[Broken()]).ainvoke("go")
+    assert (result.run.status, ran) == ("failed", [])
+    assert result.run.reason == "Broken.judge raised KeyError: 'rules'; read did not run"

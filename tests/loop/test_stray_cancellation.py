@@ -422,3 +422,42 @@ async def test_at_each_await_point_a_cancelled_task_ends_cancelled_and_its_run_g
             assert results(result) == [("success", "stepped")] * 3, ticks
     assert task.result().run.status == "done"
     assert ticks > 10
+
+
+# --- of what stands around tools and models ------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["redact", "evict", "judge"])
+async def test_a_phase_of_the_gate_that_raises_it_ends_the_run_by_name(phase):
+    async def broken(self, request, outcome):
+        raise asyncio.CancelledError
+
+    def judge(self, request):
+        raise asyncio.CancelledError
+
+    kind = type("Odd", (AgentMiddleware,), {phase: judge if phase == "judge" else broken})
+    model = Turns(says("", call("1", "raises_nothing")), says("end"))
+
+    @tool
+    async def raises_nothing() -> str:
+        """Do nothing."""
+        return "done"
+
+    result = await create_agent(model, [raises_nothing], middleware=[kind()]).ainvoke("go")
+    assert result.run.status == "failed"
+    assert f"Odd.{phase} raised StrayCancellation" in result.run.reason
+
+
+async def test_a_model_that_raises_it_fails_the_run_on_record():
+    class Odd(Turns):
+        async def stream(self, request):
+            raise asyncio.CancelledError
+            yield
+
+    journal = MemoryCheckpointer()
+    agent = create_agent(Odd(says("never")), checkpointer=journal)
+    with pytest.raises(StrayCancellation):
+        await agent.ainvoke("go", thread_id="t")
+    (run,) = await journal.find_runs(thread_id="t")
+    assert run.status == "failed"
+    assert "StrayCancellation" in run.reason
