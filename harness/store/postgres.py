@@ -33,7 +33,7 @@ class PostgresStore(PlannedStore):
 
     It connects at the first use, or by `open()` or `async with` if its errors are wanted early, and
     makes the tables if they are missing. A transaction that has begun is completed even if its
-    caller is cancelled. `close()` is final.
+    caller is cancelled. `close()` is final; a program that leaves it out may hang at its end.
 
     Queries are answered by Postgres' full-text search, or, with `embed`, by pgvector where that
     extension is installed in the database (`CREATE EXTENSION vector`). Without it, the store
