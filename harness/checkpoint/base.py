@@ -1,34 +1,47 @@
-"""What a journal stores, and the protocol every checkpointer implements.
+"""The protocol every checkpointer implements, and the records it stores.
 
-The journal is append-only. A *checkpoint* holds its parent, step, source, author and time; beside
-it are the *writes* that lead from the parent to it. State is the fold of writes from the root.
-Writes whose step has no checkpoint row yet are *pending*: they belong to a step that is still
-being worked on, or that a dead process left behind, and are all that a resume needs.
-
-A checkpointer knows nothing of schemas: values are bytes, encoded by `harness.state`.
+The journal is append-only: see `harness.checkpoint.records`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
-from pydantic import JsonValue
-
-from harness.records import record
+from harness.checkpoint.records import (
+    Batch,
+    Checkpoint,
+    EventLimits,
+    FileChange,
+    Interrupt,
+    InterruptKind,
+    Next,
+    Record,
+    Run,
+    RunEvent,
+    RunStatus,
+    Snapshot,
+    Source,
+    StoredWrite,
+    TaskWrites,
+    ThreadInfo,
+    ThreadSlice,
+    step_id,
+)
 
 __all__ = [
     "Batch",
     "Checkpoint",
     "Checkpointer",
+    "EventLimits",
     "FileChange",
     "Interrupt",
     "InterruptKind",
     "Next",
+    "Record",
+    "Rewrite",
     "Run",
+    "RunEvent",
     "RunStatus",
     "Snapshot",
     "Source",
@@ -39,264 +52,15 @@ __all__ = [
     "step_id",
 ]
 
-Source: TypeAlias = Literal["input", "loop", "update", "fork"]
-"""Why a checkpoint exists: accepted input, the loop, `update_state`, or a fork or rewind."""
-
-Next: TypeAlias = Literal["before_agent", "model", "after_model", "tools", "after_agent", "end"]
-"""The phase that follows a checkpoint."""
-
-RunStatus: TypeAlias = Literal["running", "needs_approval", "paused", "done", "failed", "cancelled"]
-"""`needs_approval` waits for an answer, `paused` for somebody to resume it."""
+R = TypeVar("R", bound=Record)
 
 
-InterruptKind: TypeAlias = Literal["approval", "question", "breakpoint"]
+class Rewrite(Protocol):
+    """Says what a stored record becomes. Must neither block nor ask the journal."""
 
-
-def step_id(parent_id: str | None, salt: str = "") -> str:
-    """Return the id of the step after a checkpoint, such as `ckpt_k3v…`.
-
-    It follows from the parent, so a resumed step finds its pending writes and two writers on one
-    parent collide instead of interleaving. A fork gives a random salt and so starts a new branch.
-    """
-    digest = blake2b(f"{parent_id or ''}\0{salt}".encode(), digest_size=8).hexdigest()
-    return f"ckpt_{digest}"
-
-
-@record
-class StoredWrite:
-    """One encoded write of a step. With `overwrite` the reducer is bypassed."""
-
-    channel: str
-    value: bytes
-    overwrite: bool = False
-
-
-@record
-class TaskWrites:
-    """All writes of one finished task of a step, such as one tool call.
-
-    Attributes:
-        step_id: The step they belong to, which is the id of its checkpoint once there is one.
-        task_id: Who wrote them: a tool call's id, or a phase's name.
-        index: The task's place in the step; writes are folded in this order, then in list order.
-        writes: The writes.
-    """
-
-    step_id: str
-    task_id: str
-    index: int
-    writes: tuple[StoredWrite, ...]
-
-
-@record
-class Checkpoint:
-    """The record of a finished step; values are not part of it.
-
-    Attributes:
-        thread_id: The thread.
-        ns: Namespace: empty for the main agent, `task:<call id>@<step id>` for a subagent, parts
-            joined by `/` for deeper ones.
-        id: Unique within the thread and namespace.
-        parent_id: The checkpoint it grew from; None for the first.
-        step: Distance from the root, counted from 0.
-        source: Why it exists.
-        author: What wrote it, such as `input`, `model`, `tools` or `rewind`.
-        next: The phase that follows.
-        run_id: The run that made it.
-        created_at: Unix time in seconds.
-        seq: Order of commit within the journal; set by the checkpointer. The head of a thread is
-            the checkpoint with the largest.
-        summary: One line for people: what happened in this step.
-        weight: Bytes of the writes that its state is folded from: all since the root, or the
-            newest snapshot and all since. Counted by whoever makes the checkpoint.
-    """
-
-    thread_id: str
-    ns: str
-    id: str
-    parent_id: str | None
-    step: int
-    source: Source
-    author: str
-    next: Next
-    run_id: str | None = None
-    created_at: float = field(default_factory=time.time)
-    seq: int = 0
-    summary: str = ""
-    weight: int = 0
-
-
-@record
-class Snapshot:
-    """The folded state at a checkpoint, as overwriting writes: a cache, never the only copy.
-
-    Attributes:
-        checkpoint_id: The checkpoint, of the batch's namespace.
-        schema: Fingerprint of the channels and reducers that it was folded with; only a `load`
-            that names the same one is given it.
-        writes: What folds to the state, starting from nothing.
-    """
-
-    checkpoint_id: str
-    schema: str
-    writes: tuple[StoredWrite, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Interrupt:
-    """A durable question that a run waits for.
-
-    Attributes:
-        id: Stable: the same question of the same call gets the same id after a restart.
-        thread_id: The thread.
-        ns: Namespace of the agent that asks.
-        step_id: The step that waits.
-        run_id: The run that waits.
-        kind: `approval`, `question`, or `breakpoint`, which any answer passes.
-        path: Where it arose, outermost first: agent name, call id, subagent name, call id …
-        message: The question, for a person.
-        payload: What is asked about, such as `{"tool": …, "args": …}`.
-        answer_schema: JSON schema of acceptable answers.
-        index: The asking call's place in its step; gives interrupts a stable order.
-        answer: The stored answer, or None.
-        answered: Whether there is one.
-    """
-
-    id: str
-    thread_id: str
-    ns: str
-    step_id: str
-    run_id: str
-    kind: InterruptKind
-    path: tuple[str, ...]
-    message: str
-    payload: dict[str, JsonValue]
-    answer_schema: dict[str, JsonValue]
-    index: int = 0
-    answer: JsonValue = None
-    answered: bool = False
-
-
-@record
-class Run:
-    """One invocation on a thread.
-
-    Attributes:
-        id: Unguessable.
-        thread_id: The thread it moves.
-        kind: `drive` (a client's own model called a tool) or `delegate` (our loop works).
-        agent: Name of the agent.
-        status: Where it stands.
-        goal: What was asked, shortened, for listings.
-        owner: Id of the process that works on it while `running`.
-        answer: The final text, once done.
-        reason: Why it ended other than by finishing: an error, `limit: …`, who cancelled.
-        idempotency_key: A second start with the same key finds this run.
-        created_at: Unix time in seconds.
-        updated_at: Unix time in seconds.
-        attempt: How many times it has been begun: 1, and one more for each resume.
-        used: What it has used of its limits, as `harness.limits.Used` writes it.
-        base: For a run without input of its own: the checkpoint it went on from.
-    """
-
-    id: str
-    thread_id: str
-    kind: Literal["drive", "delegate"]
-    agent: str
-    status: RunStatus = "running"
-    goal: str = ""
-    owner: str | None = None
-    answer: str | None = None
-    reason: str | None = None
-    idempotency_key: str | None = None
-    created_at: float = field(default_factory=time.time)
-    updated_at: float = field(default_factory=time.time)
-    attempt: int = 1
-    used: str = ""
-    base: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FileChange:
-    """What a file on a real disk was before a tool changed it; written before the change.
-
-    Attributes:
-        thread_id: The thread whose tool changes it.
-        run_id: The run.
-        path: Path below the backend's root, starting with `/`.
-        before: Content before; None when the file did not exist.
-        after_digest: SHA-256 (hex) of the content after; None when the file is deleted.
-        checkpoint_seq: Newest checkpoint of the thread at that moment; set by the checkpointer.
-        seq: Order of the changes; set by the checkpointer.
-    """
-
-    thread_id: str
-    run_id: str
-    path: str
-    before: bytes | None
-    after_digest: str | None
-    checkpoint_seq: int = 0
-    seq: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadInfo:
-    """One row of a list of threads."""
-
-    thread_id: str
-    checkpoints: int
-    created_at: float
-    updated_at: float
-    last_run: Run | None = None
-
-
-@record
-class Batch:
-    """Everything one commit stores. All of it is on disk, or none of it is.
-
-    `runs` are inserted or replaced by id. `interrupts` are inserted; an id that is known keeps its
-    stored answer. `answers` maps interrupt ids to answers; the first answer of an interrupt wins.
-
-    `synced` says that `commit` returns only when a power cut cannot lose the batch any more.
-    Otherwise it returns when the death of the process cannot, and the disk follows within
-    milliseconds; for steps that nothing outside of the journal depends on.
-
-    `imported` says that the checkpoints were made elsewhere: their parents must exist, but need
-    not be the head.
-    """
-
-    thread_id: str
-    ns: str = ""
-    writes: Sequence[TaskWrites] = ()
-    checkpoints: Sequence[Checkpoint] = ()
-    runs: Sequence[Run] = ()
-    interrupts: Sequence[Interrupt] = ()
-    answers: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
-    file_changes: Sequence[FileChange] = ()
-    snapshots: Sequence[Snapshot] = ()
-    synced: bool = True
-    imported: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadSlice:
-    """A checkpoint and what is needed to rebuild its state.
-
-    Attributes:
-        checkpoint: The checkpoint asked for.
-        base: Id of the checkpoint the writes start from: the caller's cached ancestor, or None
-            when they start from nothing.
-        writes: Encoded writes from `base` (exclusive) to `checkpoint` (inclusive), oldest first.
-            Those before a snapshot may be replaced by it.
-        pending: Finished tasks of the unfinished step after `checkpoint`, by index.
-        interrupts: The questions of that unfinished step, answered or not, by index.
-    """
-
-    checkpoint: Checkpoint
-    base: str | None
-    writes: Sequence[StoredWrite]
-    pending: Sequence[TaskWrites]
-    interrupts: Sequence[Interrupt]
+    def __call__(self, record: R, /) -> R:
+        """Return the record, or one of the same type with another content."""
+        ...
 
 
 class Checkpointer(Protocol):
@@ -378,6 +142,10 @@ class Checkpointer(Protocol):
         """Return the changes made after the checkpoint with this seq, newest first."""
         ...
 
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
+        """Return events of a run whose seq is greater than `after`, oldest first."""
+        ...
+
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with its runs, in every namespace; unknown ids do nothing."""
         ...
@@ -385,7 +153,7 @@ class Checkpointer(Protocol):
     async def copy_thread(self, source: str, target: str) -> None:
         """Copy the checkpoints of a thread, with their writes, in every namespace.
 
-        Runs, their interrupts and file changes stay with the source: they happened there.
+        Runs, their interrupts, events and file changes stay with the source: they happened there.
 
         Raises:
             UnknownThread: There is no source.
@@ -422,10 +190,11 @@ class Checkpointer(Protocol):
         ...
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete runs with their checkpoints, interrupts and file changes; unknown ids do nothing.
+        """Delete runs with their checkpoints, interrupts, events and file changes.
 
-        States of checkpoints that other runs made stay whole, as with `prune`. A thread of which
-        nothing is left is deleted. What these runs did to files cannot be undone any more.
+        Unknown ids do nothing. States of checkpoints that other runs made stay whole, as with
+        `prune`. A thread of which nothing is left is deleted. What these runs did to files cannot
+        be undone any more.
         """
         ...
 
@@ -433,6 +202,19 @@ class Checkpointer(Protocol):
         """Return the bytes that a thread's values take in the journal; 0 for unknown ids.
 
         Values that other threads hold too are counted in full.
+        """
+        ...
+
+    async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
+        """Replace the content of a thread's records, all of it or nothing; unknown ids do nothing.
+
+        It concerns writes (those of snapshots too), checkpoints, runs, interrupts, file changes
+        and events. Of what `rewrite` returns, the fields that `laws.CONTENT` names are taken; what
+        tells records apart and joins them stays. When it raises, nothing was changed; what is not
+        a `HarnessError` may come as the cause of a `CheckpointError`.
+
+        Raises:
+            CheckpointError: The journal cannot be written; nothing was changed.
         """
         ...
 

@@ -8,23 +8,50 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Checkpoint, Interrupt, Snapshot
+from harness.checkpoint.base import (
+    Batch,
+    Checkpoint,
+    FileChange,
+    Interrupt,
+    Record,
+    Rewrite,
+    Run,
+    RunEvent,
+    Snapshot,
+    StoredWrite,
+)
 from harness.errors import CheckpointError, StaleThread
+from harness.records import changed
 
 __all__ = [
+    "CONTENT",
     "Clock",
     "admit",
     "check_batch",
     "in_step_order",
     "json_text",
     "late_write",
+    "rewritten",
     "thread_exists",
     "unknown_snapshot",
 ]
+
+R = TypeVar("R", bound=Record)
+
+CONTENT: Mapping[type[Record], tuple[str, ...]] = {
+    StoredWrite: ("value",),
+    Checkpoint: ("author", "summary"),
+    Run: ("goal", "answer", "reason", "used", "idempotency_key"),
+    Interrupt: ("message", "payload", "answer_schema", "answer"),
+    FileChange: ("path", "before", "after_digest"),
+    RunEvent: ("path", "data"),
+}
+"""The fields of each record that `Checkpointer.rewrite` may change."""
 
 _RELOAD = "Nothing was stored. Load the thread's head and continue from there."
 
@@ -134,6 +161,12 @@ def json_text(value: JsonValue) -> str:
         raise CheckpointError(
             f"{type(value).__name__} cannot be stored as JSON: {error}. Nothing was stored."
         ) from error
+
+
+def rewritten(rewrite: Rewrite, record: R) -> R:
+    """Return a record with the content that `rewrite` gives it."""
+    new = rewrite(record)
+    return changed(record, **{name: getattr(new, name) for name in CONTENT[type(record)]})
 
 
 class Clock:

@@ -14,9 +14,12 @@ from pydantic import JsonValue
 from harness.checkpoint.base import (
     Batch,
     Checkpoint,
+    EventLimits,
     FileChange,
     Interrupt,
+    Rewrite,
     Run,
+    RunEvent,
     RunStatus,
     StoredWrite,
     TaskWrites,
@@ -34,7 +37,7 @@ from harness.checkpoint.laws import (
     thread_exists,
     unknown_snapshot,
 )
-from harness.checkpoint.memory_threads import Namespace, Thread
+from harness.checkpoint.memory_threads import EventLog, Namespace, Thread
 from harness.checkpoint.upkeep import check_prune, prunable
 from harness.errors import CheckpointError, UnknownThread
 from harness.records import changed
@@ -50,9 +53,13 @@ class MemoryCheckpointer:
 
     One instance serves one event loop. Nothing a caller holds is shared with the journal: what is
     mutable is copied on the way in and out.
+
+    Args:
+        event_limits: How many events it keeps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, event_limits: EventLimits | None = None) -> None:
+        self._event_limits = event_limits or EventLimits()
         self._threads: dict[str, Thread] = {}
         self._runs: dict[str, Run] = {}
         self._clock = Clock()
@@ -83,6 +90,7 @@ class MemoryCheckpointer:
         _admit_all(namespace, batch)
         interrupts = [_copy(interrupt) for interrupt in batch.interrupts]
         answers = {asked: _json_copy(answer) for asked, answer in batch.answers.items()}
+        events = [changed(one, data=json.loads(json_text(one.data))) for one in batch.events]
         self._check_runs(batch.runs)
         _check_snapshots(namespace, batch)
 
@@ -106,6 +114,8 @@ class MemoryCheckpointer:
             thread.file_changes.append(
                 replace(change, checkpoint_seq=thread.newest, seq=self._change_seq)
             )
+        if events:
+            self._store_events(thread, events)
 
     async def load(
         self,
@@ -220,6 +230,19 @@ class MemoryCheckpointer:
         changes = thread.file_changes if thread is not None else []
         return [each for each in reversed(changes) if each.checkpoint_seq >= since_seq]
 
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
+        """Return events of a run whose seq is greater than `after`, oldest first."""
+        await self._turn()
+        log = next(
+            (one.events[run_id] for one in self._threads.values() if run_id in one.events),
+            EventLog(),
+        )
+        later = (one for one in log.events if one.seq > after)
+        return [
+            changed(one, data=json.loads(json_text(one.data)))
+            for one in islice(later, max(limit, 0))
+        ]
+
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all that belongs to it; unknown ids do nothing."""
         await self._turn()
@@ -289,6 +312,14 @@ class MemoryCheckpointer:
         """Do nothing: what was deleted takes no room."""
         await self._turn()
 
+    async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
+        """Replace the content of a thread's records; see `Checkpointer.rewrite`."""
+        await self._turn()
+        if thread_id in self._threads:
+            thread = self._threads[thread_id].rewrite(rewrite)
+            self._threads[thread_id] = thread
+            self._runs.update(thread.runs)
+
     async def close(self) -> None:
         """Refuse further use; what was stored is dropped."""
         self._closed = True
@@ -315,6 +346,14 @@ class MemoryCheckpointer:
                 raise CheckpointError(
                     f"run {run.id} belongs to another thread. Nothing was stored; use a new id."
                 )
+
+    def _store_events(self, thread: Thread, events: Iterable[RunEvent]) -> None:
+        for event in events:
+            thread.events.setdefault(event.run_id, EventLog()).add(event, self._event_limits)
+        before = time.time() - self._event_limits.seconds
+        for one in self._threads.values():
+            for log in one.events.values():
+                log.forget(before)
 
     def _touch(self, thread_id: str) -> Thread:
         now = self._clock.now()

@@ -9,12 +9,17 @@ from pydantic import JsonValue
 
 from harness.checkpoint.base import (
     Checkpoint,
+    EventLimits,
     FileChange,
     Interrupt,
+    Rewrite,
     Run,
+    RunEvent,
     Snapshot,
+    StoredWrite,
     TaskWrites,
 )
+from harness.checkpoint.laws import rewritten
 from harness.checkpoint.upkeep import MERGED, Removal, removal, squeezed, steps_left
 from harness.records import changed
 
@@ -78,10 +83,46 @@ class Namespace:
         snapshots = [snapshot.writes for snapshot in self.snapshots.values()]
         return sum(len(write.value) for writes in [*tasks, *snapshots] for write in writes)
 
+    def rewrite(self, rewrite: Rewrite) -> Namespace:
+        """Return a namespace with other content."""
+
+        def writes(old: Iterable[StoredWrite]) -> tuple[StoredWrite, ...]:
+            return tuple(rewritten(rewrite, one) for one in old)
+
+        return Namespace(
+            {place: rewritten(rewrite, one) for place, one in self.checkpoints.items()},
+            {
+                step: {
+                    name: changed(task, writes=writes(task.writes)) for name, task in tasks.items()
+                }
+                for step, tasks in self.steps.items()
+            },
+            {key: changed(one, writes=writes(one.writes)) for key, one in self.snapshots.items()},
+        )
+
     def copy(self) -> Namespace:
         """Return a namespace of its own with the same content."""
         steps = {step: dict(tasks) for step, tasks in self.steps.items()}
         return Namespace(dict(self.checkpoints), steps, dict(self.snapshots))
+
+
+@dataclass(slots=True)
+class EventLog:
+    """The newest events of a run."""
+
+    newest: int = 0
+    events: list[RunEvent] = field(default_factory=list[RunEvent])
+
+    def add(self, event: RunEvent, limits: EventLimits) -> None:
+        """Number an event and keep it."""
+        self.newest += 1
+        self.events.append(changed(event, seq=self.newest))
+        del self.events[: -limits.per_run]
+
+    def forget(self, before: float) -> None:
+        """Drop the events from before a time."""
+        if self.events and self.events[0].created_at < before:
+            self.events = [one for one in self.events if one.created_at >= before]
 
 
 @dataclass(slots=True)
@@ -95,6 +136,7 @@ class Thread:
     runs: dict[str, Run] = field(default_factory=dict[str, Run])
     interrupts: dict[str, Interrupt] = field(default_factory=dict[str, Interrupt])
     file_changes: list[FileChange] = field(default_factory=list[FileChange])
+    events: dict[str, EventLog] = field(default_factory=dict[str, EventLog])
 
     def ask(self, interrupts: Iterable[Interrupt]) -> None:
         """Add questions; one that is known keeps its answer."""
@@ -145,6 +187,7 @@ class Thread:
         """Remove a run and all that it made."""
         self.remove(lambda made: [one.id for one in made if one.run_id == run_id])
         self.runs.pop(run_id, None)
+        self.events.pop(run_id, None)
         self.interrupts = {key: one for key, one in self.interrupts.items() if one.run_id != run_id}
         self.file_changes = [one for one in self.file_changes if one.run_id != run_id]
 
@@ -152,6 +195,20 @@ class Thread:
         """Whether a run is recorded, or has made a checkpoint."""
         made = (each for one in self.namespaces.values() for each in one.checkpoints.values())
         return run_id in self.runs or any(one.run_id == run_id for one in made)
+
+    def rewrite(self, rewrite: Rewrite) -> Thread:
+        """Return a thread with other content."""
+        return replace(
+            self,
+            namespaces={ns: one.rewrite(rewrite) for ns, one in self.namespaces.items()},
+            runs={key: rewritten(rewrite, one) for key, one in self.runs.items()},
+            interrupts={key: rewritten(rewrite, one) for key, one in self.interrupts.items()},
+            file_changes=[rewritten(rewrite, one) for one in self.file_changes],
+            events={
+                key: EventLog(one.newest, [rewritten(rewrite, each) for each in one.events])
+                for key, one in self.events.items()
+            },
+        )
 
     def size(self) -> int:
         """Return the bytes of all values."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from harness.checkpoint.conformance import (
     commits,
+    events,
     forks,
     listings,
     records_of_runs,
+    rewriting,
     snapshots,
     unfinished,
     upkeep,
@@ -29,6 +31,8 @@ LAWS: tuple[Law, ...] = (
     *listings.LAWS,
     *records_of_runs.LAWS,
     *upkeep.LAWS,
+    *events.LAWS,
+    *rewriting.LAWS,
 )
 """All laws, in an order in which the first to break tells most."""
 
