@@ -196,6 +196,25 @@ CREATE INDEX file_changes_by_blob ON file_changes (blob) WHERE blob IS NOT NULL
 """
 
 
+_EVENTS = """
+CREATE TABLE event_logs (
+    log INTEGER PRIMARY KEY,
+    thread INTEGER NOT NULL,
+    run_id TEXT NOT NULL UNIQUE,
+    newest INTEGER NOT NULL
+);
+CREATE INDEX event_logs_by_thread ON event_logs (thread);
+CREATE TABLE events (
+    log INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    created_at REAL NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (log, last)
+) WITHOUT ROWID;
+CREATE INDEX events_by_age ON events (created_at)
+"""
+
+
 def share(conn: sqlite3.Connection, value: bytes) -> int:
     """Store a value that others may hold too; return its number."""
     digest = digest_of(value)
@@ -289,5 +308,6 @@ MIGRATIONS: tuple[Migration, ...] = (
     _CREATE.split(";"),
     _RUN_ATTEMPTS.split(";"),
     [*_PACKED.split(";"), _pack_rows, *_UNPACKED.split(";")],
+    _EVENTS.split(";"),
 )
 """Version n is the state after the first n."""

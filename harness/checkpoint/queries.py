@@ -39,9 +39,11 @@ __all__ = [
     "find_runs",
     "history",
     "interrupts",
+    "interrupts_of_thread",
     "load",
     "namespaces",
     "run",
+    "shared",
     "tasks",
     "threads",
 ]
@@ -102,6 +104,9 @@ Row = tuple[Any, ...]
 
 @contextmanager
 def _snapshot(conn: sqlite3.Connection) -> Generator[None]:
+    if conn.in_transaction:
+        yield
+        return
     conn.execute("BEGIN")
     try:
         yield
@@ -225,6 +230,14 @@ def interrupts(conn: sqlite3.Connection, run_id: str) -> list[Interrupt]:
     return in_step_order(map(_interrupt, rows))
 
 
+def interrupts_of_thread(conn: sqlite3.Connection, thread: int) -> list[tuple[int, Interrupt]]:
+    """Return all interrupts of a thread, with the numbers of their rows."""
+    where = "WHERE i.thread = ? ORDER BY i.interrupt"
+    numbers = conn.execute(f"SELECT i.interrupt FROM interrupts i {where}", (thread,)).fetchall()
+    rows = conn.execute(_INTERRUPT + where, (thread,)).fetchall()
+    return [(number, _interrupt(row)) for (number,), row in zip(numbers, rows, strict=True)]
+
+
 def file_changes(conn: sqlite3.Connection, thread_id: str, since_seq: int) -> list[FileChange]:
     """Return what `Checkpointer.file_changes` promises."""
     rows = conn.execute(
@@ -298,23 +311,28 @@ def _snapshot_of(conn: sqlite3.Connection, seq: int, schema: str) -> list[Stored
         return None
     try:
         data = decompress(row[0])
-        return unpack(data, 0, len(data), partial(_shared, conn))
+        return unpack(data, 0, len(data), partial(shared, conn))
     except (ValueError, TypeError):
         return None  # a cache: the writes themselves are there
 
 
 def _unpacked(conn: sqlite3.Connection, rows: Iterable[Row]) -> list[StoredWrite]:
     """Return the writes of (task, page, place, length, body) rows; no task, no writes."""
-    bodies, shared = Bodies(conn), partial(_shared, conn)
+    bodies, values = Bodies(conn), partial(shared, conn)
     found: list[StoredWrite] = []
     for row in rows:
         if row[0] is not None:
             data, start, end = bodies.locate(*row)
-            found += unpack(data, start, end, shared)
+            found += unpack(data, start, end, values)
     return found
 
 
-def _shared(conn: sqlite3.Connection, blob: int) -> bytes:
+def shared(conn: sqlite3.Connection, blob: int) -> bytes:
+    """Return a shared value by its number.
+
+    Raises:
+        ValueError: It is damaged or missing.
+    """
     row = conn.execute("SELECT body FROM blobs WHERE blob = ?", (blob,)).fetchone()
     if row is None:
         raise ValueError("a stored write names a shared value that is not there")

@@ -10,11 +10,14 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
+from harness.checkpoint import event_rows
 from harness.checkpoint.base import (
     Batch,
+    EventLimits,
     FileChange,
     Interrupt,
     Run,
+    StoredWrite,
     TaskWrites,
 )
 from harness.checkpoint.codec import SHARED_FROM, compress, pack, plain, step_key
@@ -23,7 +26,16 @@ from harness.checkpoint.migrations import share
 from harness.checkpoint.pages import Pager
 from harness.errors import CheckpointError
 
-__all__ = ["delete_thread", "free_blobs", "seq_of", "store", "store_task"]
+__all__ = [
+    "content",
+    "delete_thread",
+    "free_blobs",
+    "note_uses",
+    "packed",
+    "seq_of",
+    "store",
+    "store_task",
+]
 
 _RUN = """
 INSERT INTO runs (id, thread, kind, agent, status, goal, owner, answer, reason, idempotency_key,
@@ -61,6 +73,7 @@ _FORGET = (
     "DELETE FROM runs WHERE thread = :thread",
     "DELETE FROM interrupts WHERE thread = :thread",
     "DELETE FROM file_changes WHERE thread = :thread",
+    *(statement.format(where="thread = :thread") for statement in event_rows.DELETE),
     "DELETE FROM threads WHERE thread = :thread",
 )
 _SCOPES = "SELECT scope FROM scopes WHERE thread = :thread"
@@ -83,7 +96,9 @@ WHERE t.thread_id = ?
 """
 
 
-def store(conn: sqlite3.Connection, batch: Batch, now: float, pager: Pager) -> None:
+def store(
+    conn: sqlite3.Connection, batch: Batch, now: float, pager: Pager, limits: EventLimits
+) -> None:
     """Insert a batch's rows.
 
     Args:
@@ -91,6 +106,7 @@ def store(conn: sqlite3.Connection, batch: Batch, now: float, pager: Pager) -> N
         batch: What to store; `check_batch` has passed it.
         now: Unix time of the commit, in seconds.
         pager: Says where in a page the bodies will be.
+        limits: How many events are kept.
 
     Raises:
         StaleThread: Somebody else moved the thread.
@@ -117,6 +133,8 @@ def store(conn: sqlite3.Connection, batch: Batch, now: float, pager: Pager) -> N
         _store_answers(conn, thread, batch.answers)
     for change in batch.file_changes:
         _store_change(conn, thread, newest, change)
+    if batch.events:
+        event_rows.store_events(conn, thread, batch.events, limits)
 
 
 def delete_thread(conn: sqlite3.Connection, thread_id: str) -> None:
@@ -187,14 +205,7 @@ def store_task(conn: sqlite3.Connection, pager: Pager | None, scope: int, task: 
 
     Without a pager the caller puts it into a page.
     """
-    used: set[int] = set()
-
-    def keep(value: bytes) -> int:
-        blob = share(conn, value)
-        used.add(blob)
-        return blob
-
-    body = pack(task.writes, keep)
+    body, used = packed(conn, task.writes)
     page, place = pager.reserve(scope, len(body)) if pager else (None, 0)
     key = _insert(
         conn,
@@ -205,8 +216,25 @@ def store_task(conn: sqlite3.Connection, pager: Pager | None, scope: int, task: 
     if pager:
         pager.note(scope, key, place)
     conn.execute("INSERT INTO bodies VALUES (?, ?)", (key, plain(body)))
+    note_uses(conn, key, used)
+
+
+def packed(conn: sqlite3.Connection, writes: Sequence[StoredWrite]) -> tuple[bytes, set[int]]:
+    """Store the large values of writes; return the writes as a body, and what it uses."""
+    used: set[int] = set()
+
+    def keep(value: bytes) -> int:
+        blob = share(conn, value)
+        used.add(blob)
+        return blob
+
+    return pack(writes, keep), used
+
+
+def note_uses(conn: sqlite3.Connection, task: int, used: set[int]) -> None:
+    """Note which large values the body of a task uses."""
     if used:
-        conn.executemany("INSERT INTO uses VALUES (?, ?)", [(key, blob) for blob in used])
+        conn.executemany("INSERT INTO uses VALUES (?, ?)", [(task, blob) for blob in used])
 
 
 def _store_checkpoints(
@@ -276,13 +304,18 @@ def _store_answers(conn: sqlite3.Connection, thread: int, answers: Mapping[str, 
 def _store_change(
     conn: sqlite3.Connection, thread: int, newest: int | None, change: FileChange
 ) -> None:
-    body, blob = None, None
-    if change.before is not None and len(change.before) >= SHARED_FROM:
-        blob = share(conn, change.before)
-    elif change.before is not None:
-        body = compress(change.before)
+    body, blob = content(conn, change.before)
     conn.execute(
         "INSERT INTO file_changes (thread, run_id, path, before, blob, after_digest,"
         " checkpoint_seq) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (thread, change.run_id, change.path, body, blob, change.after_digest, newest),
     )
+
+
+def content(conn: sqlite3.Connection, before: bytes | None) -> tuple[bytes | None, int | None]:
+    """Return what a file held as a body or, stored by this call, as a shared value."""
+    if before is None:
+        return None, None
+    if len(before) >= SHARED_FROM:
+        return None, share(conn, before)
+    return compress(before), None

@@ -24,13 +24,16 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from harness.checkpoint import queries, rows, sqlite_upkeep
+from harness.checkpoint import event_rows, queries, rows, sqlite_rewriting, sqlite_upkeep
 from harness.checkpoint.base import (
     Batch,
     Checkpoint,
+    EventLimits,
     FileChange,
     Interrupt,
+    Rewrite,
     Run,
+    RunEvent,
     RunStatus,
     ThreadInfo,
     ThreadSlice,
@@ -95,12 +98,16 @@ class SqliteCheckpointer:
 
     Args:
         path: The file; made if missing.
+        event_limits: How many events it keeps.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, event_limits: EventLimits | None = None
+    ) -> None:
         if os.fspath(path) in ("", ":memory:"):
             raise ValueError("SqliteCheckpointer needs a file; use MemoryCheckpointer instead")
         self.path = Path(path).absolute()
+        self._event_limits = event_limits or EventLimits()
         self._connections: tuple[Connection, Connection] | None = None
         self._opening = anyio.Lock()
         self._closed = False
@@ -208,6 +215,10 @@ class SqliteCheckpointer:
         """Return the changes made after the checkpoint with this seq, newest first."""
         return await self._read(queries.file_changes, thread_id, since_seq)
 
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
+        """Return events of a run whose seq is greater than `after`, oldest first."""
+        return await self._read(event_rows.events, run_id, after, limit)
+
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all that belongs to it; unknown ids do nothing.
 
@@ -239,6 +250,13 @@ class SqliteCheckpointer:
     async def thread_size(self, thread_id: str) -> int:
         """Return the bytes that a thread's values take in the file."""
         return await self._read(sqlite_upkeep.thread_size, thread_id)
+
+    async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
+        """Replace the content of a thread's records; see `Checkpointer.rewrite`.
+
+        `rewrite` runs in another thread.
+        """
+        await self._keep_up(sqlite_rewriting.rewrite_thread, thread_id, rewrite)
 
     async def vacuum(self) -> None:
         """Give back the room of what was deleted. Needs as much room again while it works.
@@ -389,7 +407,7 @@ class SqliteCheckpointer:
         conn.execute("SAVEPOINT batch")
         self._pager.begin()
         try:
-            rows.store(conn, batch, self._clock.now(), self._pager)
+            rows.store(conn, batch, self._clock.now(), self._pager, self._event_limits)
         except _BATCH_ERRORS as error:
             self._pager.undo()
             conn.execute("ROLLBACK TO batch")

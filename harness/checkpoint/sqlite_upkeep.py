@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Sequence
 
-from harness.checkpoint import pages, queries
+from harness.checkpoint import event_rows, pages, queries
 from harness.checkpoint.base import TaskWrites
 from harness.checkpoint.codec import plain, step_key, step_name
 from harness.checkpoint.laws import thread_exists
@@ -114,6 +114,8 @@ def delete_for_runs(conn: sqlite3.Connection, run_ids: Sequence[str]) -> None:
                 conn.execute(
                     f"DELETE FROM {table} WHERE thread = ? AND {key} = ?", (thread, run_id)
                 )
+            for statement in event_rows.DELETE:
+                conn.execute(statement.format(where="thread = ? AND run_id = ?"), (thread, run_id))
             _recount(conn, thread)
             _delete_if_empty(conn, thread)
     free_blobs(conn)

@@ -20,7 +20,15 @@ from hypothesis import strategies as st
 
 from harness.agent import create_agent
 from harness.checkpoint import codec
-from harness.checkpoint.base import Batch, FileChange, Snapshot, StoredWrite, TaskWrites, step_id
+from harness.checkpoint.base import (
+    Batch,
+    FileChange,
+    RunEvent,
+    Snapshot,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+)
 from harness.checkpoint.codec import SHARED_FROM
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.checkpoint.transfer import export_thread
@@ -48,6 +56,7 @@ async def _fill(path: Path) -> None:
                     FileChange(THREAD, "run_1", "/g", b"small", None),
                 ],
                 snapshots=[Snapshot(ids[1], "s", (StoredWrite("messages", b"[]", True),))],
+                events=[RunEvent("run_1", "tasks", ("main",), {"event": "tool_start"})],
             )
         )
     # One more process leaves a body in a row of its own.
@@ -92,7 +101,7 @@ def spoil(path: Path, table: str, column: str, row: int, value: object) -> bool:
     conn = sqlite3.connect(path)
     try:
         conn.execute("PRAGMA ignore_check_constraints = ON")
-        key = "task" if table == "uses" else "rowid"
+        key = {"uses": "task", "events": "log"}.get(table, "rowid")
         with conn:
             conn.execute(
                 f"UPDATE {table} SET {column} = ? WHERE {key} ="
@@ -131,14 +140,20 @@ def operations(journal: SqliteCheckpointer) -> list[Callable[[], Awaitable[Any]]
         journal.find_runs,
         partial(journal.interrupts, "run_1"),
         partial(journal.file_changes, THREAD, 0),
+        partial(journal.events, "run_1"),
         partial(journal.thread_size, THREAD),
         partial(agent.get_state, THREAD),
         export,
         partial(journal.copy_thread, THREAD, "copy"),
+        partial(journal.rewrite, THREAD, _same),
         partial(journal.prune, THREAD, keep_latest=1),
         partial(journal.delete_for_runs, ["run_1"]),
         partial(journal.delete_thread, THREAD),
     ]
+
+
+def _same(record: Any) -> Any:
+    return record
 
 
 async def use(path: Path) -> list[HarnessError]:

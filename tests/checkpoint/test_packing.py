@@ -177,7 +177,7 @@ async def test_a_journal_of_the_second_version_says_the_same_once_it_is_migrated
         tail = (await loaded(migrated)).writes[-4:]
         assert values(tail) == ["x1", "x2", "y", "after"]
     assert blobs(old) == blobs(path) == 1
-    assert rows(old, "PRAGMA user_version") == [(3,)]
+    assert rows(old, "PRAGMA user_version") == [(4,)]
     assert rows(old, "PRAGMA integrity_check") == [("ok",)]
     tables = "SELECT name FROM sqlite_master ORDER BY name"
     assert rows(old, tables) == rows(path, tables)

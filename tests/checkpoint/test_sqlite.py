@@ -20,6 +20,7 @@ from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 from harness.checkpoint.base import (
     Batch,
     FileChange,
+    RunEvent,
     Snapshot,
     StoredWrite,
     TaskWrites,
@@ -236,7 +237,7 @@ async def test_a_newer_database_is_refused_untouched(path: Path):
     content = path.read_bytes()
     message = await refused(path, NewerDatabase)
     assert "version 99" in message
-    assert "only up to 3." in message
+    assert "only up to 4." in message
     assert "Upgrade" in message
     assert path.read_bytes() == content
 
@@ -372,6 +373,7 @@ async def test_nothing_of_a_deleted_thread_stays_in_the_file(path: Path):
                 interrupts=[interrupt("int_1", step_id(first))],
                 file_changes=[FileChange(THREAD, "run_1", "/f", b"c" * SHARED_FROM, None)],
                 snapshots=[Snapshot(first, "schema", (StoredWrite("messages", b"a"),))],
+                events=[RunEvent("run_1", "tasks", (), {})],
             )
         )
         await journal.delete_thread(THREAD)
@@ -384,7 +386,7 @@ async def test_nothing_of_a_deleted_thread_stays_in_the_file(path: Path):
         [
             *("threads", "scopes", "checkpoints", "tasks", "bodies", "pages", "blobs"),
             *("uses", "snapshots"),
-            *("runs", "interrupts", "file_changes"),
+            *("runs", "interrupts", "file_changes", "event_logs", "events"),
         ],
         0,
     )

@@ -109,6 +109,8 @@ async def old_events_go_when_others_are_stored_and_numbers_go_on(journal: Checkp
     await _store(journal, _event("c"))
     equal([(one.seq, one.data["event"]) for one in await journal.events("run_1")], [(3, "c")])
     equal(await journal.events("run_2"), [])
+    await _store(journal, _event("y", "run_2"))
+    equal([(one.seq, one.data["event"]) for one in await journal.events("run_2")], [(2, "y")])
 
 
 @LAWS.law

@@ -1,0 +1,107 @@
+"""Replaces what a thread's records hold in the SQLite journal.
+
+The functions run inside a transaction that the caller holds, in the writer's thread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import partial
+
+from harness.checkpoint import pages, queries
+from harness.checkpoint.base import Rewrite
+from harness.checkpoint.codec import compress, decompress, pack, plain, unpack
+from harness.checkpoint.event_rows import rewrite_events
+from harness.checkpoint.laws import json_text, rewritten
+from harness.checkpoint.rows import content, free_blobs, note_uses, packed
+
+__all__ = ["rewrite_thread"]
+
+_ALL = 1 << 62
+"""More than there can be."""
+
+
+def rewrite_thread(conn: sqlite3.Connection, thread_id: str, rewrite: Rewrite) -> None:
+    """Do what `Checkpointer.rewrite` promises."""
+    row = conn.execute("SELECT thread FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+    if row is None:
+        return
+    (thread,) = row
+    for scope, ns in conn.execute(
+        "SELECT scope, ns FROM scopes WHERE thread = ?", (thread,)
+    ).fetchall():
+        _rewrite_tasks(conn, scope, rewrite)
+        _rewrite_checkpoints(conn, scope, thread_id, ns, rewrite)
+    _rewrite_runs(conn, thread_id, rewrite)
+    _rewrite_interrupts(conn, thread, rewrite)
+    _rewrite_file_changes(conn, thread_id, rewrite)
+    rewrite_events(conn, thread, rewrite)
+    free_blobs(conn)
+
+
+def _rewrite_tasks(conn: sqlite3.Connection, scope: int, rewrite: Rewrite) -> None:
+    for task, data in list(pages.Bodies(conn).of_scope(scope)):
+        old = unpack(data, 0, len(data), partial(queries.shared, conn))
+        body, used = packed(conn, [rewritten(rewrite, one) for one in old])
+        conn.execute("DELETE FROM uses WHERE task = ?", (task,))
+        note_uses(conn, task, used)
+        conn.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (task, plain(body)))
+    pages.rewrite(conn, scope)
+
+
+def _rewrite_checkpoints(
+    conn: sqlite3.Connection, scope: int, thread_id: str, ns: str, rewrite: Rewrite
+) -> None:
+    for old in queries.history(conn, thread_id, ns, None, _ALL):
+        new = rewritten(rewrite, old)
+        conn.execute(
+            "UPDATE checkpoints SET author = ?, summary = ? WHERE seq = ?",
+            (new.author, new.summary, old.seq),
+        )
+    for seq, schema, body in conn.execute(
+        "SELECT seq, schema, s.body FROM checkpoints JOIN snapshots s USING (seq) WHERE scope = ?",
+        (scope,),
+    ).fetchall():
+        data = decompress(body)
+        old_writes = unpack(data, 0, len(data), partial(queries.shared, conn))
+        new_body = pack([rewritten(rewrite, one) for one in old_writes], None)
+        conn.execute(
+            "UPDATE snapshots SET body = ? WHERE seq = ? AND schema = ?",
+            (compress(new_body), seq, schema),
+        )
+
+
+def _rewrite_runs(conn: sqlite3.Connection, thread_id: str, rewrite: Rewrite) -> None:
+    for old in queries.find_runs(conn, thread_id, None, None, _ALL):
+        new = rewritten(rewrite, old)
+        conn.execute(
+            "UPDATE runs SET goal = ?, answer = ?, reason = ?, used = ?, idempotency_key = ?"
+            " WHERE id = ?",
+            (new.goal, new.answer, new.reason, new.used, new.idempotency_key, old.id),
+        )
+
+
+def _rewrite_interrupts(conn: sqlite3.Connection, thread: int, rewrite: Rewrite) -> None:
+    for number, old in queries.interrupts_of_thread(conn, thread):
+        new = rewritten(rewrite, old)
+        conn.execute(
+            "UPDATE interrupts SET message = ?, payload = ?, answer_schema = ?, answer = ?"
+            " WHERE interrupt = ?",
+            (
+                new.message,
+                json_text(new.payload),
+                json_text(new.answer_schema),
+                json_text(new.answer),
+                number,
+            ),
+        )
+
+
+def _rewrite_file_changes(conn: sqlite3.Connection, thread_id: str, rewrite: Rewrite) -> None:
+    for old in queries.file_changes(conn, thread_id, 0):
+        new = rewritten(rewrite, old)
+        conn.execute(
+            "UPDATE file_changes SET path = ?, before = ?, blob = ?, after_digest = ?"
+            " WHERE seq = ?",
+            (new.path, *content(conn, new.before), new.after_digest, old.seq),
+        )
