@@ -38,7 +38,7 @@ from harness.loop.events import Emit, Event, StreamMode
 from harness.loop.interrupts import check_answers
 from harness.loop.run_context import RunContext, RunControl
 from harness.loop.run_input import AgentInput, as_update, goal_of, new_run, newest_results
-from harness.loop.run_journal import RunJournal
+from harness.loop.run_journal import JOURNALS
 from harness.loop.sync_stream import iterate, refuse_in_event_loop, run_sync
 from harness.loop.thread_access import ThreadAccess
 from harness.messages import AIMessage, ToolCall
@@ -405,7 +405,7 @@ class Agent(ThreadAccess):
         context = RunContext(
             run,
             self.checkpointer,
-            RunJournal(self.checkpointer),
+            JOURNALS[options.durability](self.checkpointer, run.thread_id),
             Meter(options.limits or self.limits or Limits(), _used(run)),
             control,
             context=self._context.check(options.context) if self._context else options.context,
@@ -413,6 +413,7 @@ class Agent(ThreadAccess):
             modes=(*options.modes, "debug") if self.debug else options.modes,
             synced=synced,
             configurable=options.configurable,
+            logs_events=options.log_events,
             room=options.room,
         )
         result = await Carrier(self.definition, context, control).carry(begin)

@@ -18,6 +18,7 @@ from harness.loop.definition import AgentDefinition
 from harness.loop.engine import AgentLoop
 from harness.loop.events import Emit, StreamMode
 from harness.loop.run_context import RunContext, RunControl
+from harness.loop.run_journal import Durability
 from harness.messages import ToolMessage, Usage
 from harness.state import Mark, State, StateSchema
 
@@ -43,6 +44,10 @@ class RunOptions:
         when_busy: What to do while another run of this agent moves the thread: `refuse` raises
             `ThreadBusy`, `queue` waits for its end, `interrupt` pauses it first.
         room: Waits until the receiver of the events has caught up; the run waits with it.
+        durability: When steps are stored: before the next one, while it is worked on, or at the
+            run's pause or end.
+        log_events: Keep the run's `tasks` and `custom` events in the journal, for
+            `Agent.events`.
         trust_cache: For driven calls: begin from the newest state this agent has seen without
             asking the journal. If somebody else has moved the thread, the run raises
             `StaleThread` before anything is stored or changed.
@@ -59,6 +64,8 @@ class RunOptions:
     configurable: Mapping[str, Any] = field(default_factory=dict[str, Any])
     when_busy: Literal["refuse", "queue", "interrupt"] = "refuse"
     room: Callable[[], Awaitable[None]] | None = None
+    durability: Durability = "sync"
+    log_events: bool = False
     trust_cache: bool = False
 
 
@@ -115,6 +122,23 @@ class Carrier:
         Raises:
             Whatever `begin` raises; nothing has happened then.
         """
+        async with self._context.journal.carrying():
+            interrupts, error = await self._until_stopped(begin)
+        thread = self._loop.thread
+        return RunResult(
+            run=self._context.run,
+            state=public_state(thread.schema, thread.state),
+            interrupts=interrupts,
+            checkpoint=thread.head,
+            usage=self._context.meter.usage,
+            used=self._context.meter.used(),
+            error=error,
+        )
+
+    async def _until_stopped(
+        self, begin: Callable[[AgentLoop], Awaitable[None]]
+    ) -> tuple[Sequence[Interrupt], HarnessError | LimitReached | None]:
+        """Return the questions the run waits for, and what ended it."""
         interrupts: Sequence[Interrupt] = ()
         error: HarnessError | LimitReached | None = None
         with self._control.scope:
@@ -127,6 +151,7 @@ class Carrier:
                     interrupts = await self._advance()
                 if deadline.cancelled_caught:
                     raise self._context.meter.out_of_time()
+                await self._context.journal.settle()
             except (HarnessError, LimitReached) as failed:
                 if not self._context.journal.stored:
                     raise
@@ -138,16 +163,7 @@ class Carrier:
                 raise bug  # noqa: B904 - the same, or it knows its cause
         if self._control.reason is not None and self._context.run.status == "running":
             await self._stopped(self._control.reason)
-        thread = self._loop.thread
-        return RunResult(
-            run=self._context.run,
-            state=public_state(thread.schema, thread.state),
-            interrupts=interrupts,
-            checkpoint=thread.head,
-            usage=self._context.meter.usage,
-            used=self._context.meter.used(),
-            error=error,
-        )
+        return interrupts, error
 
     def _deadline(self) -> anyio.CancelScope:
         left = self._context.meter.remaining().seconds

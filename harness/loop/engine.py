@@ -156,13 +156,17 @@ class AgentLoop:
             return jump
         self._break("before", "model")
         self._author = "wrap_model_call"
-        self._task_event("model_start", name=self.agent.model.name)
+        begun = _task("model_start", self.agent.model.name)
+        self.run.note("tasks", self.path, begun)
+        self.run.send("tasks", self.path, begun)
         answered = await self._ask_model(self._request())
         self._write_answer(answered)
         answer = answered.response.message
+        ended = _task("model_end", answer.model or self.agent.model.name, answer.text)
+        self.run.note("tasks", self.path, ended)
         following = self.agent.answered or self._route()
         await self.thread.commit("model", following, summary=_summary(answer), metered=True)
-        self._task_event("model_end", name=answer.model or self.agent.model.name, text=answer.text)
+        self.run.send("tasks", self.path, ended)
         return following
 
     def _request(self) -> ModelRequest:
@@ -384,8 +388,9 @@ class AgentLoop:
         if head is not None and head.author in ("model", "tools"):
             self._break("after", head.author)
 
-    def _task_event(self, event: str, *, name: str, text: str = "") -> None:
-        self.run.send("tasks", self.path, {"event": event, "name": name, "text": text})
+
+def _task(event: str, name: str, text: str = "") -> dict[str, JsonValue]:
+    return {"event": event, "name": name, "text": text}
 
 
 def _checked(command: Command, author: str) -> Command:

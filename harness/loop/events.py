@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-__all__ = ["Emit", "Event", "StreamMode"]
+__all__ = ["Emit", "Event", "StreamMode", "clipped"]
 
 StreamMode: TypeAlias = Literal[
     "values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"
@@ -45,3 +46,30 @@ class Event:
 
 Emit: TypeAlias = Callable[[Event], None]
 """Receives events on the event loop; must not block."""
+
+_MOST_TEXT = 2_000
+_MOST_PARTS = 100
+_MOST_DEPTH = 8
+
+
+def clipped(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return an event's data as the journal keeps it: short, and shared with nobody.
+
+    Texts beyond 2,000 characters, lists and objects beyond 100 items, and what is nested deeper
+    than 8 levels are cut; a text says that it was. The whole values are in the thread.
+    """
+    return {key: _clipped(value, 1) for key, value in data.items()}
+
+
+def _clipped(value: JsonValue, depth: int) -> JsonValue:
+    if isinstance(value, str):
+        more = len(value) - _MOST_TEXT
+        return f"{value[:_MOST_TEXT]} … ({more} more characters)" if more > 0 else value
+    if isinstance(value, dict | list) and depth == _MOST_DEPTH:
+        return "…"
+    if isinstance(value, dict):
+        kept = islice(value.items(), _MOST_PARTS)
+        return {key[:_MOST_TEXT]: _clipped(one, depth + 1) for key, one in kept}
+    if isinstance(value, list):
+        return [_clipped(one, depth + 1) for one in value[:_MOST_PARTS]]
+    return value

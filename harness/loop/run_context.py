@@ -13,9 +13,9 @@ import anyio
 import anyio.from_thread
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Checkpoint, Checkpointer, Run
+from harness.checkpoint.base import Checkpoint, Checkpointer, Run, RunEvent
 from harness.limits import Meter
-from harness.loop.events import Emit, Event, StreamMode
+from harness.loop.events import Emit, Event, StreamMode, clipped
 from harness.loop.run_journal import RunJournal
 from harness.records import changed
 from harness.state import State
@@ -110,6 +110,7 @@ class RunContext:
         modes: The event modes somebody listens to.
         synced: Whether each step waits for the disk; see `Batch`.
         configurable: Values for models that are configured at run time.
+        logs_events: Whether tasks and custom events are kept in the journal.
         room: Waits until whoever receives the events has caught up.
     """
 
@@ -123,6 +124,7 @@ class RunContext:
     modes: Collection[StreamMode] = ()
     synced: bool = True
     configurable: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    logs_events: bool = False
     room: Callable[[], Awaitable[None]] | None = None
     _seq: int = 0
     _thread: int = field(default_factory=threading.get_ident)
@@ -133,7 +135,7 @@ class RunContext:
         return self.run.thread_id
 
     def wants(self, mode: StreamMode) -> bool:
-        """Whether events of this mode are worth building."""
+        """Whether somebody listens to events of this mode."""
         if self.emit is None:
             return False
         return mode in self.modes or (mode in _DEBUGGED and "debug" in self.modes)
@@ -147,6 +149,11 @@ class RunContext:
         if mode in _DEBUGGED and "debug" in self.modes:
             self._emit(self.emit, "debug", path, {"type": mode, **data})
 
+    def note(self, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]) -> None:
+        """Keep an event in the journal; it is stored with what is stored next."""
+        if self.logs_events:
+            self.journal.note(RunEvent(self.run.id, mode, path, clipped(data)))
+
     def _emit(
         self, emit: Emit, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]
     ) -> None:
@@ -156,9 +163,13 @@ class RunContext:
     def write_custom(self, path: tuple[str, ...], data: JsonValue) -> None:
         """Emit a `custom` event for a hook or a tool, which may run in a worker thread."""
         if threading.get_ident() == self._thread:
-            self.send("custom", path, {"data": data})
+            self._write_custom(path, data)
         else:
-            anyio.from_thread.run_sync(self.send, "custom", path, {"data": data})
+            anyio.from_thread.run_sync(self._write_custom, path, data)
+
+    def _write_custom(self, path: tuple[str, ...], data: JsonValue) -> None:
+        self.note("custom", path, {"data": data})
+        self.send("custom", path, {"data": data})
 
     async def relieve(self) -> None:
         """Wait for a consumer of the events that lags behind."""

@@ -1,60 +1,234 @@
-"""The journal as one run writes to it: the input of a driven call may wait for the first act.
+"""The journal as one run writes to it: what is stored at once, and what may wait.
 
 A driven call has nobody to promise anything to before its answer. Its accepted input is therefore
 held until something else is to be stored (a file is about to change, a question is asked, the
 result is there) and goes to disk in the same transaction, before it. Nothing happens without its
 input in the journal, and a call that only touches the thread costs one commit instead of two.
+
+Steps wait as the run's *durability* says. Nothing else does: a run's input, a question, a mark
+that a call has begun, what a file held before it changes, and the run's end are stored before
+anything goes on, and all steps before them with them.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal, TypeAlias
 
-from harness.checkpoint.base import Batch, Checkpointer
+import anyio
 
-__all__ = ["RunJournal"]
+from harness.checkpoint.base import Batch, Checkpointer, RunEvent
+from harness.errors import CheckpointError, StaleThread
+from harness.records import changed
+
+__all__ = ["JOURNALS", "Durability", "RunJournal"]
+
+Durability: TypeAlias = Literal["sync", "async", "exit"]
+"""When a step is stored: `sync` before the next one begins, `async` while it is worked on, `exit`
+when the run pauses or ends, or something has to be stored that follows from it (peers D3.1).
+
+What has not been stored is lost if the process dies, and done again when the run is resumed."""
 
 
 class RunJournal:
-    """Commits the batches of one run.
+    """Commits the batches of one run; durability `sync`.
 
     Attributes:
         stored: Whether anything of this run is in the journal.
+
+    Args:
+        checkpointer: Where to.
+        thread_id: The run's thread.
     """
 
-    def __init__(self, checkpointer: Checkpointer) -> None:
+    def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
         self.stored = False
         self._checkpointer = checkpointer
-        self._held: Batch | None = None
+        self._thread_id = thread_id
+        self._waiting: list[Batch] = []
+        self._events: list[RunEvent] = []
 
     def hold(self, batch: Batch) -> None:
         """Keep a batch back until the next commit."""
-        assert self._held is None
-        self._held = batch
+        self._waiting.append(self._with_events(batch))
+
+    def note(self, event: RunEvent) -> None:
+        """Keep an event; it is stored with the next batch."""
+        self._events.append(event)
 
     async def commit(self, batch: Batch) -> None:
-        """Store what is held, then the batch, in one transaction if they allow it.
+        """Store what waits, then the batch, in one transaction if they allow it.
 
         Raises:
             StaleThread, CheckpointError: As for `Checkpointer.commit`.
         """
-        held, self._held = self._held, None
-        if held is not None:
-            joined = _joined(held, batch)
-            if joined is not None:
-                batch = joined
-            else:
-                await self._checkpointer.commit(held)
-        await self._checkpointer.commit(batch)
-        self.stored = True
+        batches = _joined([*self._waiting, self._with_events(batch)])
+        self._waiting = []
+        for one in batches:
+            await self._checkpointer.commit(one)
+            self.stored = True
+
+    async def step(self, batch: Batch) -> None:
+        """Store a step as soon as the durability asks for it.
+
+        Raises:
+            StaleThread, CheckpointError: As for `commit`, also of an earlier step.
+        """
+        await self.commit(batch)
+
+    async def settle(self) -> None:
+        """Wait until every step is stored, as whoever reads the journal must.
+
+        Raises:
+            StaleThread, CheckpointError: As for `commit`.
+        """
+
+    @asynccontextmanager
+    async def carrying(self) -> AsyncGenerator[None]:
+        """Surround the run's work; when it is left, all is stored.
+
+        Raises:
+            StaleThread, CheckpointError: As for `commit`.
+        """
+        yield
+        await self._store_events()
+
+    async def _store_events(self) -> None:
+        if self._events and self.stored:
+            with anyio.CancelScope(shield=True):
+                await self.commit(Batch(self._thread_id))
+
+    def _with_events(self, batch: Batch) -> Batch:
+        if not self._events:
+            return batch
+        events, self._events = self._events, []
+        return changed(batch, events=events)
 
 
-def _joined(first: Batch, second: Batch) -> Batch | None:
+class ExitJournal(RunJournal):
+    """Stores steps when the run pauses or ends; durability `exit`."""
+
+    def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
+        super().__init__(checkpointer, thread_id)
+        self._turn = anyio.Lock()
+
+    async def commit(self, batch: Batch) -> None:
+        """Store what waits, then the batch; see `RunJournal.commit`."""
+        self.hold(batch)
+        await self.settle()
+
+    async def step(self, batch: Batch) -> None:
+        """Keep a step until something is to be stored at once."""
+        self.hold(batch)
+
+    async def settle(self) -> None:
+        """Store all steps; see `RunJournal.settle`.
+
+        After an error of the disk they wait for the next try. When somebody else has moved the
+        thread, they are dropped.
+        """
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                left = _joined(self._waiting)
+                self._waiting = []
+                try:
+                    while left:
+                        await self._checkpointer.commit(left[0])
+                        self.stored = True
+                        del left[0]
+                except StaleThread:
+                    raise
+                except CheckpointError:
+                    self._waiting = [*left, *self._waiting]
+                    raise
+
+    @asynccontextmanager
+    async def carrying(self) -> AsyncGenerator[None]:
+        """Surround the run's work; see `RunJournal.carrying`."""
+        try:
+            yield
+        finally:
+            if self.stored:  # else nothing has happened yet, and nothing shall have
+                await self.settle()
+        await self._store_events()
+
+
+class AsyncJournal(ExitJournal):
+    """Stores steps while the run works on; durability `async`."""
+
+    def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
+        super().__init__(checkpointer, thread_id)
+        self._wake = anyio.Event()
+        self._done = False
+        self._error: CheckpointError | None = None
+
+    async def step(self, batch: Batch) -> None:
+        """Have a step stored in the background; waits while the step before it is."""
+        await self.settle()
+        self.hold(batch)
+        self._wake.set()
+
+    async def settle(self) -> None:
+        """Store all steps; see `RunJournal.settle`. Raises what the background met, once."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        await super().settle()
+
+    @asynccontextmanager
+    async def carrying(self) -> AsyncGenerator[None]:
+        """Surround the run's work; see `RunJournal.carrying`."""
+        raised: Exception | None = None
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._store_steps)
+            try:
+                async with super().carrying():
+                    yield
+            except Exception as error:  # noqa: BLE001 - a task group would wrap it; raised below
+                raised = error
+            finally:
+                self._done = True
+                self._wake.set()
+        if raised is not None:
+            raise raised
+
+    async def _store_steps(self) -> None:
+        while not self._done:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            try:
+                await super().settle()
+            except CheckpointError as error:
+                self._error = error
+
+
+JOURNALS: Mapping[Durability, Callable[[Checkpointer, str], RunJournal]] = {
+    "sync": RunJournal,
+    "async": AsyncJournal,
+    "exit": ExitJournal,
+}
+"""What commits the batches of a run, by its durability."""
+
+
+def _joined(batches: Sequence[Batch]) -> list[Batch]:
+    """Return batches with those put together that one transaction can store, in order."""
+    joined: list[Batch] = []
+    for batch in batches:
+        both = _together(joined[-1], batch) if joined else None
+        if both is None:
+            joined.append(batch)
+        else:
+            joined[-1] = both
+    return joined
+
+
+def _together(first: Batch, second: Batch) -> Batch | None:
     """Return both as one batch, or None when they belong to different namespaces."""
     if first.ns != second.ns and (second.writes or second.checkpoints):
         return None
     renewed = {run.id for run in second.runs}
-    return replace(
+    return changed(
         first,
         writes=[*first.writes, *second.writes],
         checkpoints=[*first.checkpoints, *second.checkpoints],
@@ -63,5 +237,6 @@ def _joined(first: Batch, second: Batch) -> Batch | None:
         answers={**first.answers, **second.answers},
         file_changes=[*first.file_changes, *second.file_changes],
         snapshots=[*first.snapshots, *second.snapshots],
+        events=[*first.events, *second.events],
         synced=first.synced or second.synced,
     )

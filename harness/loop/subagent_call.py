@@ -111,6 +111,7 @@ class SubagentCall:
         self, child: ThreadState, ns: str, shared: set[str]
     ) -> Sequence[ChannelWrite]:
         """Return what the child wrote to shared keys after its input, from the journal."""
+        await self._run.journal.settle()
         found = await self._run.checkpointer.load(self._run.thread_id, ns, cached=step_id(None))
         writes = child.decode(found.writes) if found is not None else ()
         return [write for write in writes if write.channel in shared]

@@ -10,7 +10,7 @@ from collections.abc import (
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.checkpoint.base import Checkpoint, Checkpointer, Interrupt, Next, Run
+from harness.checkpoint.base import Checkpoint, Checkpointer, Interrupt, Next, Run, RunEvent
 from harness.errors import (
     UnknownCheckpoint,
     UnknownThread,
@@ -102,6 +102,16 @@ class ThreadAccess:
         """Return the checkpoints of a thread, newest first, without their values."""
         return await self.checkpointer.history(thread_id, before=before, limit=limit)
 
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
+        """Return what happened in a run that was begun with `log_events`, oldest first.
+
+        Args:
+            run_id: The run.
+            after: The number of the newest event that is known already.
+            limit: How many at most. Where a number is missing, an event is no longer kept.
+        """
+        return await self.checkpointer.events(run_id, after=after, limit=limit)
+
     async def update_state(
         self,
         thread_id: str,
@@ -181,7 +191,7 @@ class ThreadAccess:
 
     async def _open(self, thread_id: str, checkpoint_id: str | None) -> AgentLoop:
         run = Run("", thread_id, "delegate", self.name, status="done")
-        journal = RunJournal(self.checkpointer)
+        journal = RunJournal(self.checkpointer, thread_id)
         context = RunContext(run, self.checkpointer, journal, Meter(Limits()))
         loop = AgentLoop(self.definition, context)
         if await loop.thread.open(checkpoint_id):

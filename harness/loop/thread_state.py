@@ -121,6 +121,7 @@ class ThreadState:
         """Load the head, or another checkpoint; return whether there is one."""
         thread_id, schema = self.run.thread_id, self.schema
         cached = self._cache.get(thread_id, self.ns)
+        await self.run.journal.settle()
         found = await self.run.checkpointer.load(
             thread_id,
             self.ns,
@@ -286,8 +287,10 @@ class ThreadState:
         if hold:
             self.run.journal.hold(batch)
         else:
+            journal = self.run.journal
+            accepted = source == "input" and self.ns == ""
             with anyio.CancelScope(shield=True):
-                await self.run.journal.commit(batch)
+                await (journal.commit(batch) if accepted else journal.step(batch))
         self.head, self.pending, self.interrupts, self.begun = checkpoint, (), {}, set()
         self.state = self.schema.without(self.state, _EPHEMERAL)
         if not hold:

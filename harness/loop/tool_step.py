@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
+from pydantic import JsonValue
 
 from harness.checkpoint.base import Batch, Interrupt, Next, TaskWrites
 from harness.errors import InvalidUpdate
@@ -149,19 +150,22 @@ class ToolStep:
 
     async def _one(self, index: int, call: ToolCall) -> None:
         path = (*self._path, call.id)
-        self._event("tool_start", path, call, {"args": call.args})
+        begun = self._event("tool_start", call, args=call.args)
+        self._run.note("tasks", path, begun)
+        self._run.send("tasks", path, begun)
         try:
             outcome = await self._run_call(index, call, path)
         except (Interrupted, BaseExceptionGroup) as raised:
+            ended = self._event("tool_end", call, status="waiting")
+            self._run.note("tasks", path, ended)
             await self._pause(index, _questions(raised))
-            self._event("tool_end", path, call, {"status": "waiting"})
         else:
+            message = outcome.message
+            ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
+            self._run.note("tasks", path, ended)
             await self._finish(index, call, outcome)
             await self._run.relieve()
-            message = outcome.message
-            self._event(
-                "tool_end", path, call, {"status": message.status, "text": message.text[:500]}
-            )
+        self._run.send("tasks", path, ended)
 
     async def _run_call(self, index: int, call: ToolCall, path: tuple[str, ...]) -> ToolCallOutcome:
         thread, run = self._thread, self._run
@@ -203,7 +207,9 @@ class ToolStep:
         self._waiting[index] = interrupts
         own = [one for one in interrupts if one.ns == self._thread.ns]
         if own:
-            await self._store(Batch(self._run.thread_id, self._thread.ns, interrupts=own))
+            batch = Batch(self._run.thread_id, self._thread.ns, interrupts=own)
+            with anyio.CancelScope(shield=True):
+                await self._run.journal.commit(batch)
         await self._store_held()
 
     async def _finish(self, index: int, call: ToolCall, outcome: ToolCallOutcome) -> None:
@@ -223,11 +229,9 @@ class ToolStep:
         if not self._held:
             return
         held, self._held = self._held, []
-        await self._store(Batch(self._run.thread_id, self._thread.ns, writes=held))
-
-    async def _store(self, batch: Batch) -> None:
+        batch = Batch(self._run.thread_id, self._thread.ns, writes=held)
         with anyio.CancelScope(shield=True):
-            await self._run.journal.commit(batch)
+            await self._run.journal.step(batch)
 
     def _checked(self, index: int, call: ToolCall, outcome: ToolCallOutcome) -> list[ChannelWrite]:
         """Return the writes of a result; the later of two writers of one plain key is refused.
@@ -272,10 +276,8 @@ class ToolStep:
         first = self._writers.setdefault(write.channel, call_id)
         return first if first != call_id else None
 
-    def _event(self, event: str, path: tuple[str, ...], call: ToolCall, more: object) -> None:
-        if self._run.wants("tasks"):
-            data = {"event": event, "name": call.name, "tool_call_id": call.id}
-            self._run.send("tasks", path, {**data, **more})  # type: ignore[dict-item]
+    def _event(self, event: str, call: ToolCall, **more: JsonValue) -> dict[str, JsonValue]:
+        return {"event": event, "name": call.name, "tool_call_id": call.id, **more}
 
 
 def _check_messages(call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
