@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pydantic import JsonValue
 
@@ -54,7 +54,7 @@ class ToolOptions(TypedDict, total=False):
     output_schema: dict[str, JsonValue] | None
     cacheable: bool | CachePolicy
     retry: RetryPolicy | None
-    once: bool
+    once: bool | Literal["ask"]
     strict: bool
 
 

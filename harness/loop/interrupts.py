@@ -169,17 +169,25 @@ class Asker:
         return self._ask("question", subject, message, dict(payload or {}), schema)
 
     def approval(
-        self, call: ToolCall, message: str, decisions: Sequence[ApprovalDecision], edits: int = 0
+        self,
+        call: ToolCall,
+        message: str,
+        decisions: Sequence[ApprovalDecision],
+        edits: int = 0,
+        *,
+        about: Mapping[str, JsonValue] | None = None,
     ) -> dict[str, Any]:
         """Return the decision on exactly this call, or stop it.
 
         The id covers the tool and its arguments: an approval never carries over to other ones.
         It covers the number of edits before too, so that a call edited back into what it was is
-        a new question; its old answer would lead round in circles.
+        a new question; its old answer would lead round in circles. What else the question is
+        `about` is part of it too, and of its payload.
         """
         subject = f"{call.name} {json.dumps(call.args, sort_keys=True)}"
         subject = f"edit {edits} {subject}" if edits else subject
-        payload: dict[str, JsonValue] = {"tool": call.name, "args": call.args}
+        subject += f" about {json.dumps(dict(about), sort_keys=True)}" if about else ""
+        payload: dict[str, JsonValue] = {"tool": call.name, "args": call.args, **(about or {})}
         answer = self._ask("approval", subject, message, payload, approval_schema(decisions))
         return cast(dict[str, Any], answer)
 

@@ -74,7 +74,7 @@ class ModelCall:
     ) -> None:
         self._run = run
         self._tools = tools
-        self._offered: object = None  # the tools that were found to be all right
+        self._offered: object = None  # the tuple of tools that was found to be all right
         self._output = output
         self._cache = cache
         layer: _Layer = self._ask
@@ -131,7 +131,8 @@ class ModelCall:
                 "the model was not asked. Give the tools to the agent, or supply them in a "
                 "wrap_tool_call with request.override(tool=…)"
             )
-        self._offered = request.tools
+        # The items of anything else may change before the next request.
+        self._offered = request.tools if isinstance(request.tools, tuple) else None
 
     async def _answer(
         self, model: ChatModel, chat: ChatRequest, request: ModelRequest

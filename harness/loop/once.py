@@ -1,19 +1,30 @@
 """Calls of tools marked `once`: that one begins is in the journal before it does.
 
 A process that dies in the middle of such a call leaves a mark without a result. Whoever resumes
-the run cannot know what the call did, so it is not made again and the model is told.
+the run cannot know what the call did, so it is not made again: the model is told, or, with
+`once="ask"`, a person decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Literal
+
 import anyio
 
-from harness.checkpoint.base import Batch, TaskWrites
+from harness.checkpoint.base import Batch, Interrupt, TaskWrites
+from harness.loop.interrupts import Asker
+from harness.loop.requests import ToolCallOutcome
 from harness.loop.run_context import RunContext
 from harness.loop.thread_state import ThreadState, begun_mark
-from harness.messages import ToolCall
+from harness.loop.tool_outcomes import failure
+from harness.messages import ToolCall, ToolMessage
+from harness.tool_results import NO_OUTPUT
 
 __all__ = ["OnceMark"]
+
+_BEGUN = "begun"
+"""Key of the payload of our questions: which beginning they are about."""
 
 
 class OnceMark:
@@ -24,33 +35,42 @@ class OnceMark:
         thread: The thread whose step the call belongs to.
         step: The step.
         index: The call's place in its step.
-        call: The call.
+        asker: Asks a person about it.
     """
 
     def __init__(
-        self, run: RunContext, thread: ThreadState, step: str, index: int, call: ToolCall
+        self, run: RunContext, thread: ThreadState, step: str, index: int, asker: Asker
     ) -> None:
         self._run = run
         self._thread = thread
         self._step = step
         self._index = index
-        self._call = call
+        self._asker = asker
+        self._here = False
 
-    async def begin(self) -> str | None:
-        """Note that the call begins; return why it must not, if it has begun before.
+    async def begin(self, call: ToolCall, once: Literal[True, "ask"]) -> ToolCallOutcome | None:
+        """Note that the call begins; return its result if it must not, having begun before.
 
         A tool that asked a question begins anew once that is answered, so each answer allows one
-        more beginning.
+        more beginning. So does a person who says that it shall run again.
+
+        Raises:
+            Interrupted: A person has to decide.
         """
-        asked = await self._run.checkpointer.interrupts(self._run.run.id)
-        answers = sum(one.answered and self._call.id in one.path for one in asked)
-        mark = begun_mark(self._call.id, answers)
+        asked = [
+            one
+            for one in await self._run.checkpointer.interrupts(self._run.run.id)
+            if one.answered and call.id in one.path
+        ]
+        refused = next((one for one in asked if _refuses(one)), None)
+        if refused is not None:
+            return _decided(call, refused)
+        mark = begun_mark(call.id, len(asked))
         if mark in self._thread.begun:
-            return (
-                f"{self._call.name} had begun when the run was interrupted; whether it finished is "
-                "not known. It must run at most once, so it was not run again. Find out what it "
-                "did before you go on."
-            )
+            if once == "ask" and not self._here:
+                self._ask(call, len(asked))
+            return failure(call, _unknown(call))
+        self._here = True
         self._thread.begun.add(mark)
         writes = [TaskWrites(self._step, mark, self._index, ())]
         with anyio.CancelScope(shield=True):
@@ -58,3 +78,39 @@ class OnceMark:
                 Batch(self._run.thread_id, self._thread.ns, writes=writes)
             )
         return None
+
+    def _ask(self, call: ToolCall, beginning: int) -> None:
+        self._asker.approval(
+            call,
+            f"{call.name} had begun when the run was interrupted; whether it finished is not "
+            "known. It must run at most once. approve: run it again. reject: tell the model that "
+            "it is not known. respond: tell the model what came of it.",
+            ("approve", "reject", "respond"),
+            about={_BEGUN: beginning},
+        )
+
+
+def _refuses(asked: Interrupt) -> bool:
+    """Whether a person has decided that a call is not made again."""
+    ours = asked.kind == "approval" and _BEGUN in asked.payload
+    return ours and _decision(asked).get("decision") != "approve"
+
+
+def _decided(call: ToolCall, asked: Interrupt) -> ToolCallOutcome:
+    decision = _decision(asked)
+    message = decision.get("message")
+    if decision.get("decision") == "respond":
+        return ToolCallOutcome(ToolMessage(call.id, message or NO_OUTPUT, name=call.name))
+    why = f" A person decided so: {message}." if message else ""
+    return failure(call, _unknown(call) + why)
+
+
+def _decision(asked: Interrupt) -> Mapping[str, Any]:
+    return asked.answer if isinstance(asked.answer, dict) else {}
+
+
+def _unknown(call: ToolCall) -> str:
+    return (
+        f"{call.name} had begun when the run was interrupted; whether it finished is not known. It "
+        "must run at most once, so it was not run again. Find out what it did before you go on."
+    )

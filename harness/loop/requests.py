@@ -160,7 +160,9 @@ class ModelRequest:
 
     def tool_specs(self) -> list[ToolSpec | Mapping[str, JsonValue]]:
         """Return the tools as the model sees them."""
-        tools = self.tools if isinstance(self.tools, tuple) else tuple(self.tools)
+        tools = self.tools
+        if not isinstance(tools, tuple):  # its items may change
+            return _cached_specs(tools) if self.cache_tools else _specs(tools)
         return list(_CACHED(tools) if self.cache_tools else _PLAIN(tools))
 
     def offers(self, name: str) -> bool:
@@ -171,11 +173,11 @@ class ModelRequest:
         return False
 
 
-def _specs(tools: tuple[Tool | Mapping[str, JsonValue], ...]) -> _Specs:
+def _specs(tools: Sequence[Tool | Mapping[str, JsonValue]]) -> _Specs:
     return [tool.spec() if isinstance(tool, Tool) else tool for tool in tools]
 
 
-def _cached_specs(tools: tuple[Tool | Mapping[str, JsonValue], ...]) -> _Specs:
+def _cached_specs(tools: Sequence[Tool | Mapping[str, JsonValue]]) -> _Specs:
     """Return the specs with a prompt-cache breakpoint after the last tool of ours."""
     specs = _specs(tools)
     for place in reversed(range(len(specs))):
@@ -187,8 +189,9 @@ def _cached_specs(tools: tuple[Tool | Mapping[str, JsonValue], ...]) -> _Specs:
 
 
 _Specs: TypeAlias = list[ToolSpec | Mapping[str, JsonValue]]
-_PLAIN = IdentityCache(_specs)
-_CACHED = IdentityCache(_cached_specs)
+_Offered: TypeAlias = tuple[Tool | Mapping[str, JsonValue], ...]
+_PLAIN: IdentityCache[_Offered, _Specs] = IdentityCache(_specs)
+_CACHED: IdentityCache[_Offered, _Specs] = IdentityCache(_cached_specs)
 
 
 @record

@@ -244,9 +244,9 @@ class _Gate:
     async def _run(
         self, tool: Tool, args: dict[str, Any], request: ToolCallRequest
     ) -> ToolCallOutcome:
-        begun = await self._once.begin() if tool.once else None
+        begun = await self._once.begin(request.call, tool.once) if tool.once else None
         if begun is not None:
-            return failure(request.call, begun)
+            return begun
         return await self._pipeline.body.run(tool, args, request, self._meter)
 
     def _ask(self, call: ToolCall, verdict: Verdict, edits: int) -> dict[str, Any]:

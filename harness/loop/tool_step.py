@@ -192,7 +192,7 @@ class ToolStep:
         )
         request = ToolCallRequest(call, self._agent.tools.get(call.name), runtime)
         try:
-            once = OnceMark(run, thread, self._step, index, call)
+            once = OnceMark(run, thread, self._step, index, asker)
             return await self._agent.pipeline.run(request, asker, run.meter, once)
         except LimitReached as reached:
             self.limit = reached

@@ -7,6 +7,7 @@ from harness.agent import RunOptions, create_agent
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.loop.decorators import wrap_tool_call
 from harness.loop.run_context import RunControl
+from harness.policy import Policy, Rule
 from harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
@@ -22,8 +23,8 @@ class Bank:
         self.release = anyio.Event()
         self.journal = MemoryCheckpointer()
 
-    def agent(self, **options):
-        @tool(once=True)
+    def agent(self, *, once=True, **options):
+        @tool(once=once)
         async def pay(amount: int) -> str:
             """Pay."""
             self.paid.append(amount)
@@ -101,3 +102,105 @@ async def test_a_wrapper_that_repeats_the_call_is_refused_the_second_time():
     result = await bank.agent(middleware=[twice]).ainvoke("go")
     assert bank.paid == [5]
     assert result.state["messages"][2].status == "error"
+
+
+async def died(bank: Bank) -> str:
+    """Begin a payment that a person decides about, and die in it; return the run."""
+    bank.entered = anyio.Event()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: bank.agent(once="ask").ainvoke("go", thread_id="t"))
+            await bank.entered.wait()
+            group.cancel_scope.cancel()
+    (run,) = await bank.journal.find_runs(thread_id="t")
+    return run.id
+
+
+async def test_a_person_is_asked_what_to_do_with_a_call_whose_outcome_is_unknown():
+    bank = Bank()
+    run_id = await died(bank)
+    waiting = await bank.agent(once="ask").aresume(run_id)
+    assert bank.paid == [5]
+    assert waiting.run.status == "needs_approval"
+    (question,) = waiting.interrupts
+    assert question.kind == "approval"
+    assert "whether it finished is not known" in question.message
+    assert question.payload["tool"] == "pay"
+    assert question.payload["args"] == {"amount": 5}
+    assert "edit" not in str(question.answer_schema["properties"]["decision"]["enum"])
+
+
+async def test_a_call_runs_again_once_a_person_has_approved_and_then_may_ask_again():
+    bank = Bank()
+    run_id = await died(bank)
+    (first,) = (await bank.agent(once="ask").aresume(run_id)).interrupts
+    bank.entered = anyio.Event()
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            answers = {first.id: {"decision": "approve"}}
+            group.start_soon(lambda: bank.agent(once="ask").aresume(run_id, answers))
+            await bank.entered.wait()
+            group.cancel_scope.cancel()  # it dies a second time
+    assert bank.paid == [5, 5]
+    (second,) = (await bank.agent(once="ask").aresume(run_id)).interrupts
+    assert second.id != first.id
+    bank.release.set()
+    answers = {second.id: {"decision": "approve"}}
+    done = await bank.agent(once="ask").aresume(run_id, answers)
+    assert bank.paid == [5, 5, 5]
+    assert done.state["messages"][2].text == "paid"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "text"),
+    [
+        ({"decision": "reject", "message": "ask Ann"}, "error", "ask Ann"),
+        ({"decision": "reject"}, "error", "is not known"),
+        ({"decision": "respond", "message": "it was paid"}, "success", "it was paid"),
+    ],
+)
+async def test_a_call_does_not_run_again_when_a_person_says_so(answer, status, text):
+    bank = Bank()
+    run_id = await died(bank)
+    (question,) = (await bank.agent(once="ask").aresume(run_id)).interrupts
+    done = await bank.agent(once="ask").aresume(run_id, {question.id: answer})
+    assert bank.paid == [5]
+    result = done.state["messages"][2]
+    assert result.status == status
+    assert text in result.text
+
+
+async def test_the_policy_asks_first_and_the_outcome_later():
+    bank = Bank()
+    policy = Policy([Rule("ask", "pay")])
+
+    def agent():
+        return bank.agent(once="ask", policy=policy)
+
+    (permission,) = (await agent().ainvoke("go", thread_id="t")).interrupts
+    (run,) = await bank.journal.find_runs(thread_id="t")
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            answers = {permission.id: {"decision": "approve"}}
+            group.start_soon(lambda: agent().aresume(run.id, answers))
+            await bank.entered.wait()
+            group.cancel_scope.cancel()
+    (outcome,) = (await agent().aresume(run.id)).interrupts
+    assert outcome.id != permission.id
+    done = await agent().aresume(run.id, {outcome.id: {"decision": "reject"}})
+    assert bank.paid == [5]
+    assert done.run.status == "done"
+
+
+async def test_a_wrapper_that_repeats_the_call_asks_nobody():
+    bank = Bank()
+    bank.release.set()
+
+    @wrap_tool_call
+    async def twice(request, handler):
+        await handler(request)
+        return await handler(request)
+
+    result = await bank.agent(once="ask", middleware=[twice]).ainvoke("go")
+    assert bank.paid == [5]
+    assert result.run.status == "done"
