@@ -1,8 +1,8 @@
 """What clients can read: threads, and skills by the URIs of SEP-2640.
 
-A thread has `todos`, `transcript`, `checkpoints`, `files` and one resource per file. Lists are
-paged: skills first, then threads, newest first; a thread that changes between two pages may move
-up, but none that stays is left out.
+A thread has `todos`, `transcript`, `checkpoints`, `files` and one resource per file, a run has
+`events`. Lists are paged: skills first, then threads, newest first; a thread that changes between
+two pages may move up, but none that stays is left out.
 """
 
 from __future__ import annotations
@@ -36,10 +36,18 @@ from harness.errors import UnknownThread
 from harness.skills import SKILL_FILE
 from server.file_access import reading_runtime
 from server.results import moment
+from server.run_events import event_page
 from server.services import Context, Services
 from server.skill_methods import read_skill_file
 from server.transcripts import transcript
-from server.uris import THREADS_URI, parse_skill, parse_thread, skill_uri, thread_uri
+from server.uris import (
+    THREADS_URI,
+    parse_run_events,
+    parse_skill,
+    parse_thread,
+    skill_uri,
+    thread_uri,
+)
 
 __all__ = ["Resources"]
 
@@ -133,6 +141,16 @@ class Resources:
         )
         found.append(
             ResourceTemplate(
+                uri_template="run://{run_id}/events{?after}",
+                name="run-events",
+                title="Events of a run",
+                description="What happened after the event of this number; 0, the default, for all "
+                "that is kept.",
+                mime_type="application/json",
+            )
+        )
+        found.append(
+            ResourceTemplate(
                 uri_template="skill://{name}/{+path}",
                 name="skill-file",
                 title="A file of a skill",
@@ -151,9 +169,19 @@ class Resources:
             if data is None:
                 raise _missing(ctx, uri, "No skill has this file; resources/list names the skills.")
             return _content(uri, data, skill[1])
+        if (asked := parse_run_events(uri)) is not None:
+            return await self._events(ctx, uri, *asked)
         if (thread := parse_thread(uri)) is not None:
             return await self._thread(ctx, uri, *thread)
         raise _missing(ctx, uri, "Known are the URIs and templates that the server lists.")
+
+    async def _events(self, ctx: Context, uri: str, run_id: str, after: int) -> ReadResourceResult:
+        journal = self._services.journal
+        page = await event_page(journal, run_id, after)
+        run = await journal.run(run_id)
+        if run is None:
+            raise _missing(ctx, uri, f"There is no run {run_id!r}; read {THREADS_URI}.")
+        return _json(uri, {"run_id": run_id, "status": run.status, **page.data()})
 
     async def _threads(self) -> JsonValue:
         rows = await self._services.journal.threads(limit=50)

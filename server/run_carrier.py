@@ -181,6 +181,7 @@ class RunCarrier:
             control=live.control,
             owner=self._owner,
             idempotency_key=key,
+            log_events=not live.brief,
         )
         self.live[live.run_id] = live
         self._group.start_soon(self._carry, live, work, options, is_new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -9,6 +10,7 @@ __all__ = [
     "SKILL_SCHEME",
     "THREADS_URI",
     "ThreadPart",
+    "parse_run_events",
     "parse_skill",
     "parse_thread",
     "skill_uri",
@@ -19,6 +21,8 @@ __all__ = [
 THREADS_URI = "threads://recent"
 THREAD_SCHEME = "thread://"
 SKILL_SCHEME = "skill://"
+
+_RUN_EVENTS = re.compile(r"run://(?P<run>[^/?#]+)/events(\?after=(?P<after>\d{1,12}))?", re.ASCII)
 
 ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files"]
 """What of a thread can be read; `files` is the listing."""
@@ -48,6 +52,12 @@ def parse_thread(uri: str) -> tuple[str, str] | None:
     if not slash or not thread_id or not (part in PARTS or part.startswith("files/")):
         return None
     return thread_id, part
+
+
+def parse_run_events(uri: str) -> tuple[str, int] | None:
+    """Return the run and the event to go on after, or None for another URI."""
+    found = _RUN_EVENTS.fullmatch(uri)
+    return (found["run"], int(found["after"] or 0)) if found is not None else None
 
 
 def skill_uri(name: str, path: str = "SKILL.md") -> str:

@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue
 from harness.checkpoint.base import Interrupt
 from harness.errors import HarnessError
 from server.results import error, unknown
+from server.run_events import event_page
 from server.services import Context, Services, wait_seconds
 from server.tools.base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
 from server.tools.driven import THREAD_ID
@@ -62,6 +63,12 @@ class WaitArguments(Arguments):
     wait_seconds: WaitSeconds = None
     answer_offset: int = Field(
         default=0, ge=0, description="Where to go on in an answer that is too long for one result."
+    )
+    events_after: int | None = Field(
+        default=None,
+        ge=0,
+        description="Also return what happened after this event of the run; 0 for all. The result "
+        "says where to go on.",
     )
 
 
@@ -127,7 +134,8 @@ class Delegation:
             "Wait for a run",
             """Wait until a run is done, fails or needs an answer, and return where it stands. It
             blocks as long as your client bears, so one call after the other is right and anything
-            faster is waste. Also shows the result of a run that ended long ago.""",
+            faster is waste. Also shows the result of a run that ended long ago, and with
+            events_after what it has done.""",
             plain_schema(WaitArguments),
             read_only=True,
             idempotent=True,
@@ -192,7 +200,7 @@ class Delegation:
         """Wait for a run."""
         given = parse(WaitArguments, "wait", args)
         run_id = resumed_run(params) or given.run_id
-        return await self._settled(ctx, params, run_id, given.wait_seconds, given.answer_offset)
+        return await self._settled(ctx, params, run_id, given.wait_seconds, given)
 
     async def reply(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
@@ -221,13 +229,18 @@ class Delegation:
         params: CallToolRequestParams,
         run_id: str,
         asked: float | None,
-        answer_offset: int = 0,
+        given: WaitArguments | None = None,
     ) -> ToolReply:
         seconds = wait_seconds(ctx, self._services.settings, asked)
         settled = await settle(ctx, self._services, params, run_id, seconds)
         if isinstance(settled, InputRequiredResult):
             return settled
-        return run_result(settled, answer_offset=answer_offset)
+        if given is None:
+            return run_result(settled)
+        events = None
+        if given.events_after is not None:
+            events = await event_page(self._services.journal, run_id, given.events_after)
+        return run_result(settled, answer_offset=given.answer_offset, events=events)
 
     async def _answer(self, given: ReplyArguments) -> str | CallToolResult:
         """Hand the reply over; return the run to wait for."""

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from server.approvals import show
 from server.results import Answer
+from server.run_events import EventPage
 from server.runs import Snapshot
 
 __all__ = ["RUN_SCHEMA", "run_result"]
@@ -34,13 +35,26 @@ RUN_SCHEMA: dict[str, JsonValue] = {
             "description": "Questions that reply answers",
             "items": {"type": "object"},
         },
+        "events": {
+            "type": "array",
+            "description": "What happened, oldest first, when asked for",
+            "items": {"type": "object"},
+        },
+        "events_next": {"type": "integer", "description": "events_after for the next page"},
+        "events_more": {"type": "boolean", "description": "Whether there is one now"},
+        "events_missing": {
+            "type": "integer",
+            "description": "Events before these that are no longer kept",
+        },
         "next": {"type": "string", "description": "What to do now"},
     },
     "required": ["run_id", "thread_id", "status", "next"],
 }
 
 
-def run_result(snapshot: Snapshot, *, answer_offset: int = 0) -> CallToolResult:
+def run_result(
+    snapshot: Snapshot, *, answer_offset: int = 0, events: EventPage | None = None
+) -> CallToolResult:
     """Return a run's result; a failed run is flagged as an error for clients that look at that."""
     run = snapshot.run
     data: dict[str, JsonValue] = {
@@ -51,7 +65,8 @@ def run_result(snapshot: Snapshot, *, answer_offset: int = 0) -> CallToolResult:
     lines = [f"Run {run.id} on thread {run.thread_id}: {run.status}."]
     following = _next(snapshot)
     if run.status == "done":
-        answer, following = _answer_page(run.id, run.answer or "", answer_offset, following)
+        room = MAX_ANSWER_CHARS if events is None else MAX_ANSWER_CHARS // 2
+        answer, following = _answer_page(run.id, run.answer or "", answer_offset, room, following)
         data["answer"] = answer
         lines += ["", answer or "(The agent ended without a text.)", ""]
     if run.reason:
@@ -61,13 +76,18 @@ def run_result(snapshot: Snapshot, *, answer_offset: int = 0) -> CallToolResult:
         shown = [show(one) for one in snapshot.questions]
         data["pending"] = cast("JsonValue", shown)
         lines += [_question_line(one) for one in shown]
+    if events is not None:
+        data |= events.data()
+        lines += _event_lines(events)
     data["next"] = following
     lines.append(f"Next: {following}")
     return Answer("\n".join(lines), data, failed=run.status == "failed").result()
 
 
-def _answer_page(run_id: str, answer: str, offset: int, following: str) -> tuple[str, str]:
-    page = answer[offset : offset + MAX_ANSWER_CHARS]
+def _answer_page(
+    run_id: str, answer: str, offset: int, room: int, following: str
+) -> tuple[str, str]:
+    page = answer[offset : offset + room]
     end = offset + len(page)
     if end < len(answer):
         following = (
@@ -75,6 +95,14 @@ def _answer_page(run_id: str, answer: str, offset: int, following: str) -> tuple
             f'wait(run_id="{run_id}", answer_offset={end}).'
         )
     return page, following
+
+
+def _event_lines(page: EventPage) -> list[str]:
+    gap = f" ({page.missing} before them are no longer kept)" if page.missing else ""
+    if not page.lines:
+        return [f"Events: none after {page.after}."]
+    more = f"More events: events_after={page.after}."
+    return [f"Events{gap}:", *page.lines, *([more] if page.more else ())]
 
 
 def _question_line(shown: dict[str, JsonValue]) -> str:
