@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 
@@ -167,6 +168,7 @@ def unpack(data: bytes, place: int, end: int, shared: Callable[[int], bytes]) ->
     return writes
 
 
+@lru_cache(maxsize=10_000)
 def step_key(step: str) -> int | str:
     """Return a step's id as a number if it is one of `step_id`, which takes 8 bytes not 21."""
     if _STEP.fullmatch(step) is None:

@@ -89,6 +89,11 @@ INSERT INTO checkpoints (scope, id, parent, step, source, author, next, run_id, 
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
+_KNOWN = """
+SELECT (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?2),
+       (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?3)
+"""
+
 _PLACE = """
 SELECT t.thread, t.newest, s.scope, (SELECT max(seq) FROM checkpoints WHERE scope = s.scope)
 FROM threads t LEFT JOIN scopes s ON s.thread = t.thread AND s.ns = ?
@@ -243,10 +248,8 @@ def _store_checkpoints(
     """Insert checkpoints; return the seq of the head."""
     for new in batch.checkpoints:
         key = step_key(new.id)
-        known = conn.execute(
-            "SELECT 1 FROM checkpoints WHERE scope = ? AND id = ?", (scope, key)
-        ).fetchone()
-        parent = seq_of(conn, scope, new.parent_id) if new.parent_id is not None else None
+        above = None if new.parent_id is None else step_key(new.parent_id)
+        known, parent = conn.execute(_KNOWN, (scope, key, above)).fetchone()
         admit(
             new,
             exists=known is not None,

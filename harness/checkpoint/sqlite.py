@@ -116,6 +116,7 @@ class SqliteCheckpointer:
         self._rounds: dict[int, anyio.Event] = {}
         self._syncer: LogSyncer | None = None
         self._pager = Pager()
+        self._waits: bool | None = None
 
     async def __aenter__(self) -> SqliteCheckpointer:
         await self.open()
@@ -332,6 +333,7 @@ class SqliteCheckpointer:
 
         def work(conn: sqlite3.Connection) -> T:
             self._pager.leave()
+            self._wait_for_disk(conn, True)
             with transaction(conn):
                 return function(conn, *args)
 
@@ -362,8 +364,7 @@ class SqliteCheckpointer:
             return
         synced = any(commit.batch.synced for commit in group)
         try:
-            # FULL waits for the disk at each commit, NORMAL leaves that to the syncer.
-            conn.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+            self._wait_for_disk(conn, synced)
             conn.execute("BEGIN IMMEDIATE")
             self._pager.fill(conn)
             for commit in group:
@@ -383,6 +384,12 @@ class SqliteCheckpointer:
                 commit.finished = True
             if conn.in_transaction:
                 conn.execute("ROLLBACK")
+
+    def _wait_for_disk(self, conn: sqlite3.Connection, wait: bool) -> None:
+        """Say whether the next commit waits for the disk, or leaves that to the syncer."""
+        if wait != self._waits:
+            conn.execute(f"PRAGMA synchronous = {'FULL' if wait else 'NORMAL'}")
+            self._waits = wait
 
     def _fill_pages(self, conn: sqlite3.Connection) -> None:
         """Put what is left into pages, as nobody will add to it."""
