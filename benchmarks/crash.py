@@ -15,6 +15,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,14 @@ __all__ = ["Outcome", "kill_repeatedly", "run"]
 
 LONGEST_LIFE = 0.4
 """Seconds a worker lives at most, once it is at work."""
+
+PATIENCE = 120.0
+"""Seconds after which a worker that is not done is taken for stuck."""
+
+LIVES_PER_KILL = 10
+"""Workers that are started per kill at most: one that is done before its time is no kill."""
+
+WORKERS = (sys.executable, "-m", "benchmarks.crash_work")
 
 AT_THE_START = 0.2
 """Part of the workers that are killed while they open the journal and go on with old runs."""
@@ -94,31 +103,45 @@ def run(kills: int = 1_000) -> Report:
     )
 
 
-def kill_repeatedly(folder: Path, kills: int, seed: int) -> Outcome:
-    """Kill workers over a journal in the folder, let the last one finish, and look at it all."""
-    chance = random.Random(seed)
+def kill_repeatedly(
+    folder: Path,
+    kills: int,
+    seed: int,
+    *,
+    command: Sequence[str] = WORKERS,
+    patience: float = PATIENCE,
+) -> Outcome:
+    """Kill workers over a journal in the folder, let the last one finish, and look at it all.
+
+    A worker that dies by itself or is stuck ends it all, and is what is wrong.
+
+    Args:
+        folder: Where they work.
+        kills: How many are killed.
+        seed: Of the moments at which they are.
+        command: Starts the process that starts workers; the folder is its last argument.
+        patience: Seconds after which a worker is taken for stuck.
+    """
     outcome = Outcome()
-    command = [sys.executable, "-m", "benchmarks.crash_work", str(folder)]
+    stopped = False
     with (
         (folder / "stderr.txt").open("wb") as stderr,
         subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, cwd=REPO
+            [*command, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            cwd=REPO,
         ) as zygote,
     ):
+        workers = _Workers(zygote, patience)
+        begun: list[str] = []
+        stored: list[_Ack] = []
         try:
-            workers = _Workers(zygote)
-            begun: list[str] = []
-            stored: list[_Ack] = []
-            while outcome.kills < kills:
-                fresh = [f"thread-{len(begun) + number}" for number in range(4)]
-                starting = chance.random() < AT_THE_START
-                life = workers.live(fresh, chance.uniform(0.0, LONGEST_LIFE), starting=starting)
-                begun += fresh
-                outcome.kills += life.killed
-                stored += _check_after_kill(folder, life, begun, outcome)
-            last = workers.live([], None)
-            if last.status != 0:
-                outcome.wrong.append(f"the last worker ended with status {last.status}")
+            _live_and_die(workers, folder, kills, random.Random(seed), begun, stored, outcome)
+        except _StoppedError as error:
+            stopped = True
+            outcome.wrong.append(str(error))
         finally:
             assert zygote.stdin is not None
             zygote.stdin.close()
@@ -126,9 +149,48 @@ def kill_repeatedly(folder: Path, kills: int, seed: int) -> Outcome:
     if errors:
         outcome.wrong.append(f"a worker wrote: {errors[-4_000:]}")
     outcome.acknowledged = len(workers.acks)
+    if stopped:
+        return outcome
     anyio.run(_check_threads, folder, begun, workers.acks, outcome)
     _check_effects(folder, begun, [*workers.acks, *stored], outcome)
     return outcome
+
+
+def _live_and_die(
+    workers: _Workers,
+    folder: Path,
+    kills: int,
+    chance: random.Random,
+    begun: list[str],
+    stored: list[_Ack],
+    outcome: Outcome,
+) -> None:
+    """Kill workers and let the last one finish.
+
+    Raises:
+        _StoppedError: A worker died by itself or was stuck, or too many were done too early.
+    """
+    for _ in range(kills * LIVES_PER_KILL):
+        fresh = [f"thread-{len(begun) + number}" for number in range(4)]
+        starting = chance.random() < AT_THE_START
+        life = workers.live(fresh, chance.uniform(0.0, LONGEST_LIFE), starting=starting)
+        begun += fresh
+        outcome.kills += life.killed
+        stored += _check_after_kill(folder, life, begun, outcome)
+        if outcome.kills == kills:
+            break
+    else:
+        raise _StoppedError(
+            f"only {outcome.kills} of {kills * LIVES_PER_KILL} workers were killed at work; the "
+            "others were done before"
+        )
+    last = workers.live([], None)
+    if last.status != 0:
+        outcome.wrong.append(f"the last worker ended with status {last.status}")
+
+
+class _StoppedError(Exception):
+    """It makes no sense to go on; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,28 +211,57 @@ class _Life:
 class _Workers:
     """Starts workers one after another, and reads what they say."""
 
-    def __init__(self, zygote: subprocess.Popen[bytes]) -> None:
+    def __init__(self, zygote: subprocess.Popen[bytes], patience: float) -> None:
         self._zygote = zygote
+        self._patience = patience
+        self._worker: int | None = None
+        self._stuck = False
         self.acks: list[_Ack] = []
 
     def live(self, threads: list[str], seconds: float | None, *, starting: bool = False) -> _Life:
-        """Let a worker live for so long, or until it ends by itself.
+        """Let a worker live for so long, or until it is done.
 
         Its time counts from its first acknowledged step, or from its start.
+
+        Raises:
+            _StoppedError: It died by itself, or was stuck.
         """
+        self._worker = None
+        watchdog = threading.Timer(self._patience, self._give_up)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            life = self._live(threads, seconds, starting)
+        finally:
+            watchdog.cancel()
+        if self._stuck:
+            raise _StoppedError(f"a worker was not done after {self._patience:.0f} s")
+        if life.status not in (0, -signal.SIGKILL):
+            raise _StoppedError(f"a worker died by itself with status {life.status}")
+        return life
+
+    def _give_up(self) -> None:
+        self._stuck = True
+        if self._worker is None:
+            self._zygote.kill()
+        else:
+            _kill(self._worker, 0)
+
+    def _live(self, threads: list[str], seconds: float | None, starting: bool) -> _Life:
         assert self._zygote.stdin is not None
-        self._zygote.stdin.write(f"work {' '.join(threads)}\n".encode())
-        self._zygote.stdin.flush()
-        lines = self._lines()
-        worker = int(next(lines)[1])
+        with suppress(BrokenPipeError):  # it says nothing then
+            self._zygote.stdin.write(f"work {' '.join(threads)}\n".encode())
+            self._zygote.stdin.flush()
         acks: list[_Ack] = []
-        if seconds is not None and starting:
-            _kill(worker, seconds)
-        for words in lines:
+        for words in self._lines():
             match words:
+                case ["started", worker]:
+                    self._worker = int(worker)
+                    if seconds is not None and starting:
+                        _kill(self._worker, seconds)
                 case ["ack", at, thread_id, checkpoint, calls]:
-                    if seconds is not None and not acks and not starting:
-                        _kill(worker, seconds)
+                    if self._worker and seconds is not None and not acks and not starting:
+                        _kill(self._worker, seconds)
                     named = () if calls == "-" else tuple(calls.split(","))
                     known = None if checkpoint == "-" else checkpoint
                     acks.append(_Ack(int(at), thread_id, known, named))
@@ -179,7 +270,7 @@ class _Workers:
                     return _Life(int(status) == -signal.SIGKILL, int(status), acks)
                 case _:
                     pass
-        raise RuntimeError("the process that starts workers has ended; see stderr.txt")
+        raise _StoppedError("the process that starts workers has ended")
 
     def _lines(self) -> Iterator[list[str]]:
         assert self._zygote.stdout is not None

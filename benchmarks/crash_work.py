@@ -18,11 +18,13 @@ import os
 import random
 import sys
 import time
+import traceback
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
+from pydantic import JsonValue
 
 from harness.agent import Agent, RunOptions
 from harness.backends.directory import DirectoryBackend
@@ -158,7 +160,9 @@ class _Worker:
     async def _answer(self, run: Run) -> None:
         while run.status == "needs_approval":
             asked = await self._agent.checkpointer.interrupts(run.id)
-            answers = {one.id: {"decision": "approve"} for one in asked if not one.answered}
+            answers: dict[str, JsonValue] = {
+                one.id: {"decision": "approve"} for one in asked if not one.answered
+            }
             run = (await self._agent.aresume(run.id, answers, options=self._options())).run
         _say(f"end {time.monotonic_ns()} {run.thread_id} {run.status}")
 
@@ -217,6 +221,9 @@ def _serve(folder: Path) -> None:
                 random.seed(os.getpid() + time.monotonic_ns())
                 anyio.run(_work, folder, threads)
                 status = 0
+            except BaseException:
+                traceback.print_exc()  # the exit below comes before anybody else would
+                raise
             finally:
                 sys.stderr.flush()
                 os._exit(status)

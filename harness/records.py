@@ -30,7 +30,7 @@ def record(cls: type[T]) -> type[T]:
     return kind
 
 
-def changed(record: T, **changes: Any) -> T:
+def changed(record: T, /, **changes: Any) -> T:
     """Return a copy of a frozen dataclass without `__post_init__`, with some fields changed.
 
     Raises:
@@ -62,32 +62,32 @@ def _twin(kind: type[Any]) -> type[Any]:
 def _copier(kind: type[Any]) -> Callable[[Any], Any]:
     """Return a function that copies a record into its twin."""
     lines = [f"copy.{one.name} = record.{one.name}" for one in fields(kind)]
-    return _function("copier", ["record"], ["copy = new(twin)", *lines, "return copy"], kind, {})
+    return _function("copier", ["record"], ["copy = NEW(TWIN)", *lines, "return copy"], kind, {})
 
 
 def _fast_init(kind: type[Any]) -> Callable[..., None]:
     """Return an `__init__` that does what the standard one does."""
     standard: Callable[..., None] = kind.__init__
-    values: dict[str, Any] = {"standard": standard, "missing": MISSING}
+    values: dict[str, Any] = {"STANDARD": standard, "MISSING": MISSING}
     arguments, lines = ["self"], list[str]()
     for one in fields(kind):
         if one.default is not MISSING:
-            values[f"default_{one.name}"] = one.default
-            arguments.append(f"{one.name}=default_{one.name}")
+            values[f"DEFAULT_{one.name}"] = one.default
+            arguments.append(f"{one.name}=DEFAULT_{one.name}")
         elif one.default_factory is not MISSING:
-            values[f"make_{one.name}"] = one.default_factory
-            arguments.append(f"{one.name}=missing")
-            lines.append(f"if {one.name} is missing: {one.name} = make_{one.name}()")
+            values[f"MAKE_{one.name}"] = one.default_factory
+            arguments.append(f"{one.name}=MISSING")
+            lines.append(f"if {one.name} is MISSING: {one.name} = MAKE_{one.name}()")
         else:
             arguments.append(one.name)
     names = ", ".join(one.name for one in fields(kind))
     body = [
         *lines,
-        "if self.__class__ is not kind:",
-        f"    return standard(self, {names})",
-        "set_class(self, twin)",
+        "if self.__class__ is not KIND:",
+        f"    return STANDARD(self, {names})",
+        "SET_CLASS(self, TWIN)",
         *(f"self.{one.name} = {one.name}" for one in fields(kind)),
-        "self.__class__ = kind",
+        "self.__class__ = KIND",
     ]
     return wraps(standard)(_function("__init__", arguments, body, kind, values))
 
@@ -95,14 +95,17 @@ def _fast_init(kind: type[Any]) -> Callable[..., None]:
 def _function(
     name: str, arguments: list[str], body: list[str], kind: type[Any], values: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Compile a function over the fields of a class; no text but the names of its fields."""
+    """Compile a function over the fields of a class; no text but the names of its fields.
+
+    What it uses besides is in capitals: the arguments of an `__init__` are named as the fields are.
+    """
     text = f"def {name}({', '.join(arguments)}):\n" + "".join(f"    {line}\n" for line in body)
     set_class: Any = object.__dict__["__class__"].__set__
-    known = {**values, "kind": kind, "twin": _twin(kind), "new": object.__new__}
+    known = {**values, "KIND": kind, "TWIN": _twin(kind), "NEW": object.__new__}
     made: dict[str, Any] = {}
     exec(
         compile(text, f"<{name} of {kind.__qualname__}>", "exec"),
-        known | {"set_class": set_class},
+        known | {"SET_CLASS": set_class},
         made,
     )
     return made[name]

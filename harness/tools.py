@@ -102,11 +102,13 @@ class Tool:
         retry: How to try again after an error that may pass; only for tools that are read-only
             or idempotent.
         once: A call must not run twice, also after a crash in the middle of it; it is then
-            answered with an error that says so.
+            answered with an error that says so. With `ask`, a person decides whether it runs
+            again.
         strict: What it raises ends the run instead of becoming an error result (peers A3.16).
 
     Raises:
-        AgentBuildError: The name or a combination of marks makes no sense.
+        AgentBuildError: The name or a combination of marks makes no sense, or nothing validates
+            the arguments.
     """
 
     name: str
@@ -124,13 +126,19 @@ class Tool:
     output_schema: dict[str, JsonValue] | None = None
     cacheable: bool | CachePolicy = False
     retry: RetryPolicy | None = None
-    once: bool = False
+    once: bool | Literal["ask"] = False
     strict: bool = False
 
     def __post_init__(self) -> None:
         problem = next(wrong_marks(self), None)
         if problem is not None:
             raise AgentBuildError(f"tool {self.name!r}: {problem}")
+        if self.arguments is None and type(self).validate is Tool.validate:
+            raise AgentBuildError(
+                f"tool {self.name!r}: nothing validates its arguments. Make it with tool, "
+                "Tool.from_model or Tool.from_schema, pass arguments=, or override validate in "
+                "its class."
+            )
 
     @cached_property
     def _spec(self) -> ToolSpec:
@@ -162,9 +170,9 @@ class Tool:
 
     def _checked(self, args: Mapping[str, JsonValue]) -> BaseModel:
         if self.arguments is None:
-            raise NotImplementedError(
-                f"tool {self.name!r} has no model of its arguments, so its class must override "
-                "validate"
+            raise InvalidArguments(
+                f"{self.name} was not run: it has no model of its arguments, so nothing can be "
+                "passed to it. That is a mistake in its validate; do not call it again."
             )
         try:
             return self.arguments.model_validate(args)

@@ -78,7 +78,8 @@ async def show_thread(
         "pending": cast("JsonValue", [show(one) for one in questions]),
         "checkpoints": [_checkpoint(one) for one in page],
     }
-    lines = [f"Thread {thread_id}", render_todos(todos), "Runs, newest first:"]
+    lines = [f"Thread {thread_id}", render_todos(todos)]
+    lines.append("Runs, newest first:" if runs else "No runs.")
     lines += [f"- {_run_line(run)}" for run in runs]
     lines += [f"Open question {one.id} of {one.run_id}: {one.message}" for one in questions]
     lines.append("Checkpoints, newest first:")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
+from zlib import crc32
 
 from harness.checkpoint.base import StoredWrite
 
@@ -30,7 +31,12 @@ __all__ = [
 SHARED_FROM = 4096
 """Values of at least this many bytes are stored once, however many writes hold them."""
 
-_PLAIN, _DEFLATED = b"\x00", b"\x01"
+_PLAIN, _DEFLATED = b"\xa6", b"\x5a"
+"""What a body begins with, several bits apart; a checksum of the data follows, and the length of a
+deflated one."""
+
+_OLD_PLAIN, _OLD_DEFLATED = b"\x00", b"\x01"
+"""The same without a checksum, as the first versions wrote them."""
 
 _DEFLATE_FROM = 64
 """Fewer bytes gain too little to be worth the time."""
@@ -41,6 +47,7 @@ _WORTH = 0.9
 _MOST = 1100
 """Deflate shrinks nothing by more than about 1032 times: what claims to is damaged."""
 
+_SUM = Struct("<I")
 _LENGTH = Struct("<I")
 _WRITE = Struct("<BHI")
 _OVERWRITES, _SHARED = 1, 2
@@ -77,7 +84,7 @@ def digest_of(value: bytes) -> bytes:
 
 def plain(data: bytes) -> bytes:
     """Return a body that `decompress` gives the data back from, made in no time."""
-    return _PLAIN + data
+    return b"".join((_PLAIN, _SUM.pack(crc32(data)), data))
 
 
 def compress(data: bytes) -> bytes:
@@ -86,7 +93,7 @@ def compress(data: bytes) -> bytes:
         deflate = zlib.compressobj(1, zlib.DEFLATED, -15, 8, zlib.Z_DEFAULT_STRATEGY, _DICTIONARY)
         small = deflate.compress(data) + deflate.flush()
         if len(small) < len(data) * _WORTH:
-            return b"".join((_DEFLATED, _LENGTH.pack(len(data)), small))
+            return b"".join((_DEFLATED, _SUM.pack(crc32(data)), _LENGTH.pack(len(data)), small))
     return plain(data)
 
 
@@ -97,16 +104,29 @@ def decompress(body: bytes) -> bytes:
         ValueError: It is damaged.
     """
     kind = body[:1]
-    if kind == _PLAIN:
+    if kind == _OLD_PLAIN:
         return body[1:]
-    if kind != _DEFLATED or len(body) < 5:
+    if kind == _OLD_DEFLATED:
+        return _inflated(body, 1)
+    if kind not in (_PLAIN, _DEFLATED):
         raise ValueError(f"a stored value begins with {kind!r}, which no version has written")
-    (length,) = _LENGTH.unpack_from(body, 1)
+    start = 1 + _SUM.size
+    data = body[start:] if kind == _PLAIN else _inflated(body, start)
+    if body[1:start] != _SUM.pack(crc32(data)):
+        raise ValueError("a stored value is damaged: it is not what was stored")
+    return data
+
+
+def _inflated(body: bytes, start: int) -> bytes:
+    """Return the data of a deflated body whose length is at `start`."""
+    if len(body) < start + _LENGTH.size:
+        raise ValueError("a stored value is damaged: it is too short")
+    (length,) = _LENGTH.unpack_from(body, start)
     if length > _MOST * len(body):
         raise ValueError("a stored value claims to be larger than it can be")
     inflate = zlib.decompressobj(-15, _DICTIONARY)
     try:
-        data = inflate.decompress(memoryview(body)[5:], length + 1)
+        data = inflate.decompress(memoryview(body)[start + _LENGTH.size :], length + 1)
     except zlib.error as error:
         raise ValueError(f"a stored value is damaged: {error}") from error
     if len(data) != length or not inflate.eof:

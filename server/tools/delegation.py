@@ -150,8 +150,8 @@ class Delegation:
             "Answer a run",
             """Answer what a run asks, then wait for it like wait. Pass on what the user decided;
             never approve on your own. For a run with status "needs_approval" give decision (for
-            all its approvals) or answers (by question id). For a failed run call it with run_id
-            alone to go on where it stopped. With message alone on a run that has ended, the agent
+            all its approvals) or answers (by question id). For a failed or paused run call it
+            with run_id alone to go on where it stopped. With message alone on a run that has ended, the agent
             goes on in the same thread with that message.""",
             plain_schema(ReplyArguments),
             destructive=True,
@@ -268,7 +268,7 @@ class Delegation:
             )
         if given.message:
             return await runs.start(given.message, thread_id=run.thread_id)
-        if run.status == "failed":
+        if run.status in ("failed", "paused"):
             await runs.reply(run.id, {})
         return run.id
 

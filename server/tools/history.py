@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from mcp.types import CallToolRequestParams, CallToolResult
 from pydantic import Field, JsonValue
 
 from harness.backends.base import FileError
-from harness.checkpoint.base import Checkpoint
 from server.results import Answer, error, unknown
-from server.rewinding import rewind
+from server.rewinding import Rewound, rewind
 from server.services import Context, Services
 from server.thread_listing import list_threads, show_thread
 from server.tools.base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
@@ -38,7 +35,7 @@ class RewindArguments(Arguments):
     force: bool = Field(
         default=False,
         description="Put files back although somebody else changed them since; their changes are "
-        "lost.",
+        "lost. On a server without a root, leave files on disk as they are.",
     )
 
 
@@ -67,7 +64,7 @@ class History:
             """Make an earlier state of a thread its newest one: messages, todos, and files, which
             are put back on disk too. Nothing is forgotten: the steps after it stay in the
             history, and rewinding to one of them undoes the rewind. Refused while a run is active
-            or waits on the thread, and when somebody else changed a file since (see force).
+            or waits on the thread, and when a file cannot be put back (see force).
             Returns which files were put back.""",
             plain_schema(RewindArguments),
             destructive=True,
@@ -113,24 +110,24 @@ class History:
             except FileError as refused:
                 return error(f"Nothing was rewound: {refused}")
         services.announcements.thread_changed(given.thread_id, files=done.files)
-        return _rewound(given, done.checkpoint, done.files)
+        return _rewound(given, done)
 
 
-def _rewound(given: RewindArguments, fork: Checkpoint, files: Sequence[str]) -> CallToolResult:
+def _rewound(given: RewindArguments, done: Rewound) -> CallToolResult:
     following = (
         f"the thread stands where it stood after {given.checkpoint_id}. Go on with any tool and "
         f'thread_id="{given.thread_id}".'
     )
     data: dict[str, JsonValue] = {
         "thread_id": given.thread_id,
-        "checkpoint_id": fork.id,
+        "checkpoint_id": done.checkpoint.id,
         "rewound_to": given.checkpoint_id,
-        "files_put_back": list(files),
+        "files_put_back": list(done.files),
+        "files_left": list(done.left),
         "next": following,
     }
     text = (
         f"Thread {given.thread_id} was rewound to {given.checkpoint_id}; its newest checkpoint is "
-        f"{fork.id}.\nFiles put back: {', '.join(files) or 'none had changed'}.\n"
-        f"Next: {following}"
+        f"{done.checkpoint.id}.\n{done.about_files()}\nNext: {following}"
     )
     return Answer(text, data).result()

@@ -250,3 +250,29 @@ async def test_a_tool_call_request_is_a_copy_too_and_does_not_touch_the_transcri
         request.call = changed.call
     with pytest.raises(TypeError, match="state"):
         request.override(state={})
+
+
+# --- tools as the model sees them ----------------------------------------------------------
+
+
+async def test_tools_in_a_list_are_shown_as_they_are_now():
+    tools = [add]
+    request = (await model_request()).override(tools=tools)
+    assert [one.name for one in request.tool_specs()] == ["add"]
+    tools.append(multiply)
+    assert [one.name for one in request.tool_specs()] == ["add", "multiply"]
+    assert request.override(cache_tools=True).tool_specs()[-1].cache
+
+
+async def test_lists_do_not_crowd_out_what_is_remembered_of_the_agents_own_tools():
+    request = (await model_request()).override(cache_tools=True)
+    shown = request.tool_specs()[1]
+    for _ in range(200):
+        request.override(tools=[add]).tool_specs()
+    assert request.tool_specs()[1] is shown
+
+
+async def test_what_is_done_to_a_list_of_specs_is_done_to_nobody_elses():
+    request = await model_request()
+    request.tool_specs().clear()
+    assert [one.name for one in request.tool_specs()[:2]] == ["add", "multiply"]

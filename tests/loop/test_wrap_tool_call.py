@@ -270,6 +270,24 @@ async def test_a_tool_that_nobody_would_run_is_not_offered():
     assert model.requests == []
 
 
+async def test_tools_added_to_a_list_that_was_offered_before_are_looked_at_too():
+    offered = [add]
+
+    @wrap_model_call(name="grow")
+    async def grow(request, handler):
+        return await handler(request.override(tools=offered))
+
+    def second(request):
+        offered.append(late)
+        return says("", ADD)
+
+    model = Turns(says("", ADD), second, says("end"))
+    result = await create_agent(model, [add], middleware=[grow]).ainvoke("go")
+    assert isinstance(result.error, MiddlewareError)
+    assert "offers late, which the agent does not have" in str(result.error)
+    assert len(model.requests) == 2
+
+
 async def test_an_offered_tool_that_nobody_supplies_is_an_unknown_tool():
     async def passing(request, handler):
         return await handler(request)

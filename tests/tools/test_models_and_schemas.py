@@ -1,12 +1,13 @@
 """Tools from pydantic models and from JSON schemas, and subclasses that validate themselves."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
 
 from harness.errors import AgentBuildError
-from harness.tools import InvalidArguments, Tool, flat_schema, is_provider_tool
+from harness.tools import InvalidArguments, Tool, flat_schema, is_provider_tool, tool
 from tests.tools.calls import properties, value
 
 pytestmark = pytest.mark.anyio
@@ -145,6 +146,27 @@ async def test_a_subclass_may_validate_by_itself():
 
     made = Loud("loud", "Echo.", {"type": "object"}, echo)
     assert await value(made, text="hi") == "HI"
+
+
+def test_a_tool_whose_arguments_nothing_validates_is_refused_when_it_is_made():
+    class Loud(Tool):
+        """Validates no more than its base."""
+
+    for kind in (Tool, Loud):
+        with pytest.raises(AgentBuildError, match=r"tool 'x': nothing validates its arguments"):
+            kind("x", "", {"type": "object"}, search)
+    with pytest.raises(AgentBuildError, match="nothing validates"):
+        replace(tool(search), arguments=None)
+
+
+def test_a_validate_that_asks_a_base_without_a_model_refuses_the_call_and_not_the_run():
+    class Loud(Tool):
+        def validate(self, args):
+            return super().validate(args)
+
+    made = Loud("loud", "", {"type": "object"}, search)
+    with pytest.raises(InvalidArguments, match="loud was not run"):
+        made.validate({"text": "hi"})
 
 
 def test_flattening_keeps_properties_with_the_names_of_keywords():

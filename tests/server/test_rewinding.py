@@ -1,0 +1,105 @@
+"""The `rewind` tool: servers without a root, copies of threads, paused runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+
+from harness.checkpoint.base import Batch
+from harness.errors import RunEnded
+from server.app import create_app
+from server.settings import load_settings
+from tests.e2e.servers import call, refused, text_of
+
+pytestmark = pytest.mark.anyio
+
+
+def settings(place: Path, **flags: object) -> Any:
+    return load_settings({"state_dir": str(place / "state"), **flags}, {})
+
+
+async def test_files_on_disk_are_not_forgotten_by_a_server_without_a_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with anyio.fail_after(30):
+        async with create_app(settings(tmp_path, root=str(root))) as app, Client(app.server) as one:
+            wrote = await call(one, "write_file", path="/a.txt", content="one")
+            thread_id = wrote["thread_id"]
+            history = (await call(one, "threads", thread_id=thread_id))["checkpoints"]
+            await call(one, "write_file", path="/a.txt", content="two", thread_id=thread_id)
+        async with create_app(settings(tmp_path)) as app, Client(app.server) as other:
+            before = await call(other, "threads", thread_id=thread_id)
+            where = {"thread_id": thread_id, "checkpoint_id": history[0]["checkpoint_id"]}
+            text = await refused(other, "rewind", **where)
+            assert "/a.txt" in text and "--root DIR" in text and "Nothing was done" in text
+            assert await call(other, "threads", thread_id=thread_id) == before
+            result = await other.call_tool("rewind", {**where, "force": True})
+            assert not result.is_error and result.structured_content is not None
+            assert result.structured_content["files_put_back"] == []
+            assert result.structured_content["files_left"] == ["/a.txt"]
+            (text,) = [block.text for block in result.content if block.type == "text"]
+            assert "left as they are: /a.txt" in text and "none had changed" not in text
+            assert (root / "a.txt").read_text() == "two"
+
+
+async def test_calls_move_a_copy_and_leave_its_source_as_it_is(tmp_path: Path) -> None:
+    async def content(thread_id: str) -> str:
+        args = {"path": "/a.txt", "thread_id": thread_id}
+        return text_of(await client.call_tool("read_file", args)).splitlines()[1]
+
+    with anyio.fail_after(30):
+        async with create_app(settings(tmp_path)) as app, Client(app.server) as client:
+            source = (await call(client, "write_file", path="/a.txt", content="one"))["thread_id"]
+            target = (await call(client, "threads", thread_id=source))["checkpoints"][0]
+            await app.agent().checkpointer.copy_thread(source, "copy")
+            await call(client, "write_file", path="/a.txt", content="two", thread_id="copy")
+            assert (await content("copy"), await content(source)) == ("two", "one")
+            runs = (await call(client, "threads", thread_id="copy"))["runs"]
+            assert [run["status"] for run in runs] == ["done", "done"]
+            where = {"thread_id": "copy", "checkpoint_id": target["checkpoint_id"]}
+            assert (await call(client, "rewind", **where))["files_put_back"] == ["/a.txt"]
+            assert (await content("copy"), await content(source)) == ("one", "one")
+
+
+async def test_a_paused_run_does_not_hinder_a_rewind_and_cannot_undo_it(tmp_path: Path) -> None:
+    with anyio.fail_after(30):
+        async with create_app(settings(tmp_path)) as app, Client(app.server) as client:
+            thread_id = (await call(client, "write_file", path="/a.txt", content="1"))["thread_id"]
+            here = {"thread_id": thread_id}
+            target = (await call(client, "threads", **here))["checkpoints"][0]["checkpoint_id"]
+            await call(client, "write_file", path="/a.txt", content="2", **here)
+            journal = app.agent().checkpointer
+            (run, *_) = await journal.find_runs(thread_id=thread_id)
+            paused = replace(run, status="paused", owner=None)  # as an import brings it in
+            await journal.commit(Batch(thread_id, runs=[paused]))
+            await call(client, "rewind", checkpoint_id=target, **here)
+            after = await call(client, "threads", **here)
+            with pytest.raises(RunEnded, match="moved on without run"):
+                await app.runs.reply(run.id, {})
+            assert await call(client, "threads", **here) == after
+            assert (await call(client, "cancel", run_id=run.id))["status"] == "cancelled"
+            await call(client, "write_file", path="/a.txt", content="3", **here)
+
+
+async def test_reply_lets_a_paused_run_go_on_and_refuses_one_that_was_overtaken(
+    tmp_path: Path,
+) -> None:
+    with anyio.fail_after(30):
+        async with create_app(settings(tmp_path)) as app, Client(app.server) as client:
+            wrote = await call(client, "write_file", path="/a.txt", content="1")
+            journal = app.agent().checkpointer
+            (run,) = await journal.find_runs(thread_id=wrote["thread_id"])
+            paused = replace(run, status="paused", owner=None)
+            await journal.commit(Batch(run.thread_id, runs=[paused]))
+            assert (await call(client, "reply", run_id=run.id))["status"] == "done"
+
+            history = (await call(client, "threads", thread_id=run.thread_id))["checkpoints"]
+            await journal.commit(Batch(run.thread_id, runs=[paused]))
+            where = {"thread_id": run.thread_id, "checkpoint_id": history[0]["checkpoint_id"]}
+            await call(client, "rewind", **where)
+            assert "moved on without run" in await refused(client, "reply", run_id=run.id)

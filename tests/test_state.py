@@ -1,0 +1,87 @@
+"""Lists that were stored apart and are read as one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.messages import (
+    REMOVE_ALL,
+    HumanMessage,
+    Message,
+    MessageWrite,
+    RemoveMessage,
+    add_messages,
+)
+from harness.state import AgentState, Overwrite, StateSchema, joined_lists
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+SPACE = st.text(" \t\r\n", max_size=3)
+
+
+@pytest.mark.parametrize(
+    ("values", "joined"),
+    [
+        ([], []),
+        ([b"[]"], []),
+        ([b"[]", b"[]", b"[]"], []),
+        ([b"[1]"], [1]),
+        ([b"[]", b"[1]", b"[]", b"[2]", b"[]"], [1, 2]),
+        ([b" [ ] ", b"\n[\t1 ,2\r\n] ", b"[ ]"], [1, 2]),
+        ([b"[[]]", b"[]"], [[]]),
+        ([b"[[1], []]", b"[[[2]]]"], [[1], [], [[2]]]),
+        ([b'["]", "["]', b'[{"a": ["]"]}]'], ["]", "[", {"a": ["]"]}]),
+        ([b'[" "]', b'["\\""]'], [" ", '"']),
+        ([b"[null]", b"[[]]", b"[{}]", b'[""]'], [None, [], {}, ""]),
+        (['["é"]'.encode(), b'["\\u00e9"]'], ["é", "é"]),
+    ],
+)
+def test_the_items_of_all_come_in_order(values: list[bytes], joined: list[Any]) -> None:
+    assert json.loads(joined_lists(values)) == joined
+
+
+@given(st.lists(st.lists(ANY_JSON)), st.data())
+def test_any_lists_however_they_are_spaced(lists: list[list[Any]], data: st.DataObject) -> None:
+    def text(one: list[Any]) -> bytes:
+        indent = data.draw(st.sampled_from([None, 0, 2]))
+        written = json.dumps(one, indent=indent, ensure_ascii=data.draw(st.booleans()))
+        return f"{data.draw(SPACE)}{written}{data.draw(SPACE)}".encode()
+
+    joined = joined_lists([text(one) for one in lists])
+    assert json.loads(joined) == [x for one in lists for x in one]
+
+
+NAMES = st.sampled_from(["m1", "m2", "m3"])
+WRITES = st.lists(
+    st.builds(lambda name, text: HumanMessage(text, id=name), NAMES, st.sampled_from("ab"))
+    | st.builds(RemoveMessage, NAMES | st.just(REMOVE_ALL)),
+    max_size=4,
+)
+
+
+@given(st.lists(WRITES, max_size=6))
+def test_messages_read_as_one_list_are_those_of_the_writes_one_by_one(
+    writes: Sequence[Sequence[MessageWrite]],
+) -> None:
+    channel = StateSchema.of((AgentState, "agent"))["messages"]
+    assert channel.joins
+    stored: list[bytes] = []
+    current: list[Message] = []
+    for write in writes:
+        try:
+            current = add_messages(current, list(write))
+        except ValueError:
+            continue  # refused when it was written, so it is not stored
+        stored.append(channel.encode(list(write)))
+    read = channel.decode(joined_lists(stored), overwrite=False)
+    assert add_messages([], read) == current
+    assert channel.decode(channel.encode(Overwrite(current)), overwrite=True) == Overwrite(current)
