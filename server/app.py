@@ -28,7 +28,6 @@ from harness.backends.base import Backend
 from harness.backends.directory import DirectoryBackend
 from harness.backends.state import StateBackend
 from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.deep_agent import create_deep_agent
 from harness.errors import HarnessError
 from harness.limits import Limits
@@ -37,6 +36,7 @@ from harness.skills.registry import SkillRegistry
 from harness.subagents.registry import SubAgentRegistry
 from server.announcements import Announcements
 from server.face import Face
+from server.journals import open_journal
 from server.lazy_model import LazyModel
 from server.runs import RunManager
 from server.services import Services
@@ -91,11 +91,12 @@ async def create_app(settings: Settings) -> AsyncGenerator[App]:
 
     Raises:
         StateDirError: The state directory cannot be used.
-        HarnessError: The journal cannot be opened, or was written by a newer version.
+        HarnessError: The journal cannot be opened, was written by a newer version, or the
+            settings' keys do not fit it.
     """
     state = StateDir.open(settings.state_dir)
-    async with SqliteCheckpointer(state.journal) as journal, anyio.create_task_group() as group:
-        with state.claim() as owner:
+    with state.claim() as owner:
+        async with open_journal(settings, state) as journal, anyio.create_task_group() as group:
             model = LazyModel(settings.model)
             try:
                 parts = _Parts.of(settings)

@@ -80,6 +80,11 @@ def cli(ctx: click.Context) -> None:
 @click.option("--model", metavar="NAME", help="Model of delegated runs, anthropic:<id>.")
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option(
+    "--journal-key-file",
+    metavar="FILE",
+    help="Encrypt the journal with the first key in FILE; `threads new-key` makes one.",
+)
+@click.option(
     "--approve",
     multiple=True,
     metavar="GLOB",
@@ -116,6 +121,8 @@ def _serve(flags: dict[str, object], config: str | None) -> None:
         settings = load_settings(flags, os.environ, config=config)
     except SettingsError as error:
         raise _Refused(str(error)) from None
+    # Child processes, which may run what a model wrote, are not given it.
+    os.environ.pop("DEEP_AGENT_JOURNAL_KEY", None)
     logging.getLogger().setLevel(settings.log_level.upper())
     _run(settings)
 

@@ -27,6 +27,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     model_validator,
 )
@@ -92,6 +93,13 @@ def _host_name(value: str) -> str:
     return value.lower()
 
 
+def _journal_keys(value: SecretStr) -> SecretStr:
+    from harness.checkpoint.keyring import Keyring  # few have a key
+
+    Keyring.parse(value.get_secret_value())
+    return value
+
+
 AnyPath = Annotated[Path, AfterValidator(_expand)]
 ExistingDirectory = Annotated[AnyPath, AfterValidator(_directory)]
 
@@ -128,10 +136,13 @@ class Settings(BaseModel):
         allow_hosts: Host names clients may use besides the loopback ones.
         wait_budget: Seconds `task` and `wait` block before they answer `running`.
         approve: Globs over tool names whose calls need a person's approval.
+        journal_key: Keys that seal the journal, the first of them what is written, as
+            `harness.checkpoint.keyring.Keyring.parse` reads them; None leaves it readable. Read
+            from the file that `journal_key_file` names, or from the environment.
         limits: Bounds of one run tree.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     transport: Annotated[Transport, BeforeValidator(_lower)] = Field(
         default="stdio", description="'stdio', 'http' or 'sse'"
@@ -163,6 +174,11 @@ class Settings(BaseModel):
     approve: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="globs over tool names, such as 'write_*'"
     )
+    journal_key: Annotated[SecretStr, AfterValidator(_journal_keys)] | None = Field(
+        default=None,
+        description="keys that `deep-agent-mcp threads new-key` prints, the newest first, with "
+        "commas or line feeds between them",
+    )
     limits: LimitSettings = Field(
         default_factory=LimitSettings,
         description="a table with " + ", ".join(LimitSettings.model_fields),
@@ -193,7 +209,8 @@ _Layer: TypeAlias = dict[str, _Value]
 
 _PATH_LISTS = frozenset({"skills", "memory"})
 _NAME_LISTS = frozenset({"approve", "allow_hosts"})
-_PATHS = frozenset({"root", "agents", "state_dir"}) | _PATH_LISTS
+_KEY_FILE = "journal_key_file"
+_PATHS = frozenset({"root", "agents", "state_dir", _KEY_FILE}) | _PATH_LISTS
 _FLAGS = {"allow_hosts": "--allow-host"}
 
 
@@ -226,12 +243,13 @@ def load_settings(
     merged.update(_file_layer(config, environ))
     merged.update(_environ_layer(environ, warn))
     merged.update(_flag_layer(flags))
+    _read_key_file(merged)
     return _validate(merged)
 
 
 def _keys() -> list[str]:
     plain = [name for name in Settings.model_fields if name != "limits"]
-    return plain + [f"limits.{name}" for name in LimitSettings.model_fields]
+    return [*plain, _KEY_FILE] + [f"limits.{name}" for name in LimitSettings.model_fields]
 
 
 def _flag_layer(flags: Mapping[str, object]) -> _Layer:
@@ -285,7 +303,37 @@ def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str
         else:
             layer[key] = _Value(_anchored(key, raw, path.parent), f"file {path}, key {key}")
     _refuse_unknown(layer)
+    if "journal_key" in layer:
+        raise SettingsError(
+            f"setting 'journal_key' ({layer['journal_key'].source}) is refused: such files are "
+            f"shown around. Put the key into a file of its own, which only you can read, and name "
+            f'that one: {_KEY_FILE} = "FILE".'
+        )
     return layer
+
+
+def _read_key_file(merged: _Layer) -> None:
+    """Replace the name of a key file by the keys in it."""
+    named = merged.pop(_KEY_FILE, None)
+    if named is None:
+        return
+    if "journal_key" in merged:
+        raise SettingsError(
+            f"settings 'journal_key' (from {merged['journal_key'].source}) and '{_KEY_FILE}' (from "
+            f"{named.source}) both name keys. Accepted: one of them; it may hold several keys."
+        )
+    from server.key_file import read_key_file  # few have a key
+
+    path = _expand(Path(str(named.raw)))
+    try:
+        text = read_key_file(path)
+    except ValueError as error:
+        raise SettingsError(
+            f"setting '{_KEY_FILE}' = {path} (from {named.source}) is refused: {error}. Accepted: "
+            f"a file that only its owner can read, with "
+            f"{Settings.model_fields['journal_key'].description}."
+        ) from error
+    merged["journal_key"] = _Value(text, f"file {path}, named by {named.source}")
 
 
 def _read_toml(path: Path, named_by: str) -> dict[str, object]:
@@ -359,9 +407,10 @@ def _explain(refused: ValidationError, merged: _Layer) -> list[str]:
         nested = location[0] == "limits"
         key = ".".join(location[: 2 if nested else 1])
         field = (LimitSettings if nested else Settings).model_fields[key.rpartition(".")[2]]
+        value = "…" if key == "journal_key" else f"{error['input']!s:.200}"
         lines.append(
-            f"setting {key!r} = {error['input']!s:.200} (from {merged[key].source}) is refused: "
-            f"{reason}. Accepted: {field.description}."
+            f"setting {key!r} = {value} (from {merged[key].source}) is refused: {reason}. "
+            f"Accepted: {field.description}."
         )
     return lines
 

@@ -15,6 +15,7 @@ import click
 
 if TYPE_CHECKING:
     from server.results import Answer
+    from server.settings import Settings
     from server.thread_office import ThreadOffice
 
 __all__ = ["threads"]
@@ -37,6 +38,7 @@ class _Failed(click.ClickException):
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option("--root", metavar="DIR", help="Where the files of threads are; `rewind` needs it.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
+@click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
 @click.pass_context
 def threads(ctx: click.Context, **flags: str | None) -> None:
     """Look at threads, and keep them in order.
@@ -81,13 +83,17 @@ def show(
 @threads.command()
 @click.argument("thread")
 @click.argument("checkpoint")
-@click.option("--force", is_flag=True, help="Put files back although somebody changed them since.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Put files back although somebody changed them since; without --root leave them.",
+)
 @click.pass_obj
 def rewind(flags: dict[str, str | None], thread: str, checkpoint: str, force: bool) -> None:
     """Make an earlier state of a thread its newest one; files are put back too."""
     done = _within(flags, lambda office: office.rewind(thread, checkpoint, force=force))
     click.echo(f"{thread} stands where it stood after {checkpoint}; new head {done.checkpoint.id}.")
-    click.echo(f"Files put back: {', '.join(done.files) or 'none had changed'}.")
+    click.echo(done.about_files())
 
 
 @threads.command()
@@ -118,7 +124,7 @@ def import_(flags: dict[str, str | None], file: str, target: str | None) -> None
     """Store a thread that `export` wrote; prints its id."""
     with click.open_file(file, encoding="utf-8") as opened:
         lines = cast("TextIO", opened)
-        click.echo(_within(flags, lambda office: office.import_(lines, target)))
+        click.echo(_within(flags, lambda office: office.import_(lines, target), create=True))
 
 
 @threads.command()
@@ -152,6 +158,48 @@ def delete(flags: dict[str, str | None], thread: tuple[str, ...], yes: bool) -> 
     click.echo(f"Deleted: {', '.join(thread)}.")
 
 
+@threads.command("new-key")
+def new_key() -> None:
+    """Print a new key to encrypt the journal with.
+
+    Keep it in a file that only you can read, and name that file with --journal-key-file. Without
+    the key nobody can read the journal.
+    """
+    from harness.checkpoint.keyring import Keyring
+
+    click.echo(Keyring.generate())
+
+
+@threads.command()
+@click.option("--plain", is_flag=True, help="Encrypt what is not encrypted so far, too.")
+@click.pass_obj
+def seal(flags: dict[str, str | None], plain: bool) -> None:
+    """Encrypt all threads with the first of the keys.
+
+    For new keys: write the new one in front of the old ones, `seal`, then remove the old ones. No
+    server may run meanwhile.
+    """
+    from server.journals import seal_journal
+
+    done = _work(flags, lambda settings: seal_journal(settings, plain=plain))
+    click.echo(f"Threads sealed with key {done.key_id}: {done.threads}.")
+    if done.other_ids:
+        click.echo(f"Not needed any more: {', '.join(done.other_ids)}.")
+
+
+@threads.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def unseal(flags: dict[str, str | None], yes: bool) -> None:
+    """Remove the encryption of all threads. No server may run meanwhile."""
+    from server.journals import unseal_journal
+
+    if not yes:
+        click.confirm("Store all threads readable for whoever can read the journal?", abort=True)
+    count = _work(flags, unseal_journal)
+    click.echo(f"Threads unsealed: {count}. Remove the key from the settings now.")
+
+
 @contextmanager
 def _output(file: str) -> Generator[TextIO]:
     """Open a new file, which is gone again if writing it fails, or standard output."""
@@ -173,22 +221,37 @@ def _output(file: str) -> Generator[TextIO]:
         raise
 
 
-def _within(flags: dict[str, str | None], work: Callable[[ThreadOffice], Awaitable[T]]) -> T:
+def _within(
+    flags: dict[str, str | None],
+    work: Callable[[ThreadOffice], Awaitable[T]],
+    *,
+    create: bool = False,
+) -> T:
     """Do some work in the state directory that flags, environment and file name."""
+
+    async def in_office(settings: Settings) -> T:
+        from server.thread_office import ThreadOffice
+
+        async with ThreadOffice.open(settings, create=create) as office:
+            return await work(office)
+
+    return _work(flags, in_office)
+
+
+def _work(flags: dict[str, str | None], work: Callable[[Settings], Awaitable[T]]) -> T:
+    """Do some work with the settings that flags, environment and file name."""
     import anyio
 
     from harness.backends.base import FileError
     from harness.errors import HarnessError
     from server.settings import SettingsError, load_settings
     from server.state_dir import StateDirError
-    from server.thread_office import ThreadOffice
 
     given = dict(flags)
     config = given.pop("config")
 
     async def main() -> T:
-        async with ThreadOffice.open(load_settings(given, os.environ, config=config)) as office:
-            return await work(office)
+        return await work(load_settings(given, os.environ, config=config))
 
     try:
         return anyio.run(main)

@@ -11,23 +11,23 @@ from harness.agent import Agent
 from harness.backends.directory import DirectoryBackend
 from harness.backends.state import StateBackend
 from harness.checkpoint.base import Checkpointer, Run
-from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.checkpoint.transfer import export_thread, import_thread
 from harness.deep_agent import create_deep_agent
 from harness.errors import ThreadBusy, UnknownThread
 from harness.messages import new_id
+from server.journals import open_journal
 from server.lazy_model import LazyModel
 from server.results import Answer, unknown
 from server.rewinding import Rewound, rewind
 from server.settings import Settings
-from server.state_dir import StateDir
+from server.state_dir import StateDir, StateDirError
 from server.takeover import ServerProcesses
 from server.thread_listing import list_threads, show_thread
 from server.transcripts import transcript
 
 __all__ = ["ThreadOffice"]
 
-_UNFINISHED = ("running", "needs_approval", "paused")
+_UNFINISHED = ("running", "needs_approval")
 
 
 class ThreadOffice:
@@ -56,16 +56,28 @@ class ThreadOffice:
 
     @staticmethod
     @asynccontextmanager
-    async def open(settings: Settings) -> AsyncGenerator[ThreadOffice]:
+    async def open(settings: Settings, *, create: bool = False) -> AsyncGenerator[ThreadOffice]:
         """Open the journal of the settings' state directory.
 
+        Args:
+            settings: What the operator chose.
+            create: Make a journal if there is none.
+
         Raises:
-            StateDirError: The directory cannot be used.
-            HarnessError: The journal cannot be opened, or was written by a newer version.
+            StateDirError: The directory cannot be used, or has no journal and none shall be made.
+            HarnessError: The journal cannot be opened, was written by a newer version, or the
+                settings' keys do not fit it.
         """
+        if not create and not StateDir(settings.state_dir).journal.exists():
+            raise StateDirError(
+                f"there are no threads in {settings.state_dir}: it has no journal. Nothing was "
+                "made. Name the directory of the server with --state-dir DIR or "
+                "DEEP_AGENT_STATE_DIR, or start the server once."
+            )
         state = StateDir.open(settings.state_dir)
-        async with SqliteCheckpointer(state.journal) as journal:
-            yield ThreadOffice(settings, state, journal)
+        with state.claim():
+            async with open_journal(settings, state) as journal:
+                yield ThreadOffice(settings, state, journal)
 
     async def list(self, limit: int, before: float | None) -> Answer:
         """Return a page of threads, last changed first."""
@@ -100,7 +112,7 @@ class ThreadOffice:
             UnknownThread: There is no such thread.
             UnknownCheckpoint: It has no such checkpoint.
             ThreadBusy: A run on it has not ended.
-            FileError: A file was changed by somebody else since.
+            FileError: A file cannot be put back; see `server.rewinding.rewind`.
         """
         async with self._processes.takeover():
             newest = await self._require(thread_id)

@@ -1,8 +1,13 @@
+import codecs
+import os
+import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from harness.checkpoint.keyring import Keyring
 from server import settings as module
 from server.settings import Settings, SettingsError, load_settings
 
@@ -178,3 +183,99 @@ def test_settings_cannot_be_changed_later() -> None:
     settings = Settings()
     with pytest.raises(ValueError, match="frozen"):
         settings.port = 1  # type: ignore[misc]
+
+
+KEY = Keyring.generate()
+posix = pytest.mark.skipif(sys.platform == "win32", reason="modes of files are POSIX")
+
+
+def key_file(tmp_path: Path, content: str | bytes = KEY, mode: int = 0o600) -> Path:
+    path = tmp_path / "journal.key"
+    path.touch()
+    path.chmod(mode)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def keys(settings: Settings) -> str:
+    assert settings.journal_key is not None
+    return settings.journal_key.get_secret_value()
+
+
+def test_keys_come_from_the_environment_or_from_a_file_that_any_source_names(
+    tmp_path: Path,
+) -> None:
+    file, config = key_file(tmp_path, f"{KEY}\n"), tmp_path / "c.toml"
+    config.write_text("journal_key_file = 'journal.key'", encoding="utf-8")
+    assert load_settings({}, {}).journal_key is None
+    assert keys(load_settings({}, {"DEEP_AGENT_JOURNAL_KEY": KEY})) == KEY
+    for settings in (
+        load_settings({"journal_key_file": str(file)}, {}),
+        load_settings({}, {"DEEP_AGENT_JOURNAL_KEY_FILE": str(file)}),
+        load_settings({}, {}, config=config),
+    ):
+        assert keys(settings).strip() == KEY
+
+
+@pytest.mark.parametrize(
+    "content", [codecs.BOM_UTF8 + KEY.encode(), codecs.BOM_UTF16_LE + KEY.encode("utf-16-le")]
+)
+def test_a_key_file_may_be_one_that_a_windows_shell_wrote(tmp_path: Path, content: bytes) -> None:
+    file = key_file(tmp_path, content)
+    assert keys(load_settings({"journal_key_file": str(file)}, {})) == KEY
+
+
+def test_a_wrong_key_is_refused_and_never_shown(tmp_path: Path) -> None:
+    spoilt = KEY[:-3] + "!?"
+    file = key_file(tmp_path, spoilt)
+    for flags, environ, source in (
+        ({}, {"DEEP_AGENT_JOURNAL_KEY": spoilt}, "environment DEEP_AGENT_JOURNAL_KEY"),
+        ({"journal_key_file": str(file)}, {}, f"file {file}, named by flag --journal-key-file"),
+    ):
+        with pytest.raises(SettingsError) as caught:
+            load_settings(flags, environ)
+        message = str(caught.value)
+        assert f"setting 'journal_key' = … (from {source}) is refused: key 1 of 1" in message
+        assert "Accepted: keys that `deep-agent-mcp threads new-key` prints" in message
+        assert KEY[:20] not in "".join(traceback.format_exception(caught.value))
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
+def test_a_key_file_that_others_have_access_to_is_refused(tmp_path: Path, mode: int) -> None:
+    file = key_file(tmp_path, mode=mode)
+    message = refused({"journal_key_file": str(file)}, {})
+    for word in ("'journal_key_file'", "flag --journal-key-file", f"{mode:04o}", "chmod 600"):
+        assert word in message
+    assert KEY not in message
+
+
+@posix
+def test_a_key_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "none", tmp_path, tmp_path / "pipe"):
+        message = refused({}, {"DEEP_AGENT_JOURNAL_KEY_FILE": str(path)})
+        assert f"'journal_key_file' = {path}" in message and "not an existing file" in message
+
+
+def test_two_sources_of_keys_are_refused(tmp_path: Path) -> None:
+    message = refused(
+        {"journal_key_file": str(key_file(tmp_path))}, {"DEEP_AGENT_JOURNAL_KEY": KEY}
+    )
+    for word in ("environment DEEP_AGENT_JOURNAL_KEY", "flag --journal-key-file", "one of them"):
+        assert word in message
+    assert KEY not in message
+
+
+def test_a_key_in_the_configuration_file_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "c.toml", f"journal_key = '{KEY}'")
+    message = refused({}, {}, config=file)
+    assert str(file) in message and 'journal_key_file = "FILE"' in message
+    assert KEY not in message
+
+
+def test_settings_do_not_show_their_key() -> None:
+    settings = load_settings({}, {"DEEP_AGENT_JOURNAL_KEY": KEY})
+    for shown in (repr(settings), str(settings), repr(settings.model_dump())):
+        assert KEY not in shown
+    assert KEY not in settings.model_dump_json()

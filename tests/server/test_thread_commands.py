@@ -12,11 +12,13 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.agent import Agent
+from harness.agent import Agent, RunOptions
 from harness.backends.directory import DirectoryBackend
 from harness.checkpoint.base import Batch, Run
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.deep_agent import create_deep_agent
+from harness.errors import RunEnded
+from harness.loop.run_context import RunControl
 from harness.models.scripted import ScriptedModel
 from server.cli import cli
 from server.state_dir import StateDir
@@ -70,6 +72,13 @@ class Office:
         self.with_agent(commit)
 
 
+TURNS = (write("one"), write("two"), {"text": "Written."})
+
+
+async def nothing(agent: Agent) -> None:
+    """Leave an empty journal."""
+
+
 @pytest.fixture
 def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -81,7 +90,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
 @pytest.fixture
 def written(office: Office) -> Office:
     """Two files' worth of history: the file holds `one`, then `two`."""
-    office.work(write("one"), write("two"), {"text": "Written."}, thread_id="notes")
+    office.work(*TURNS, thread_id="notes")
     assert (office.root / "a.txt").read_text() == "two"
     return office
 
@@ -92,10 +101,36 @@ def checkpoint_after(office: Office, author: str, place: int) -> str:
     return found[::-1][place]["checkpoint_id"]
 
 
-def test_a_new_state_directory_has_no_threads(office: Office) -> None:
+def test_a_new_journal_has_no_threads(office: Office) -> None:
+    office.with_agent(nothing)
     done = office.threads("list")
     assert (done.exit_code, done.stdout) == (0, "There are no threads yet.\n")
     assert office.data("list") == {"threads": []}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["list"],
+        ["show", "notes"],
+        ["rewind", "notes", "x"],
+        ["fork", "notes"],
+        ["export", "notes"],
+        ["prune", "--keep-latest", "1"],
+        ["delete", "notes", "--yes"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_directory_without_a_journal_is_a_mistake_and_nothing_is_made_in_it(
+    office: Office, command: list[str]
+) -> None:
+    done = office.threads(*command)
+    assert done.exit_code == 1, done.output
+    assert str(office.state) in done.stderr and "--state-dir" in done.stderr
+    assert not office.state.exists()
+    office.state.mkdir()
+    assert office.threads(*command).exit_code == 1
+    assert list(office.state.iterdir()) == []
 
 
 def test_threads_are_listed_with_their_last_run_and_page_by_page(written: Office) -> None:
@@ -142,6 +177,44 @@ def test_a_rewind_over_somebody_elses_change_needs_force(written: Office) -> Non
     assert (written.root / "a.txt").read_text() == "one"
 
 
+def test_files_on_disk_are_not_forgotten_when_no_root_is_given(written: Office) -> None:
+    target = checkpoint_after(written, "tools", 0)
+    before = written.data("show", "notes")
+    command = ["threads", "--state-dir", str(written.state), "rewind", "notes", target]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 1 and done.stdout == ""
+    assert "/a.txt" in done.stderr and "--root DIR" in done.stderr
+    assert "Nothing was done" in done.stderr
+    assert written.data("show", "notes") == before
+    forced = CliRunner().invoke(cli, [*command, "--force"])
+    assert forced.exit_code == 0, forced.output
+    assert "Files on disk left as they are: /a.txt." in forced.stdout
+    assert "put back" not in forced.stdout
+    assert (written.root / "a.txt").read_text() == "two"
+    told = written.threads("show", "notes", "--transcript").stdout
+    assert "one" in told and "two" not in told
+
+
+def test_a_rewind_over_steps_that_changed_no_file_on_disk_needs_no_root(written: Office) -> None:
+    written.work(*TURNS, {"text": "Hello."}, thread_id="notes")
+    target = checkpoint_after(written, "model", -2)
+    command = ["threads", "--state-dir", str(written.state), "rewind", "notes", target]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, done.output
+    assert "Files put back: none had changed." in done.stdout
+
+
+def test_an_error_names_a_few_of_many_files(written: Office) -> None:
+    target = checkpoint_after(written, "tools", -1)
+    calls = [
+        {"name": "write_file", "args": {"path": f"/{n}.txt", "content": "x"}} for n in range(7)
+    ]
+    written.work(*TURNS, {"tool_calls": calls}, {"text": "All."}, thread_id="notes")
+    command = ["threads", "--state-dir", str(written.state), "rewind", "notes", target]
+    refused = CliRunner().invoke(cli, command).stderr
+    assert "/0.txt, /1.txt, /2.txt, /3.txt, /4.txt and 2 more" in refused
+
+
 def test_an_unknown_checkpoint_is_an_error_and_nothing_is_rewound(written: Office) -> None:
     done = written.threads("rewind", "notes", "nowhere")
     assert done.exit_code == 1
@@ -160,6 +233,35 @@ def test_a_thread_that_waits_for_an_answer_is_not_rewound_but_may_be_deleted(
     assert done.exit_code == 1 and "needs_approval" in done.stderr
     assert office.threads("delete", "asks", "--yes").exit_code == 0
     assert office.data("list") == {"threads": []}
+
+
+def test_a_paused_run_does_not_stand_in_the_way_and_cannot_undo_the_rewind(
+    office: Office,
+) -> None:
+    async def work(agent: Agent) -> None:
+        control = RunControl()
+        options = RunOptions(
+            control=control, emit=lambda _: control.drain(), modes=("checkpoints",)
+        )
+        await agent.ainvoke("Write the file.", thread_id="notes", options=options)
+
+    office.with_agent(work, write("one"), {"text": "Written."})
+    (run,) = office.data("show", "notes")["runs"]
+    assert run["status"] == "paused"
+    target = checkpoint_after(office, "input", 0)
+    done = office.threads("rewind", "notes", target)
+    assert done.exit_code == 0, done.output
+    after = office.data("show", "notes")
+
+    async def resume(agent: Agent) -> None:
+        with pytest.raises(RunEnded, match="moved on without run"):
+            await agent.aresume(run["run_id"])
+
+    office.with_agent(resume, write("three"), {"text": "Resumed."})
+    assert office.data("show", "notes") == after
+    assert not (office.root / "a.txt").exists()
+    office.work({"text": "Otherwise."}, thread_id="notes")
+    assert office.data("show", "notes")["runs"][0]["answer"] == "Otherwise."
 
 
 def test_deleting_asks_first_and_takes_all_or_none(written: Office) -> None:
@@ -195,6 +297,8 @@ def test_a_fork_is_a_thread_of_its_own_that_stands_where_it_was_asked_to(written
     assert (done.exit_code, done.stdout) == (0, "copy\n"), done.output
     told = written.threads("show", "copy", "--transcript").stdout
     assert "one" in told and "two" not in told and "Written." not in told
+    shown = written.threads("show", "copy").stdout
+    assert "No runs." in shown and "newest first:\nCheckpoints" not in shown
     written.work({"text": "Otherwise."}, thread_id="copy")
     assert "Otherwise." not in written.threads("show", "notes", "--transcript").stdout
     assert written.threads("fork", "notes", "--to", "copy").exit_code == 1

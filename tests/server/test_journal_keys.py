@@ -1,0 +1,199 @@
+"""`deep-agent-mcp threads …` on encrypted journals: making keys, sealing, changing keys."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.checkpoint.keyring import Keyring
+from server.cli import cli
+from server.state_dir import StateDir
+from tests.server.test_thread_commands import Office, write
+
+SECRET = "the word is xyzzy"
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    """A state directory that was never encrypted, with two threads."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    root = tmp_path / "root"
+    root.mkdir()
+    made = Office(tmp_path / "state", root)
+    made.work(write(SECRET), {"text": f"Wrote that {SECRET}."}, thread_id="notes")
+    made.work({"text": "Hello."}, thread_id="talk")
+    return made
+
+
+def new_key() -> str:
+    done = CliRunner().invoke(cli, ["threads", "new-key"])
+    assert done.exit_code == 0
+    return done.stdout.strip()
+
+
+def key_id(key: str) -> str:
+    return Keyring.parse(key).ids[0]
+
+
+def key_file(folder: Path, *keys: str) -> Path:
+    path = folder / f"{len(keys)}-{key_id(keys[0])}.key"
+    path.touch(0o600)
+    path.write_text("\n".join(keys) + "\n", encoding="ascii")
+    return path
+
+
+def threads(office: Office, *args: str, keys: Sequence[str] = ()) -> Result:
+    flags = ["--journal-key-file", str(key_file(office.state.parent, *keys))] if keys else []
+    done = office.threads(*flags, *args)
+    assert not any(key in done.output for key in keys)
+    return done
+
+
+def transcript(office: Office, *keys: str) -> str:
+    done = threads(office, "show", "notes", "--transcript", keys=keys)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def on_disk(office: Office) -> bytes:
+    return b"".join(one.read_bytes() for one in office.state.iterdir() if one.is_file())
+
+
+def test_a_new_key_is_one_that_settings_accept() -> None:
+    assert new_key() != new_key()
+    assert len(Keyring.parse(new_key()).ids) == 1
+
+
+def test_a_journal_is_encrypted_given_another_key_and_decrypted_again(office: Office) -> None:
+    old, new = new_key(), new_key()
+    told, listed = transcript(office), office.data("list")
+
+    done = threads(office, "list", keys=[old])
+    assert done.exit_code == 1
+    assert "is not sealed" in done.stderr and "threads seal --plain" in done.stderr
+    done = threads(office, "seal", keys=[old])
+    assert done.exit_code == 1 and "threads seal --plain" in done.stderr
+
+    assert b"xyzzy" in on_disk(office)
+    done = threads(office, "seal", "--plain", keys=[old])
+    assert (done.exit_code, done.stdout) == (0, f"Threads sealed with key {key_id(old)}: 2.\n")
+    assert b"xyzzy" not in on_disk(office)
+    assert transcript(office, old) == told
+    done = threads(office, "list")
+    assert done.exit_code == 1
+    assert "journal is encrypted" in done.stderr and "journal_key_file" in done.stderr
+    done = threads(office, "list", keys=[new])
+    assert done.exit_code == 1 and f"sealed with key {key_id(old)}" in done.stderr
+
+    done = threads(office, "seal", keys=[new, old])
+    assert done.stdout == (
+        f"Threads sealed with key {key_id(new)}: 2.\nNot needed any more: {key_id(old)}.\n"
+    )
+    assert transcript(office, new) == told
+
+    assert threads(office, "unseal", keys=[new]).exit_code == 1  # asks
+    done = threads(office, "unseal", "--yes", keys=[new])
+    assert done.exit_code == 0 and "Threads unsealed: 2. Remove the key" in done.stdout
+    assert transcript(office) == told
+    assert office.data("list") == listed
+
+
+def test_every_command_works_on_an_encrypted_journal(office: Office, tmp_path: Path) -> None:
+    key = new_key()
+    assert threads(office, "seal", "--plain", keys=[key]).exit_code == 0
+    file = tmp_path / "notes.jsonl"
+    for args in (
+        ["fork", "notes", "--to", "copy"],
+        ["export", "notes", str(file)],
+        ["import", str(file), "--as", "again"],
+        ["prune", "notes", "--keep-latest", "1"],
+        ["delete", "notes", "--yes"],
+    ):
+        done = threads(office, *args, keys=[key])
+        assert done.exit_code == 0, done.output
+    assert "xyzzy" in file.read_text(encoding="utf-8")
+    assert b"xyzzy" not in on_disk(office)
+    told = threads(office, "show", "again", "--transcript", keys=[key]).stdout
+    assert SECRET in told
+    assert told.replace("again", "copy") == (
+        threads(office, "show", "copy", "--transcript", keys=[key]).stdout
+    )
+
+
+def test_sealing_needs_a_key_and_a_journal(office: Office, tmp_path: Path) -> None:
+    done = threads(office, "seal", "--plain")
+    assert done.exit_code == 1
+    assert "no journal key is set" in done.stderr and "threads new-key" in done.stderr
+    nowhere = Office(tmp_path / "nowhere", office.root)
+    done = threads(nowhere, "seal", keys=[new_key()])
+    assert done.exit_code == 1 and "there is no journal" in done.stderr
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_nothing_is_sealed_while_somebody_uses_the_journal(office: Office) -> None:
+    key, before = new_key(), transcript(office)
+    with StateDir.open(office.state).claim():
+        for args in (["seal", "--plain"], ["unseal", "--yes"]):
+            done = threads(office, *args, keys=[key])
+            assert done.exit_code == 1
+            assert "uses the state directory" in done.stderr and "Stop the server" in done.stderr
+        assert transcript(office) == before
+    assert threads(office, "seal", "--plain", keys=[key]).exit_code == 0
+
+
+def test_nobody_begins_to_use_a_journal_that_is_being_sealed(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.state_dir.ALONE_SECONDS", 0.05)
+    with StateDir.open(office.state).alone():
+        done = threads(office, "list")
+        assert done.exit_code == 1 and "being sealed or unsealed" in done.stderr
+        served = serve(office)
+        assert served.returncode == 2 and "being sealed or unsealed" in served.stderr
+    assert threads(office, "list").exit_code == 0
+
+
+def serve(office: Office, *flags: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Serve a client that says nothing."""
+    return subprocess.run(
+        [sys.executable, "-m", "server.cli", "serve", "--state-dir", str(office.state), *flags],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, **environ},
+    )
+
+
+def test_a_server_starts_only_with_a_key_that_fits(office: Office, tmp_path: Path) -> None:
+    key, other = new_key(), new_key()
+    refused = serve(office, DEEP_AGENT_JOURNAL_KEY=key)
+    assert refused.returncode == 2 and "threads seal --plain" in refused.stderr
+    assert threads(office, "seal", "--plain", keys=[key]).exit_code == 0
+    file = str(key_file(tmp_path, key))
+    assert serve(office, "--journal-key-file", file).returncode == 0
+    assert serve(office, DEEP_AGENT_JOURNAL_KEY_FILE=file).returncode == 0
+    assert serve(office, DEEP_AGENT_JOURNAL_KEY=f"{other},{key}").returncode == 0
+    for environ, words in (
+        ({}, "this journal is encrypted, and no key was given"),
+        ({"DEEP_AGENT_JOURNAL_KEY": other}, f"sealed with key {key_id(key)}"),
+    ):
+        refused = serve(office, **environ)
+        assert refused.returncode == 2 and words in refused.stderr
+        assert "Traceback" not in refused.stderr
+        assert key not in refused.stderr and other not in refused.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of files are POSIX")
+def test_a_key_file_that_others_can_read_is_refused(office: Office) -> None:
+    path = key_file(office.state.parent, new_key())
+    path.chmod(0o640)
+    done = office.threads("--journal-key-file", str(path), "list")
+    assert done.exit_code == 1
+    assert "mode 0640" in done.stderr and f"chmod 600 {path}" in done.stderr
