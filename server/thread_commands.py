@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
@@ -32,6 +33,19 @@ class _Failed(click.ClickException):
     def show(self, file: Any = None) -> None:
         """Print the message without the frame click would draw."""
         click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
+
+
+class _Size(click.ParamType[int]):
+    """A number of bytes, with K, M or G for thousands, millions and billions of them."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes."""
+        found = re.fullmatch(r"(\d+)([KMG]?)", str(value).upper().removesuffix("B"))
+        if found is None:
+            self.fail(f"{value!r} is not a size; write a whole number, or one like 500K or 20M")
+        return int(found[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[found[2]]
 
 
 @click.group()
@@ -131,18 +145,24 @@ def import_(flags: dict[str, str | None], file: str, target: str | None) -> None
 @click.argument("thread", required=False)
 @click.option("--keep-latest", type=click.IntRange(1), help="How many of the newest stay.")
 @click.option("--older-than", type=float, metavar="DAYS", help="Only those older than this go.")
+@click.option(
+    "--max-size", type=_Size(), help="The oldest go until a thread takes no more, such as 20M."
+)
 @click.pass_obj
 def prune(
     flags: dict[str, str | None],
     thread: str | None,
     keep_latest: int | None,
     older_than: float | None,
+    max_size: int | None,
 ) -> None:
     """Remove old checkpoints of a thread, or of all. States that stay are whole."""
-    if keep_latest is None and older_than is None:
-        raise click.UsageError("say what shall go: --keep-latest N, --older-than DAYS, or both")
+    if keep_latest is None and older_than is None and max_size is None:
+        raise click.UsageError(
+            "say what shall go: --keep-latest N, --older-than DAYS, --max-size SIZE"
+        )
     before = None if older_than is None else time.time() - older_than * 86_400
-    removed = _within(flags, lambda office: office.prune(thread, keep_latest, before))
+    removed = _within(flags, lambda office: office.prune(thread, keep_latest, before, max_size))
     click.echo(f"Checkpoints removed: {removed}.")
 
 

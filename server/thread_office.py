@@ -11,6 +11,7 @@ from harness.agent import Agent
 from harness.backends.directory import DirectoryBackend
 from harness.backends.state import StateBackend
 from harness.checkpoint.base import Checkpointer, Run
+from harness.checkpoint.shrinking import prune_to_size
 from harness.checkpoint.transfer import export_thread, import_thread
 from harness.deep_agent import create_deep_agent
 from harness.errors import ThreadBusy, UnknownThread
@@ -183,7 +184,11 @@ class ThreadOffice:
         return await import_thread(self._journal, file, target)
 
     async def prune(
-        self, thread_id: str | None, keep_latest: int | None, older_than: float | None
+        self,
+        thread_id: str | None,
+        keep_latest: int | None,
+        older_than: float | None,
+        max_size: int | None = None,
     ) -> int:
         """Remove old checkpoints of one thread, or all, and give their room back.
 
@@ -191,6 +196,7 @@ class ThreadOffice:
             thread_id: The thread; None for all.
             keep_latest: How many of the newest stay.
             older_than: Only those from before this Unix time go.
+            max_size: Then the oldest go until a thread takes no more bytes.
 
         Returns:
             How many were removed.
@@ -200,9 +206,13 @@ class ThreadOffice:
         """
         if thread_id is not None:
             await self._require(thread_id)
-        removed = await self._journal.prune(
-            thread_id, keep_latest=keep_latest, older_than=older_than
-        )
+        removed = 0
+        if keep_latest is not None or older_than is not None:
+            removed = await self._journal.prune(
+                thread_id, keep_latest=keep_latest, older_than=older_than
+            )
+        if max_size is not None:
+            removed += await prune_to_size(self._journal, max_size, thread_id)
         await self._journal.vacuum()
         return removed
 

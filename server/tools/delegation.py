@@ -151,8 +151,8 @@ class Delegation:
             """Answer what a run asks, then wait for it like wait. Pass on what the user decided;
             never approve on your own. For a run with status "needs_approval" give decision (for
             all its approvals) or answers (by question id). For a failed or paused run call it
-            with run_id alone to go on where it stopped. With message alone on a run that has ended, the agent
-            goes on in the same thread with that message.""",
+            with run_id alone to go on where it stopped. With message alone on a run that has
+            ended, the agent goes on in the same thread with that message.""",
             plain_schema(ReplyArguments),
             destructive=True,
             open_world=True,

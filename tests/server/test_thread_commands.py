@@ -344,3 +344,15 @@ def test_pruning_keeps_the_newest_state_whole(written: Office) -> None:
     assert done.exit_code == 0 and not done.stdout.endswith(": 0.\n")
     assert len(written.data("show", "notes")["checkpoints"]) == 1
     assert written.threads("show", "notes", "--transcript").stdout == told
+
+
+def test_prune_keeps_threads_below_a_size(written: Office) -> None:
+    before = written.data("show", "notes")["checkpoints"]
+    assert written.threads("prune", "notes", "--max-size", "20M").stdout.endswith(": 0.\n")
+    done = written.threads("prune", "--max-size", "1")
+    assert done.stdout == f"Checkpoints removed: {len(before) - 1}.\n"
+    (left,) = written.data("show", "notes")["checkpoints"]
+    assert left == before[0]
+    wrong = written.threads("prune", "--max-size", "much")
+    assert wrong.exit_code == 2
+    assert "'much' is not a size" in wrong.output
