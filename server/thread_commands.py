@@ -35,17 +35,16 @@ class _Failed(click.ClickException):
         click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
 
 
-class _Size(click.ParamType[int]):
-    """A number of bytes, with K, M or G for thousands, millions and billions of them."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes."""
-        found = re.fullmatch(r"(\d+)([KMG]?)", str(value).upper().removesuffix("B"))
-        if found is None:
-            self.fail(f"{value!r} is not a size; write a whole number, or one like 500K or 20M")
-        return int(found[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[found[2]]
+def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return a size as bytes; K, M and G stand for thousands, millions and billions of them."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+)([KMG]?)", value.upper().removesuffix("B"))
+    if found is None:
+        raise click.BadParameter(
+            f"{value!r} is not a size; write a whole number, or one like 500K or 20M"
+        )
+    return int(found[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[found[2]]
 
 
 @click.group()
@@ -146,7 +145,10 @@ def import_(flags: dict[str, str | None], file: str, target: str | None) -> None
 @click.option("--keep-latest", type=click.IntRange(1), help="How many of the newest stay.")
 @click.option("--older-than", type=float, metavar="DAYS", help="Only those older than this go.")
 @click.option(
-    "--max-size", type=_Size(), help="The oldest go until a thread takes no more, such as 20M."
+    "--max-size",
+    metavar="SIZE",
+    callback=_bytes,
+    help="The oldest go until a thread takes no more, such as 20M.",
 )
 @click.pass_obj
 def prune(
