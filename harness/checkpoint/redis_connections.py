@@ -1,0 +1,206 @@
+"""Connections to one Redis server: bounded, shielded, and never used again after a failure.
+
+Commands go out together and their replies are read together, on a connection that nobody else
+uses meanwhile. A connection that fails, or whose user is interrupted between commands, is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+try:
+    from redis.asyncio.connection import Connection, parse_url
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import NoScriptError, RedisError, ResponseError
+except ImportError as missing:
+    raise ImportError(
+        "RedisCheckpointer needs the extra `redis`: pip install 'deep-agent-mcp[redis]'"
+    ) from missing
+
+from harness.checkpoint.redis_scripts import Argument, Script
+
+__all__ = ["Call", "Server", "ServerFailed", "Session"]
+
+Call = tuple[Script, Sequence[Argument]]
+Command = tuple[Argument, ...]
+
+_ASK_AFTER = 5.0
+"""A connection that was idle for so many seconds is asked whether it still works: a firewall or a
+server that went away shall not make the fate of a commit unknown."""
+
+
+class ServerFailed(Exception):
+    """The server could not be reached, did not answer in time, or went away.
+
+    Attributes:
+        sent: Whether commands may have reached it.
+        lost: Whether the connection broke, so that another one may do.
+    """
+
+    def __init__(self, problem: str, *, sent: bool, lost: bool = False) -> None:
+        super().__init__(problem)
+        self.sent = sent
+        self.lost = lost
+
+
+class Session:
+    """One connection, while one caller has it."""
+
+    def __init__(self, connection: Any, timeout: float) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self.used = time.monotonic()
+
+    async def connect(self) -> None:
+        """Connect, log in and choose the database."""
+        await self._bounded(self._connection.connect, sent=False)
+
+    async def exchange(self, *commands: Command) -> list[Any]:
+        """Send commands and return their replies; one that is refused has an error for a reply.
+
+        Raises:
+            ServerFailed: The connection is of no use any more.
+        """
+
+        async def exchange() -> list[Any]:
+            await self._connection.send_packed_command(self._connection.pack_commands(commands))
+            return [await self._reply() for _ in commands]
+
+        replies = await self._bounded(exchange, sent=True)
+        self.used = time.monotonic()
+        return replies
+
+    async def run(self, *calls: Call) -> list[Any]:
+        """Run scripts, each an atomic step of its own, and return their replies.
+
+        Raises:
+            ServerFailed: The connection is of no use any more.
+        """
+        replies = await self.exchange(*(script.call(given) for script, given in calls))
+        unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:
+            first = [calls[n][0].first_call(calls[n][1]) for n in unknown]
+            for n, reply in zip(unknown, await self.exchange(*first), strict=True):
+                replies[n] = reply
+        return replies
+
+    async def works(self) -> bool:
+        """Ask a connection that was idle for long whether it is still there."""
+        if time.monotonic() - self.used < _ASK_AFTER:
+            return True
+        try:
+            (reply,) = await self.exchange(("PING",))
+        except ServerFailed:
+            return False
+        return not isinstance(reply, ResponseError)
+
+    async def drop(self) -> None:
+        """Close the connection without waiting for the server."""
+        with anyio.CancelScope(shield=True):
+            await self._connection.disconnect(nowait=True)
+
+    async def _reply(self) -> Any:
+        try:
+            return await self._connection.read_response(disable_decoding=True)
+        except ResponseError as refused:
+            return refused
+
+    async def _bounded(self, work: Any, *, sent: bool) -> Any:
+        """Wait for a bounded time in which the caller cannot be cancelled.
+
+        Cancelled half-way, nobody would know whether the server did what it was told.
+        """
+        try:
+            with anyio.fail_after(self._timeout, shield=True):
+                return await work()
+        except TimeoutError as error:
+            problem = f"it did not answer within {self._timeout:g} s"
+            raise ServerFailed(problem, sent=sent) from error
+        except (RedisError, OSError) as error:
+            problem = str(error).rstrip(".") or type(error).__name__
+            raise ServerFailed(problem, sent=sent, lost=sent) from error
+
+
+class Server:
+    """The connections to a server.
+
+    Args:
+        url: The server, as `redis://`, `rediss://` or `unix://`.
+        connections: How many there are at most; more callers wait.
+        timeout: Seconds that a caller waits for a connection at most, and then for each answer.
+
+    Raises:
+        ValueError: `url` is none, or has options that there are not.
+    """
+
+    def __init__(self, url: str, connections: int, timeout: float) -> None:
+        options: dict[str, Any] = dict(parse_url(url))
+        self._kind: Any = options.pop("connection_class", Connection)
+        self._options = options | {
+            "socket_timeout": None,
+            "socket_connect_timeout": None,
+            "retry": Retry(NoBackoff(), 0),  # a commit that is sent twice would refuse itself
+            "health_check_interval": 0,
+            "protocol": 2,
+            "decode_responses": False,
+        }
+        try:
+            made = self._kind(**self._options)
+        except TypeError as error:
+            raise ValueError(f"the URL of a Redis server has unknown options: {error}") from error
+        self.place = f"Redis at {getattr(made, 'path', '') or f'{made.host}:{made.port}'}"
+        self._timeout = timeout
+        self._most = connections
+        self._turns = anyio.Semaphore(connections)
+        self._idle: list[Session] = []
+
+    @asynccontextmanager
+    async def session(self) -> AsyncGenerator[Session]:
+        """Borrow a connection.
+
+        Raises:
+            ServerFailed: There is none to be had in time.
+        """
+        try:
+            with anyio.fail_after(self._timeout):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            problem = f"all {self._most} connections were busy for {self._timeout:g} s"
+            raise ServerFailed(problem, sent=False) from error
+        try:
+            session = await self._connected()
+            try:
+                yield session
+            except BaseException as error:
+                await session.drop()
+                if isinstance(error, ServerFailed):
+                    await self.close()  # the others are hardly better
+                raise
+            self._idle.append(session)
+        finally:
+            self._turns.release()
+
+    async def close(self) -> None:
+        """Close the connections that nobody uses."""
+        while self._idle:
+            await self._idle.pop().drop()
+
+    async def _connected(self) -> Session:
+        while self._idle:
+            session = self._idle.pop()
+            if await session.works():
+                return session
+            await session.drop()
+        session = Session(self._kind(**self._options), self._timeout)
+        try:
+            await session.connect()
+        except BaseException:
+            await session.drop()
+            raise
+        return session

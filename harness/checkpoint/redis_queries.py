@@ -1,0 +1,338 @@
+"""What the Redis journal reads: replies of its scripts to records.
+
+Each page is one script, so what it holds belongs together. A state of more steps than a page is
+read in several; when the thread is pruned or rewritten in between, reading starts over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+import anyio.to_thread
+
+from harness.checkpoint.base import (
+    Checkpoint,
+    FileChange,
+    Interrupt,
+    Run,
+    RunEvent,
+    StoredWrite,
+    TaskWrites,
+    ThreadInfo,
+    ThreadSlice,
+    step_id,
+)
+from harness.checkpoint.codec import decompress, digest_of
+from harness.checkpoint.laws import in_step_order
+from harness.checkpoint.redis_connections import Server, ServerFailed, Session
+from harness.checkpoint.redis_reading import (
+    EVENTS,
+    FILE_CHANGES,
+    FIND_RUNS,
+    HISTORY,
+    INTERRUPTS,
+    LOAD,
+    NAMESPACES,
+    RUN,
+    THREADS,
+)
+from harness.checkpoint.redis_records import (
+    change_digest,
+    read_change,
+    read_checkpoint,
+    read_event,
+    read_interrupt,
+    read_run,
+    text,
+    whole,
+)
+from harness.checkpoint.redis_scripts import Argument, Script
+from harness.checkpoint.redis_tasks import Blobs, Entry, entries, maybe, read_snapshot, thread_key
+from harness.errors import CheckpointError
+
+__all__ = ["Queries", "fetch", "off_loop"]
+
+T = TypeVar("T")
+
+_STEPS = 500
+"""How many steps, rows or events one script reads at most, so that it holds up nobody for long."""
+
+_BLOBS = 32
+"""How many shared values are read at once."""
+
+_ATTEMPTS = 10
+
+_HERE = 262_144
+"""More bytes than this are unpacked in a thread of their own."""
+
+
+AskBlobs: TypeAlias = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes | None]]]
+
+
+class _Moved(Exception):
+    """The thread was pruned or rewritten while it was read."""
+
+
+class Queries:
+    """Everything that a `Checkpointer` reads.
+
+    Every method raises `ServerFailed` when the server cannot be asked, and `ValueError` or another
+    of Python's own errors when what is stored is damaged.
+    """
+
+    def __init__(self, server: Server, prefix: str) -> None:
+        self._server = server
+        self._prefix = prefix
+
+    async def load(
+        self,
+        thread_id: str,
+        ns: str,
+        checkpoint_id: str | None,
+        cached: str | None,
+        schema: str | None,
+    ) -> ThreadSlice | None:
+        """Return what `Checkpointer.load` promises."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await self._load(thread_id, ns, checkpoint_id, cached, schema)
+            except _Moved as moved:
+                if attempt == _ATTEMPTS - 1:
+                    raise ValueError(str(moved)) from moved
+        return None
+
+    async def _load(
+        self,
+        thread_id: str,
+        ns: str,
+        checkpoint_id: str | None,
+        cached: str | None,
+        schema: str | None,
+    ) -> ThreadSlice | None:
+        def page(place: str | None) -> tuple[Argument, ...]:
+            given = (maybe(checkpoint_id), maybe(place), maybe(cached), maybe(schema))
+            return (thread_key(thread_id), ns, *given, _STEPS)
+
+        reply = await self._script(LOAD, *page(None))
+        if not reply:
+            return None
+        shape, found, steps, finish, place, snapshot = reply
+        name, seq, record, pending, asked, most = found
+        checkpoint = read_checkpoint(thread_id, ns, name, seq, record)
+        while finish == b"more":
+            reply = await self._script(LOAD, *page(place.decode()))
+            if not reply or reply[0] != shape:
+                raise _Moved(f"thread {thread_id!r} was changed again and again while it was read")
+            _, _, more, finish, place, snapshot = reply
+            steps += more
+            if len(steps) > most:
+                finish = b"missing"
+        if finish == b"missing":
+            raise CheckpointError(
+                f"an ancestor of checkpoint {checkpoint.id} of thread {thread_id!r} is missing, so "
+                f"its state cannot be rebuilt. Restore a backup, or delete the thread."
+            )
+        folded: list[StoredWrite] = []
+        if finish == b"snapshot":
+            try:
+                folded = read_snapshot(snapshot)
+            except ValueError:  # a cache: the writes themselves are there
+                return await self._load(thread_id, ns, checkpoint_id, cached, None)
+        writes, waiting = await self._tasks(checkpoint, [*reversed(steps), pending])
+        return ThreadSlice(
+            checkpoint,
+            cached if finish == b"cached" else None,
+            [*folded, *writes],
+            waiting,
+            in_step_order(read_interrupt(thread_id, one) for one in asked),
+        )
+
+    async def _tasks(
+        self, checkpoint: Checkpoint, steps: Sequence[bytes]
+    ) -> tuple[list[StoredWrite], list[TaskWrites]]:
+        """Return the writes of all steps but the last, and the tasks of the last."""
+        stored = [sorted(entries(step), key=lambda task: task.index) for step in steps]
+        digests = {digest for step in stored for task in step for digest in task.digests}
+        shared = await fetch(self._blobs, digests)
+
+        def value(digest: bytes) -> bytes:
+            if digest not in shared:
+                raise _Moved("a stored write names a shared value that is not there")
+            return shared[digest]
+
+        def unpacked() -> tuple[list[StoredWrite], list[TaskWrites]]:
+            waiting = _read(stored[-1], step_id(checkpoint.id), value)
+            done = (task for step in stored[:-1] for task in _read(step, "", value))
+            return [write for task in done for write in task.writes], waiting
+
+        size = sum(len(step) for step in steps) + sum(len(one) for one in shared.values())
+        return await off_loop(size, unpacked)
+
+    async def history(
+        self, thread_id: str, ns: str, before: str | None, limit: int
+    ) -> list[Checkpoint]:
+        """Return what `Checkpointer.history` promises."""
+        found: list[Checkpoint] = []
+        while len(found) < limit:
+            most = min(limit - len(found), _STEPS)
+            rows = await self._script(HISTORY, thread_key(thread_id), ns, maybe(before), most)
+            for row in rows:
+                name, seq, record = (text(row, place) for place in range(3))
+                found.append(read_checkpoint(thread_id, ns, name, seq, record))
+            if len(rows) < most:
+                break
+            before = found[-1].id
+        return found
+
+    async def namespaces(self, thread_id: str) -> list[str]:
+        """Return what `Checkpointer.namespaces` promises."""
+        return [ns.decode() for ns in await self._script(NAMESPACES, thread_key(thread_id))]
+
+    async def threads(self, limit: int, before: float | None) -> list[ThreadInfo]:
+        """Return what `Checkpointer.threads` promises."""
+        found: list[ThreadInfo] = []
+        start = "+inf" if before is None else f"({round(before * 1e6)}"
+        while len(found) < limit:
+            most = min(limit - len(found), _STEPS)
+            rows = await self._script(THREADS, start, most)
+            found += [_thread_info(row) for row in rows]
+            if len(rows) < most:
+                break
+            start = f"({whole(text(rows[-1], 3))}"
+        return found
+
+    async def run(self, run_id: str) -> Run | None:
+        """Return a run by id."""
+        row = await self._script(RUN, run_id)
+        return None if row is None else read_run(row)
+
+    async def find_runs(
+        self, thread_id: str | None, status: str | None, key: str | None, limit: int
+    ) -> list[Run]:
+        """Return what `Checkpointer.find_runs` promises."""
+        found: list[Run] = []
+        thread = None if thread_id is None else thread_key(thread_id)
+        below = "+inf"
+        while len(found) < limit:
+            most = min(limit - len(found), _STEPS)
+            rows = await self._script(
+                FIND_RUNS, maybe(thread), maybe(status), maybe(key), below, most
+            )
+            found += [read_run(row or ()) for row in rows]
+            if len(rows) < most:
+                break
+            below = f"({whole(text(rows[-1], 3))}"
+        return found
+
+    async def interrupts(self, run_id: str) -> list[Interrupt]:
+        """Return what `Checkpointer.interrupts` promises."""
+        rows = await self._script(INTERRUPTS, run_id)
+        return in_step_order(read_interrupt(text(row, 0).decode(), row[1]) for row in rows)
+
+    async def file_changes(self, thread_id: str, since_seq: int) -> list[FileChange]:
+        """Return what `Checkpointer.file_changes` promises."""
+        rows = await self._script(FILE_CHANGES, thread_key(thread_id), since_seq)
+        digests = {change_digest(text(row, 2)) for row in rows} - {None}
+        shared = await fetch(self._blobs, [digest for digest in digests if digest is not None])
+
+        def value(digest: bytes) -> bytes:
+            if digest not in shared:
+                raise ValueError(
+                    f"what a file of thread {thread_id!r} held before a change is missing"
+                )
+            return shared[digest]
+
+        def unpacked() -> list[FileChange]:
+            found = [read_change(thread_id, row, value) for row in rows]
+            return sorted(found, key=lambda change: change.seq, reverse=True)
+
+        return await off_loop(sum(len(one) for one in shared.values()), unpacked)
+
+    async def events(self, run_id: str, after: int, limit: int) -> list[RunEvent]:
+        """Return what `Checkpointer.events` promises."""
+        found: list[RunEvent] = []
+        after = max(after, 0)
+        while len(found) < limit:
+            most = min(limit - len(found), _STEPS)
+            rows = await self._script(EVENTS, run_id, after, most)
+            found += [read_event(run_id, name, pairs) for name, pairs in rows]
+            if len(rows) < most:
+                break
+            after = found[-1].seq
+        return found
+
+    async def _script(self, script: Script, *arguments: Argument) -> Any:
+        return await self._ask(lambda session: session.run((script, [self._prefix, *arguments])))
+
+    async def _blobs(self, digests: Sequence[bytes]) -> Sequence[bytes | None]:
+        command = ("HMGET", f"{self._prefix}blobs", *digests)
+        return await self._ask(lambda session: session.exchange(command))
+
+    async def _ask(self, ask: Callable[[Session], Awaitable[list[Any]]]) -> Any:
+        """Ask once more on another connection when one is lost: reading twice does no harm."""
+
+        async def once() -> Any:
+            async with self._server.session() as session:
+                (reply,) = await ask(session)
+            if isinstance(reply, Exception):
+                raise ValueError(str(reply).rstrip(".")) from reply
+            return reply
+
+        try:
+            return await once()
+        except ServerFailed as failed:
+            if not failed.lost:
+                raise
+        return await once()
+
+
+async def fetch(ask: AskBlobs, digests: Iterable[bytes]) -> Blobs:
+    """Return those shared values that are there.
+
+    Args:
+        ask: Returns some of them as they are stored.
+        digests: Which.
+
+    Raises:
+        ValueError: One is damaged.
+    """
+    wanted, found = list(digests), Blobs()
+    for start in range(0, len(wanted), _BLOBS):
+        some = wanted[start : start + _BLOBS]
+        bodies = await ask(some)
+        pairs = [(digest, body) for digest, body in zip(some, bodies, strict=True) if body]
+        size = sum(len(body) for _, body in pairs)
+        found.update(await off_loop(size, partial(_opened, pairs)))
+    return found
+
+
+def _opened(pairs: Sequence[tuple[bytes, bytes]]) -> Blobs:
+    found: Blobs = {}
+    for digest, body in pairs:
+        value = decompress(body)
+        if digest_of(value) != digest:
+            raise ValueError("a shared value is damaged: it is not the one it was stored as")
+        found[digest] = value
+    return found
+
+
+async def off_loop(size: int, work: Callable[[], T]) -> T:
+    """Do what takes long for so many bytes in a thread."""
+    return work() if size < _HERE else await anyio.to_thread.run_sync(work)
+
+
+def _read(stored: Sequence[Entry], step: str, value: Callable[[bytes], bytes]) -> list[TaskWrites]:
+    return [task.task(step, value) for task in stored]
+
+
+def _thread_info(row: Sequence[Any]) -> ThreadInfo:
+    name, checkpoints, created, updated = (text(row, place) for place in range(4))
+    return ThreadInfo(
+        name.decode(),
+        whole(checkpoints),
+        whole(created) / 1e6,
+        whole(updated) / 1e6,
+        read_run(row[4]) if row[4] else None,
+    )

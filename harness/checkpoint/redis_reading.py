@@ -1,0 +1,212 @@
+"""The Lua scripts that read a Redis journal; `redis_scripts` says what there is to read."""
+
+from __future__ import annotations
+
+from harness.checkpoint.redis_scripts import script
+
+__all__ = [
+    "EVENTS",
+    "FILE_CHANGES",
+    "FIND_RUNS",
+    "HISTORY",
+    "INTERRUPTS",
+    "LOAD",
+    "NAMESPACES",
+    "RUN",
+    "SIZE",
+    "THREADS",
+]
+
+_READS = "no-writes"
+
+LOAD = script(
+    """
+local hex, ns = take(), take()
+local id, place, cached, schema, most = maybe(), maybe(), maybe(), maybe(), count()
+local k, scope = thread(hex), scope_of(ns)
+local order, shape = k .. ':o:' .. ns, call('HGET', k, 'shape')
+if not shape then return {} end
+
+local function question(asked)
+  local found = call('HMGET', k .. ':i:' .. asked, 'run', 'field', 'd', 'answer')
+  return {asked, found[1], found[2], found[3], found[4]}
+end
+local function unfinished(step)
+  if call('HEXISTS', k .. ':c', step) == 1 then return '', {} end
+  local asked = {}
+  for n, one in ipairs(call('ZRANGE', k .. ':q:' .. step, 0, -1)) do asked[n] = question(one) end
+  return call('HGET', k .. ':s', step) or '', asked
+end
+
+local found = {}
+if not place then
+  place = id or call('ZRANGE', order, -1, -1)[1]
+  local record = place and call('HGET', k .. ':c', scope .. place)
+  if not record then return {} end
+  local pending, asked = unfinished(scope .. string.sub(record, 1, 21))
+  found = {place, call('ZSCORE', order, place), record, pending, asked, call('ZCARD', order)}
+end
+
+local steps, finish, snapshot = {}, 'more', nil
+while #steps < most do
+  if place == cached then finish = 'cached' break end
+  snapshot = schema and call('HGET', k .. ':x', scope .. scope_of(place) .. schema)
+  if snapshot then finish = 'snapshot' break end
+  local record = call('HGET', k .. ':c', scope .. place)
+  if not record then finish = 'missing' break end
+  steps[#steps + 1] = call('HGET', k .. ':s', scope .. place) or ''
+  local parent = struct.unpack('>I4c0', record, 22)
+  if parent == '' then finish = 'root' break end
+  place = string.sub(parent, 2)
+end
+return {shape, found, steps, finish, place, snapshot or ''}
+""",
+    flags=_READS,
+)
+"""prefix, thread, ns, id?, place?, cached?, schema?, most -> the thread's shape, the checkpoint
+(only without a place), the tasks of up to so many steps, newest first, and why it ended where."""
+
+HISTORY = script(
+    """
+local hex, ns, before, most = take(), take(), maybe(), take()
+local k, scope = thread(hex), scope_of(ns)
+local order, from = k .. ':o:' .. ns, '+inf'
+if before then
+  local seq = call('ZSCORE', order, before)
+  if not seq then return {} end
+  from = '(' .. seq
+end
+local found = call('ZREVRANGEBYSCORE', order, from, '-inf', 'WITHSCORES', 'LIMIT', 0, most)
+local rows = {}
+for n = 1, #found, 2 do
+  rows[#rows + 1] = {found[n], found[n + 1], call('HGET', k .. ':c', scope .. found[n])}
+end
+return rows
+""",
+    flags=_READS,
+)
+"""prefix, thread, ns, before?, most -> id, seq and record of checkpoints, newest first."""
+
+NAMESPACES = script(
+    "return call('ZRANGE', thread(take()) .. ':n', '(0', '+inf', 'BYSCORE')", flags=_READS
+)
+"""prefix, thread -> namespaces."""
+
+_RUN_ROW = """
+local function run_row(id)
+  local found = call('HMGET', p .. 'run:' .. id, 'thread', 'd', 'number')
+  if not found[1] then return false end
+  return {id, call('HGET', thread(found[1]), 'id'), found[2], found[3]}
+end
+"""
+
+THREADS = script(
+    _RUN_ROW
+    + """
+local before, most = take(), take()
+local rows = {}
+for n, hex in ipairs(call('ZREVRANGEBYSCORE', p .. 'threads', before, '-inf', 'LIMIT', 0, most)) do
+  local k = thread(hex)
+  local last = call('ZRANGE', k .. ':r', -1, -1)[1]
+  local info = call('HMGET', k, 'id', 'checkpoints', 'created', 'updated')
+  rows[n] = {info[1], info[2], info[3], info[4], last and run_row(last) or {}}
+end
+return rows
+""",
+    flags=_READS,
+)
+"""prefix, time to begin from, most -> id, number of checkpoints, times, and last run of threads."""
+
+RUN = script(_RUN_ROW + "return run_row(take())", flags=_READS)
+"""prefix, id -> id, thread, record, number."""
+
+FIND_RUNS = script(
+    _RUN_ROW
+    + """
+local hex, status, key, below, most = maybe(), maybe(), maybe(), take(), count()
+local keys = {}
+if hex then keys[#keys + 1] = thread(hex) .. ':r' end
+if status then keys[#keys + 1] = p .. 'runs:status:' .. status end
+if key then keys[#keys + 1] = p .. 'runs:key:' .. key end
+local ids = {}
+if #keys < 2 then
+  local place = keys[1] or p .. 'runs:all'
+  ids = call('ZREVRANGEBYSCORE', place, below, '-inf', 'LIMIT', 0, most)
+else
+  local end_at = tonumber(string.match(below, '^%((%d+)$')) or math.huge
+  local command = {'ZINTER', #keys}
+  for _, word in ipairs(keys) do command[#command + 1] = word end
+  for _, word in ipairs({'AGGREGATE', 'MAX', 'WITHSCORES'}) do command[#command + 1] = word end
+  local all = call(unpack(command))
+  for n = #all - 1, 1, -2 do
+    if #ids == most then break end
+    if tonumber(all[n + 1]) < end_at then ids[#ids + 1] = all[n] end
+  end
+end
+local rows = {}
+for n, id in ipairs(ids) do rows[n] = run_row(id) end
+return rows
+""",
+    flags=_READS,
+)
+"""prefix, thread?, status?, key?, number to begin from, most -> rows of runs, newest first."""
+
+INTERRUPTS = script(
+    """
+local rows = {}
+for n, member in ipairs(call('ZRANGE', p .. 'asked:' .. take(), 0, -1)) do
+  local k, id = thread(string.sub(member, 1, 32)), string.sub(member, 33)
+  local found = call('HMGET', k .. ':i:' .. id, 'run', 'field', 'd', 'answer')
+  rows[n] = {call('HGET', k, 'id'), {id, found[1], found[2], found[3], found[4]}}
+end
+return rows
+""",
+    flags=_READS,
+)
+"""prefix, run -> thread and question, in order."""
+
+FILE_CHANGES = script(
+    """
+local k = thread(take())
+local found = call('ZRANGE', k .. ':f', take(), '+inf', 'BYSCORE', 'WITHSCORES')
+local rows = {}
+for n = 1, #found, 2 do
+  rows[#rows + 1] = {found[n], found[n + 1], call('HGET', k .. ':g', found[n])}
+end
+return rows
+""",
+    flags=_READS,
+)
+"""prefix, thread, seq -> number, checkpoint seq and record of changes."""
+
+EVENTS = script(
+    """
+local run, after, most = take(), take(), take()
+local hex = call('HGET', p .. 'logs', run)
+if not hex then return {} end
+return call('XRANGE', thread(hex) .. ':e:' .. run, '(' .. after .. '-1', '+', 'COUNT', most)
+""",
+    flags=_READS,
+)
+"""prefix, run, number, most -> events as the stream has them."""
+
+SIZE = script(
+    """
+local k, size = thread(take()), 0
+for _, name in ipairs({':s', ':x', ':g'}) do
+  for _, field in ipairs(call('HKEYS', k .. name)) do
+    size = size + call('HSTRLEN', k .. name, field)
+  end
+end
+local seen = {}
+for _, holder in ipairs({':u', ':v'}) do
+  for _, digest in ipairs(call('HKEYS', k .. holder)) do
+    if not seen[digest] then size = size + call('HSTRLEN', p .. 'blobs', digest) end
+    seen[digest] = true
+  end
+end
+return size
+""",
+    flags=_READS,
+)
+"""prefix, thread -> bytes of its values."""

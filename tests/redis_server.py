@@ -1,0 +1,66 @@
+"""The Redis server of the tests; each test has keys of its own there, removed after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+
+SERVER = os.environ.get("TEST_REDIS", "redis://127.0.0.1:6379/0")
+"""Where a Redis server listens on which keys may be made."""
+
+HELP = "no Redis: start one with `docker run -p 6379:6379 redis:7`, or name another in TEST_REDIS"
+
+
+class Keys:
+    """The keys below a prefix, seen past the journal.
+
+    Attributes:
+        prefix: What they begin with.
+        server: A connection to the server.
+    """
+
+    def __init__(self, server: Any, prefix: str) -> None:
+        self.server = server
+        self.prefix = prefix
+
+    def all(self) -> list[bytes]:
+        """Return every key without its prefix, in order."""
+        found: Iterator[bytes] = self.server.scan_iter(f"{self.prefix}*", count=1000)
+        return sorted(key.removeprefix(self.prefix.encode()) for key in found)
+
+    def one(self, ending: bytes) -> bytes:
+        """Return the one key that ends like this, in full."""
+        (found,) = [key for key in self.all() if key.endswith(ending)]
+        return self.prefix.encode() + found
+
+    def remove(self) -> None:
+        """Remove them all."""
+        for key in self.all():
+            self.server.delete(self.prefix.encode() + key)
+
+
+@contextmanager
+def keys() -> Generator[Keys]:
+    """Give keys with a new prefix; without a server the test is skipped, on CI it fails."""
+    client: Any = redis.Redis
+    server = client.from_url(SERVER, protocol=2, socket_timeout=20)
+    try:
+        try:
+            server.ping()
+        except redis.RedisError as error:
+            if os.environ.get("CI"):
+                pytest.fail(f"{HELP} ({error})")
+            pytest.skip(HELP)
+        made = Keys(server, f"test:{uuid4().hex}:")
+        try:
+            yield made
+        finally:
+            made.remove()
+    finally:
+        server.close()
