@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from harness.checkpoint.base import EventLimits, Rewrite, RunEvent
 from harness.checkpoint.codec import compress, decompress
-from harness.checkpoint.laws import json_text, rewritten
+from harness.checkpoint.laws import json_text, rewritten, run_elsewhere
 
 __all__ = ["DELETE", "events", "rewrite_events", "store_events"]
 
@@ -27,18 +27,26 @@ DELETE = (
 
 _NUMBER = """
 INSERT INTO event_logs (thread, run_id, newest) VALUES (?, ?, ?)
-ON CONFLICT (run_id) DO UPDATE SET newest = newest + excluded.newest RETURNING log, newest
+ON CONFLICT (run_id) DO UPDATE SET newest = newest + excluded.newest
+WHERE thread = excluded.thread RETURNING log, newest
 """
 
 
 def store_events(
     conn: sqlite3.Connection, thread: int, new: Sequence[RunEvent], limits: EventLimits
 ) -> None:
-    """Insert events, and delete those beyond the limits."""
+    """Insert events, and delete those beyond the limits.
+
+    Raises:
+        CheckpointError: A run has events in another thread.
+    """
     by_run = sorted(new, key=lambda one: one.run_id)
     for run_id, group in groupby(by_run, key=lambda one: one.run_id):
         made = list(group)
-        log, last = conn.execute(_NUMBER, (thread, run_id, len(made))).fetchone()
+        row = conn.execute(_NUMBER, (thread, run_id, len(made))).fetchone()
+        if row is None:
+            raise run_elsewhere(run_id)
+        log, last = row
         newest = max(one.created_at for one in made)
         conn.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (log, last, newest, _body(made)))
         conn.execute("DELETE FROM events WHERE log = ? AND last <= ?", (log, last - limits.per_run))

@@ -37,6 +37,7 @@ __all__ = [
     "json_text",
     "late_write",
     "rewritten",
+    "run_elsewhere",
     "thread_exists",
     "unknown_snapshot",
 ]
@@ -122,6 +123,13 @@ def late_write(thread_id: str, step: str, task_id: str) -> StaleThread:
     return StaleThread(
         f"task {task_id} writes to step {step} of thread {thread_id!r}, which another run has "
         f"finished already. {_RELOAD}"
+    )
+
+
+def run_elsewhere(run_id: str) -> CheckpointError:
+    """Return the error for a run, or its events, that belongs to another thread."""
+    return CheckpointError(
+        f"run {run_id} belongs to another thread. Nothing was stored; use a new id."
     )
 
 

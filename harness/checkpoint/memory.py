@@ -34,6 +34,7 @@ from harness.checkpoint.laws import (
     in_step_order,
     json_text,
     late_write,
+    run_elsewhere,
     thread_exists,
     unknown_snapshot,
 )
@@ -92,6 +93,7 @@ class MemoryCheckpointer:
         answers = {asked: _json_copy(answer) for asked, answer in batch.answers.items()}
         events = [changed(one, data=json.loads(json_text(one.data))) for one in batch.events]
         self._check_runs(batch.runs)
+        self._check_events(batch)
         _check_snapshots(namespace, batch)
 
         thread = self._touch(batch.thread_id)
@@ -343,9 +345,14 @@ class MemoryCheckpointer:
         for run in runs:
             known = self._runs.get(run.id)
             if known is not None and known.thread_id != run.thread_id:
-                raise CheckpointError(
-                    f"run {run.id} belongs to another thread. Nothing was stored; use a new id."
-                )
+                raise run_elsewhere(run.id)
+
+    def _check_events(self, batch: Batch) -> None:
+        if batch.events:
+            named = {one.run_id for one in batch.events}
+            for name, thread in self._threads.items():
+                if name != batch.thread_id and not named.isdisjoint(thread.events):
+                    raise run_elsewhere(min(named & thread.events.keys()))
 
     def _store_events(self, thread: Thread, events: Iterable[RunEvent]) -> None:
         for event in events:

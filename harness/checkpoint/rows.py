@@ -21,10 +21,15 @@ from harness.checkpoint.base import (
     TaskWrites,
 )
 from harness.checkpoint.codec import SHARED_FROM, compress, pack, plain, step_key
-from harness.checkpoint.laws import admit, json_text, late_write, unknown_snapshot
+from harness.checkpoint.laws import (
+    admit,
+    json_text,
+    late_write,
+    run_elsewhere,
+    unknown_snapshot,
+)
 from harness.checkpoint.migrations import share
 from harness.checkpoint.pages import Pager
-from harness.errors import CheckpointError
 
 __all__ = [
     "content",
@@ -284,9 +289,7 @@ def _store_run(conn: sqlite3.Connection, thread: int, run: Run) -> None:
     values += (run.reason, run.idempotency_key, run.created_at, run.updated_at)
     values += (run.attempt, run.used, run.base)
     if conn.execute(_RUN, values).rowcount == 0:
-        raise CheckpointError(
-            f"run {run.id} belongs to another thread. Nothing was stored; use a new id."
-        )
+        raise run_elsewhere(run.id)
 
 
 def _store_interrupt(conn: sqlite3.Connection, thread: int, asked: Interrupt) -> None:

@@ -88,6 +88,15 @@ async def events_of_a_refused_batch_are_not_stored(journal: Checkpointer) -> Non
 
 
 @LAWS.law
+async def events_of_a_run_of_another_thread_are_refused(journal: Checkpointer) -> None:
+    await _store(journal, _event("mine"))
+    with refused(CheckpointError):
+        await _store(journal, _event("theirs"), thread="other")
+    equal(_names(await journal.events("run_1")), ["mine"])
+    equal([one.thread_id for one in await journal.threads()], [THREAD])
+
+
+@LAWS.law
 async def only_the_newest_events_of_a_run_stay(journal: Checkpointer) -> None:
     most, at_once = EventLimits().per_run, 100
     for batch in range(most // at_once + 5):
