@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import crash, drive, journal, loop, startup
+from benchmarks import context, crash, drive, journal, loop, startup
 from benchmarks.report import Report
 
 Options = argparse.Namespace
@@ -32,6 +32,9 @@ def main() -> int:
     driven.add_argument("--calls", type=int, default=300, help="calls per round")
     command("loop", lambda o: loop.run(o.rounds)).add_argument("--rounds", default=5, **rounds)
     command("journal", lambda o: journal.run(o.rounds)).add_argument(
+        "--rounds", default=5, **rounds
+    )
+    command("context", lambda o: context.run(o.rounds)).add_argument(
         "--rounds", default=5, **rounds
     )
     killed = command("crash", lambda o: crash.run(o.kills))

@@ -1,14 +1,15 @@
 """Bounds for a whole tree of runs: the agent, its subagents and theirs.
 
-Near a bound each agent is asked for its final answer (`Meter.wrap_up`); past it no further call
-begins (`LimitReached`). A budget of tokens, dollars or seconds is looked at before a model call,
-so it is exceeded by at most the call that was under way: one for each agent at work just then.
+On the way to a bound an agent can be told what is left (`Meter.warning`); near it each agent is
+asked for its final answer (`Meter.wrap_up`); past it no further call begins (`LimitReached`). A
+budget of tokens, dollars or seconds is looked at before a model call, so it is exceeded by at most
+the call that was under way: one for each agent at work just then.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
 
@@ -48,6 +49,9 @@ _UNITS: Mapping[LimitName, str] = {
 _SOFT = 0.9
 """Share of a budget after which the main agent shall finish; one power more for each level below
 it, so that a subagent that wraps up leaves enough for those that wait for it."""
+
+_WARN = 0.75
+"""Share of a bound after which the main agent is told what is left; likewise for subagents."""
 
 
 class LimitReached(Exception):
@@ -371,6 +375,39 @@ class Meter:
             f"{scarce} Give your final answer now and call no more tools: say what is done, what "
             "is not, and what should be done next."
         )
+
+    def warning(self, depth: int = 0) -> str | None:
+        """Say how much an agent has left, once three quarters of some bound are used up.
+
+        For a subagent it is a tenth less for each level, as its wrap-up comes earlier too. Nothing
+        is said any more when it is time for that.
+
+        Args:
+            depth: Levels between the agent and the main one, which is at 0.
+
+        Returns:
+            A text for the model, about every bound that is near; None while there is enough left.
+        """
+        if self._scarce(depth) is not None:
+            return None
+        near = [
+            f"{int(100 * used / bound)} % of {_shown(bound)} {_UNITS[name]}"
+            for name, bound, used in self._used_up()
+            if used >= bound * _WARN * _SOFT**depth
+        ]
+        if not near:
+            return None
+        return (
+            f"This run has used {' and '.join(near)}. Plan for what is left: do what matters most "
+            "first, and keep enough for your final answer."
+        )
+
+    def _used_up(self) -> Iterator[tuple[LimitName, float, float]]:
+        """Yield every bound with what is used of it."""
+        yield "model_calls", self.limits.model_calls, self.model_calls
+        yield "tool_calls", self.limits.tool_calls, self.tool_calls
+        for name, bound in self._budgets:
+            yield name, bound, self._amount(name)
 
     def _scarce(self, depth: int) -> str | None:
         left = self.limits.model_calls - self.model_calls

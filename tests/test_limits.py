@@ -235,6 +235,47 @@ def test_used_up_tool_calls_ask_for_the_final_answer():
     assert "All 1 tool calls" in (one.wrap_up() or "")
 
 
+def test_at_75_percent_an_agent_is_told_what_is_left():
+    clock = Clock()
+    one = Meter(Limits(tokens=1_000, cost=1, seconds=100), clock=clock)
+    one.add(Usage(749), SONNET)
+    assert one.warning() is None
+    one.add(Usage(1), SONNET)
+    assert (one.warning() or "").startswith("This run has used 75 % of 1,000 tokens. Plan")
+    clock.now += 80
+    assert "75 % of 1,000 tokens and 80 % of 100 seconds" in (one.warning() or "")
+
+
+def test_a_subagent_is_told_earlier_as_it_must_end_earlier():
+    one = meter(tokens=1_000)
+    one.add(Usage(700), SONNET)
+    assert one.warning() is None
+    assert one.wrap_up(depth=1) is None
+    assert "70 % of 1,000 tokens" in (one.warning(depth=1) or "")
+
+
+def test_counts_of_calls_are_warned_of_too():
+    one = meter(model_calls=8, tool_calls=4)
+    for _ in range(6):
+        one.before_model_call()
+    for _ in range(3):
+        one.before_tool_call()
+    assert "75 % of 8 model calls and 75 % of 4 tool calls" in (one.warning() or "")
+
+
+@pytest.mark.parametrize("limits", [{"tokens": 1_000}, {"model_calls": 8}, {"tool_calls": 8}])
+def test_a_warning_comes_before_the_wrap_up_and_not_with_it(limits):
+    one, told = meter(**limits), []
+    for _ in range(8):
+        told.append("end" if one.wrap_up() else "warn" if one.warning() else "")
+        one.before_model_call()
+        one.before_tool_call()
+        one.add(Usage(120), SONNET)
+    told.append("end" if one.wrap_up() else "warn" if one.warning() else "")
+    assert told == sorted(told, key=["", "warn", "end"].index)
+    assert set(told) == {"", "warn", "end"}
+
+
 # --- prices -------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, cast
 
@@ -139,6 +139,7 @@ class Asker:
         path: Agent and call names from the root to this call.
         index: The call's place in its step; -1 for a hook.
         stored: Interrupts of this step that the journal knows, by id.
+        questions: How many the tool has asked so far.
     """
 
     thread_id: str
@@ -148,7 +149,7 @@ class Asker:
     path: tuple[str, ...]
     index: int
     stored: Mapping[str, Interrupt]
-    _questions: int = field(default=0)
+    questions: int = 0
 
     def interrupt(
         self,
@@ -162,9 +163,9 @@ class Asker:
         The id covers the question's place, text and payload: an answer never goes to a question
         that has changed in the meantime.
         """
-        self._questions += 1
+        self.questions += 1
         asked = json.dumps([message, dict(payload or {})], sort_keys=True)
-        subject = f"question {self._questions} {asked}"
+        subject = f"question {self.questions} {asked}"
         schema = dict(answer_schema) if answer_schema is not None else ANY_TEXT
         return self._ask("question", subject, message, dict(payload or {}), schema)
 

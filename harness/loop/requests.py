@@ -278,12 +278,14 @@ class ToolCallOutcome:
         update: State writes that go with it.
         writes: Further writes, in order, for a key that is written more than once.
         send: Calls to run next.
+        error: What the tool raised, if that made the result; for wrappers to look at, not stored.
     """
 
     message: ToolMessage
     update: Mapping[str, Any] = field(default_factory=dict[str, Any])
     writes: Sequence[ChannelWrite] = ()
     send: Sequence[Send] = ()
+    error: Exception | None = None
 
     def with_update(self, **update: Any) -> ToolCallOutcome:
         """Return the outcome with further state writes, after those it has."""

@@ -12,9 +12,11 @@ import anyio
 from harness.errors import CheckpointError, ToolError, ToolFailed
 from harness.limits import LimitReached, Meter
 from harness.loop.cancellation import FAILURES, as_failure
+from harness.loop.interrupts import Asker
 from harness.loop.requests import ToolCallOutcome, ToolCallRequest
 from harness.loop.tool_outcomes import failure, outcome_of
 from harness.messages import ToolCall
+from harness.records import changed
 from harness.tools import Tool, ToolResult
 
 if TYPE_CHECKING:
@@ -36,7 +38,12 @@ class ToolBody:
     cache: ToolCache | None = None
 
     async def run(
-        self, tool: Tool, args: dict[str, Any], request: ToolCallRequest, meter: Meter
+        self,
+        tool: Tool,
+        args: dict[str, Any],
+        request: ToolCallRequest,
+        meter: Meter,
+        asker: Asker,
     ) -> ToolCallOutcome:
         """Return the outcome of a call whose arguments are valid.
 
@@ -47,23 +54,29 @@ class ToolBody:
         """
         call = request.call
         if self.cache is None or not tool.cacheable:
-            return await self._attempts(tool, args, request, meter)
+            return await self._attempts(tool, args, request, meter, asker)
         key = self.cache.key(tool, call.args)
         kept = await self.cache.get(key)
         if kept is not None:
             return outcome_of(call, kept)
-        outcome = await self._attempts(tool, args, request, meter)
+        outcome = await self._attempts(tool, args, request, meter, asker)
         message = outcome.message
         if message.status == "success" and not (outcome.update or outcome.writes or outcome.send):
             await self.cache.set(key, ToolResult(message.content, message.artifact), tool.cacheable)
         return outcome
 
     async def _attempts(
-        self, tool: Tool, args: dict[str, Any], request: ToolCallRequest, meter: Meter
+        self,
+        tool: Tool,
+        args: dict[str, Any],
+        request: ToolCallRequest,
+        meter: Meter,
+        asker: Asker,
     ) -> ToolCallOutcome:
-        attempt = 1
+        attempt, asked_before = 1, asker.questions
         while True:
             meter.before_tool_call()
+            asker.questions = asked_before  # what an attempt before this one asked is answered
             try:
                 return await self._once(tool, args, request, attempt)
             except (LimitReached, CheckpointError):
@@ -105,4 +118,4 @@ def _failed(tool: Tool, call: ToolCall, error: Exception, attempts: int) -> Tool
         text = f"{call.name} failed{times}: {type(error).__name__}: {error}"
     if tool.strict:
         raise ToolFailed(f"{text} The tool is strict, so the run ended.") from error
-    return failure(call, text)
+    return changed(failure(call, text), error=error)

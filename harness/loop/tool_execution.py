@@ -247,7 +247,7 @@ class _Gate:
         begun = await self._once.begin(request.call, tool.once) if tool.once else None
         if begun is not None:
             return begun
-        return await self._pipeline.body.run(tool, args, request, self._meter)
+        return await self._pipeline.body.run(tool, args, request, self._meter, self._asker)
 
     def _ask(self, call: ToolCall, verdict: Verdict, edits: int) -> dict[str, Any]:
         message = f"{call.name} needs approval"

@@ -12,7 +12,7 @@ from harness.deep_agent import create_deep_agent
 from harness.errors import InvalidAnswer, RunEnded, UnknownInterrupt
 from harness.messages import AIMessage
 from harness.policy import Policy, Rule
-from harness.tools import Tool, ToolResult, ToolRuntime, tool
+from harness.tools import RetryPolicy, Tool, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_gate import ASK_DELETE, DENY_DELETE, Ran, results
 from tests.loop.test_gate_attacks import APPROVE, REJECT, approving, deletes
@@ -273,3 +273,24 @@ async def test_a_cached_result_does_not_answer_a_refused_call():
         assert results(result)[0].status == "error"
         assert "secret" not in results(result)[0].text
     assert ran == ["/a"]
+
+
+async def test_a_question_that_was_answered_is_not_asked_again_by_the_next_attempt():
+    tries: list[int] = []
+
+    @tool(idempotent=True, retry=RetryPolicy(attempts=3, initial_delay=0.001))
+    async def flaky(runtime: ToolRuntime) -> str:
+        """Ask, fail twice, succeed."""
+        name = runtime.interrupt("Who?")
+        tries.append(runtime.attempt)
+        if runtime.attempt < 3:
+            raise ConnectionError("again")
+        return f"hello {name}"
+
+    agent = create_agent(Turns(says("", call("1", "flaky")), says("done")), [flaky])
+    waiting = await agent.ainvoke("go", thread_id="t")
+    (question,) = waiting.interrupts
+    done = await agent.aresume(waiting.run.id, {question.id: "Ann"})
+    assert done.run.status == "done"
+    assert done.state["messages"][2].text == "hello Ann"
+    assert tries == [1, 2, 3]
