@@ -19,6 +19,7 @@ from harness.errors import HarnessError
 from harness.messages import Usage
 from harness.prices import Price, UnknownPrice, price_of
 from harness.records import record
+from harness.usage_ledger import Ledger, LedgerLine
 
 __all__ = [
     "LimitName",
@@ -120,6 +121,7 @@ class Used:
         cost: US dollars of the calls whose price is known.
         seconds: Wall time, pauses excluded.
         unpriced_calls: Model calls that `cost` lacks, since their price or tokens are unknown.
+        ledger: The same tokens and dollars by agent and model.
     """
 
     model_calls: int = 0
@@ -128,6 +130,7 @@ class Used:
     cost: float = 0.0
     seconds: float = 0.0
     unpriced_calls: int = 0
+    ledger: tuple[LedgerLine, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -136,19 +139,14 @@ class Used:
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return it as JSON data."""
-        usage = self.usage
         return {
             "model_calls": self.model_calls,
             "tool_calls": self.tool_calls,
-            "usage": {
-                "input_tokens": usage.input_tokens,
-                "output_tokens": usage.output_tokens,
-                "cache_read_tokens": usage.cache_read_tokens,
-                "cache_write_tokens": usage.cache_write_tokens,
-            },
+            "usage": self.usage.to_json(),
             "cost": self.cost,
             "seconds": self.seconds,
             "unpriced_calls": self.unpriced_calls,
+            "ledger": [line.to_json() for line in self.ledger],
         }
 
     @staticmethod
@@ -192,6 +190,7 @@ class Meter:
     __slots__ = (
         "_budgets",
         "_clock",
+        "_ledger",
         "_seconds_before",
         "_silent",
         "_started",
@@ -217,6 +216,7 @@ class Meter:
         self.usage = used.usage
         self.cost = used.cost
         self.unpriced_calls = used.unpriced_calls
+        self._ledger = Ledger(used.ledger)
         bounds: dict[_Budget, float | None] = {
             "tokens": limits.tokens,
             "cost": limits.cost,
@@ -286,7 +286,7 @@ class Meter:
                 "it was not started. Start it once the others are done.",
             )
 
-    def add(self, usage: Usage | None, model: str, asked: str = "") -> None:
+    def add(self, usage: Usage | None, model: str, asked: str = "", *, agent: str = "") -> float:
         """Add the tokens of a model call and what they cost.
 
         Args:
@@ -294,18 +294,24 @@ class Meter:
                 from a cache.
             model: Full name of the model that answered.
             asked: Name of the model that was asked; its price counts if `model` has none.
+            agent: Who asked, for the ledger.
+
+        Returns:
+            What it cost in US dollars; 0 if that is not known.
         """
         if usage is None:
             self._silent = asked or model
             self.unpriced_calls += 1
-            return
+            self._ledger.add(agent, model, Usage(), 0.0)
+            return 0.0
         self.usage += usage
         prices = self.limits.prices
         price = price_of(model, prices) or price_of(asked, prices)
-        if price is None:
-            self.unpriced_calls += 1
-        else:
-            self.cost += price.cost(usage)
+        cost = 0.0 if price is None else price.cost(usage)
+        self.unpriced_calls += price is None
+        self.cost += cost
+        self._ledger.add(agent, model, usage, cost)
+        return cost
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -328,6 +334,7 @@ class Meter:
             self.cost,
             self.seconds,
             self.unpriced_calls,
+            tuple(self._ledger.lines),
         )
 
     def remaining(self) -> Remaining:

@@ -140,6 +140,15 @@ class Usage:
             + self.cache_write_tokens
         )
 
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return it as JSON data."""
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cache_read_tokens": self.cache_read_tokens,
+            "cache_write_tokens": self.cache_write_tokens,
+        }
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.input_tokens + other.input_tokens,

@@ -168,7 +168,7 @@ def test_a_resumed_run_goes_on_counting_through_json():
     one.before_tool_call()
     one.add(Usage(1, 2, 3, 4), SONNET)
     used = Used.from_json(json.loads(json.dumps(one.used().to_json())))
-    assert used == one.used().__class__(1, 1, Usage(1, 2, 3, 4), one.cost, used.seconds)
+    assert used == Used(1, 1, Usage(1, 2, 3, 4), one.cost, used.seconds, ledger=one.used().ledger)
     other = meter(used, model_calls=3)
     other.before_model_call()
     other.before_model_call()

@@ -163,6 +163,8 @@ class AgentLoop:
         self._write_answer(answered)
         answer = answered.response.message
         ended = _task("model_end", answer.model or self.agent.model.name, answer.text)
+        if answer.usage is not None:
+            ended["usage"] = answer.usage.to_json()
         self.run.note("tasks", self.path, ended)
         following = self.agent.answered or self._route()
         await self.thread.commit("model", following, summary=_summary(answer), metered=True)

@@ -62,7 +62,7 @@ async def answer_of(model: ChatModel, request: ChatRequest, meter: Meter | None)
     if answer is None:
         raise ModelError(f"{model.name} ended its stream without an answer")
     if meter is not None:
-        meter.add(answer.usage, answer.model or model.name, model.name)
+        meter.add(answer.usage, answer.model or model.name, model.name, agent=request.agent)
     return answer
 
 

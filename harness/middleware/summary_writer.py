@@ -144,7 +144,9 @@ class SummaryWriter:
                     answer = piece
         if answer is None:
             return ""
-        self.meter.add(answer.usage, answer.model or self.model.name, self.model.name)
+        self.meter.add(
+            answer.usage, answer.model or self.model.name, self.model.name, agent="summarization"
+        )
         return answer.text
 
 

@@ -8,6 +8,8 @@ from typing import cast
 from mcp.types import CallToolResult
 from pydantic import JsonValue
 
+from harness.checkpoint.base import Run
+from harness.limits import Used
 from server.approvals import show
 from server.results import Answer
 from server.run_events import EventPage
@@ -46,6 +48,11 @@ RUN_SCHEMA: dict[str, JsonValue] = {
             "type": "integer",
             "description": "Events before these that are no longer kept",
         },
+        "usage": {
+            "type": "object",
+            "description": "What the run and its subagents have used: calls, tokens, US dollars, "
+            "and a line per agent and model",
+        },
         "next": {"type": "string", "description": "What to do now"},
     },
     "required": ["run_id", "thread_id", "status", "next"],
@@ -76,6 +83,10 @@ def run_result(
         shown = [show(one) for one in snapshot.questions]
         data["pending"] = cast("JsonValue", shown)
         lines += [_question_line(one) for one in shown]
+    used = _used(run)
+    if used is not None:
+        data["usage"] = used.to_json()
+        lines.append(_used_line(used))
     if events is not None:
         data |= events.data()
         lines += _event_lines(events)
@@ -95,6 +106,17 @@ def _answer_page(
             f'wait(run_id="{run_id}", answer_offset={end}).'
         )
     return page, following
+
+
+def _used(run: Run) -> Used | None:
+    """Return what a run has used, if it has asked a model."""
+    used = Used.from_json(json.loads(run.used)) if run.used else None
+    return used if used is not None and used.model_calls else None
+
+
+def _used_line(used: Used) -> str:
+    cost = "" if used.unpriced_calls else f", ${used.cost:.4f}"
+    return f"Used: {used.model_calls} model calls, {used.tokens:,} tokens{cost}."
 
 
 def _event_lines(page: EventPage) -> list[str]:
