@@ -14,6 +14,7 @@ from harness.checkpoint.memory import MemoryCheckpointer
 from harness.limits import Limits
 from harness.loop.middleware import AgentMiddleware
 from harness.memory.files import MemoryFiles
+from harness.middleware.budget_warning import BudgetWarningMiddleware
 from harness.middleware.filesystem import FilesystemMiddleware
 from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
 from harness.middleware.memory import MemoryMiddleware
@@ -218,6 +219,7 @@ class _Stack:
             *own,
             PatchToolCallsMiddleware(),
             RepeatGuardMiddleware(),
+            BudgetWarningMiddleware(),
             SummarizationMiddleware(),
             TodoListMiddleware(),
             *self.middleware,

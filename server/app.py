@@ -28,6 +28,7 @@ from harness.backends.base import Backend
 from harness.backends.directory import DirectoryBackend
 from harness.backends.state import StateBackend
 from harness.checkpoint.base import Checkpointer
+from harness.checkpoint.memory import MemoryCheckpointer
 from harness.deep_agent import create_deep_agent
 from harness.errors import HarnessError
 from harness.limits import Limits
@@ -44,7 +45,7 @@ from server.settings import Settings
 from server.state_dir import StateDir
 from server.takeover import ServerProcesses
 
-__all__ = ["App", "bundled_skills", "create_app"]
+__all__ = ["App", "built_agent", "bundled_skills", "create_app"]
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +132,23 @@ class _Parts:
         )
 
 
+def built_agent(settings: Settings) -> Agent:
+    """Return the agent a server with these settings has, for looking at: it opens no journal."""
+    return _agent(settings, LazyModel(settings.model), MemoryCheckpointer(), _Parts.of(settings))
+
+
+def _agent(settings: Settings, model: LazyModel, journal: Checkpointer, parts: _Parts) -> Agent:
+    return create_deep_agent(
+        model,
+        backend=parts.backend,
+        skills=parts.skills,
+        memory=parts.memory,
+        subagents=parts.subagents,
+        interrupt_on=dict.fromkeys(settings.approve, True),
+        checkpointer=journal,
+    )
+
+
 def _assemble(
     settings: Settings,
     model: LazyModel,
@@ -142,15 +160,7 @@ def _assemble(
 ) -> App:
     @cache
     def agent() -> Agent:
-        return create_deep_agent(
-            model,
-            backend=parts.backend,
-            skills=parts.skills,
-            memory=parts.memory,
-            subagents=parts.subagents,
-            interrupt_on=dict.fromkeys(settings.approve, True),
-            checkpointer=journal,
-        )
+        return _agent(settings, model, journal, parts)
 
     announcements = Announcements()
     runs = RunManager(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import sys
@@ -108,6 +109,30 @@ def demo(live: bool) -> None:
     from server.demo import main as run_demo
 
     sys.exit(run_demo(live))
+
+
+@cli.command()
+@click.option("--root", metavar="DIR", help="As for serve, like the other options here.")
+@click.option("--skills", multiple=True, metavar="DIR")
+@click.option("--agents", metavar="DIR")
+@click.option("--memory", multiple=True, metavar="FILE")
+@click.option("--model", metavar="NAME")
+@click.option("--approve", multiple=True, metavar="GLOB")
+@click.option("--config", metavar="FILE")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def middleware(config: str | None, as_json: bool, **flags: object) -> None:
+    """List the middleware of the main agent, outermost first: hooks, tools, settings."""
+    from server.settings import SettingsError, load_settings
+
+    try:
+        settings = load_settings(flags, os.environ, config=config)
+    except SettingsError as error:
+        raise _Refused(str(error)) from None
+    from server.app import built_agent
+    from server.middleware_listing import list_middleware
+
+    listed = list_middleware(built_agent(settings))
+    click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
 
 
 cli.add_command(threads)
