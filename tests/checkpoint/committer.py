@@ -4,19 +4,23 @@
 it prints `THREAD STEP` for every commit that returned. `… race PATH NAME COUNT` waits for a line
 on stdin, then stores COUNT steps on a thread of its own and COUNT on the thread `shared`, where
 it starts over whenever another process was faster; it prints `done`. `… forget PATH` commits one
-step and ends without closing the journal.
+step and ends without closing the journal. PATH may be `postgres:` and a connection string.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import anyio
 
-from harness.checkpoint.base import Batch, FileChange, step_id
+from harness.checkpoint.base import Batch, Checkpointer, FileChange, step_id
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.errors import StaleThread
 from tests.checkpoint.records import checkpoint, run, step_batch, task
+
+if TYPE_CHECKING:
+    from harness.checkpoint.postgres import PostgresCheckpointer
 
 TASKS = 3
 
@@ -33,7 +37,16 @@ def full_batch(thread: str, parent: str | None, step: int) -> Batch:
     )
 
 
-async def drive(journal: SqliteCheckpointer, thread: str) -> None:
+def made(path: str) -> SqliteCheckpointer | PostgresCheckpointer:
+    kind, _, place = path.partition(":")
+    if kind != "postgres":
+        return SqliteCheckpointer(path)
+    from harness.checkpoint.postgres import PostgresCheckpointer
+
+    return PostgresCheckpointer(place, schema="processes", connections=4)
+
+
+async def drive(journal: Checkpointer, thread: str) -> None:
     found = await journal.load(thread)
     parent, step = (found.checkpoint.id, found.checkpoint.step + 1) if found else (None, 0)
     while True:
@@ -42,7 +55,7 @@ async def drive(journal: SqliteCheckpointer, thread: str) -> None:
         parent, step = step_id(parent), step + 1
 
 
-async def race(journal: SqliteCheckpointer, name: str, count: int) -> None:
+async def race(journal: Checkpointer, name: str, count: int) -> None:
     parent = None
     for step in range(count):
         await journal.commit(full_batch(name, parent, step))
@@ -51,7 +64,7 @@ async def race(journal: SqliteCheckpointer, name: str, count: int) -> None:
     print("done", flush=True)
 
 
-async def claim(journal: SqliteCheckpointer, value: str) -> None:
+async def claim(journal: Checkpointer, value: str) -> None:
     """Put one step onto the shared thread, on whatever its head is by then."""
     while True:
         found = await journal.load("shared", cached=None)
@@ -65,7 +78,7 @@ async def claim(journal: SqliteCheckpointer, value: str) -> None:
 
 async def main(*argv: str) -> None:
     what, path, *args = argv
-    journal = SqliteCheckpointer(path)
+    journal = made(path)
     if what == "drive":
         async with journal, anyio.create_task_group() as group:
             for number in range(4):

@@ -1,5 +1,5 @@
 import sqlite3
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import pytest
 from harness.checkpoint.base import Checkpointer
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.checkpoint.sqlite import SqliteCheckpointer
+from tests.databases import Database, made_database
 
 
 @pytest.fixture
@@ -26,6 +27,11 @@ async def journal(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[C
     made = MemoryCheckpointer() if request.param == "memory" else SqliteCheckpointer(path)
     async with made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def database() -> Iterator[Database]:
+    yield from made_database()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -15,9 +15,7 @@ from psycopg.conninfo import make_conninfo
 from harness.store import Get, Item, NewerStore, PostgresStore, Put, Store, StoreError
 from harness.store import postgres_queries as queries
 from harness.store._promises.tools import HandClock, keys, letters
-
-if TYPE_CHECKING:
-    from tests.store.conftest import Database
+from tests.databases import Database, blocked
 
 pytestmark = pytest.mark.anyio
 
@@ -46,16 +44,6 @@ def locked(database: Database, schema: str, key: str) -> Generator[None]:
     with database.another() as conn, conn.transaction():
         conn.execute(f'SELECT 1 FROM "{schema}".items WHERE key = %s FOR UPDATE', (key,))
         yield
-
-
-async def blocked(database: Database) -> None:
-    """Wait until a connection waits for a lock."""
-    with anyio.fail_after(10):
-        while not database.execute(  # noqa: ASYNC110  a server gives no event
-            "SELECT 1 FROM pg_stat_activity"
-            " WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        ):
-            await anyio.sleep(0.01)
 
 
 # Tables
@@ -219,10 +207,7 @@ async def test_closing_waits_for_what_has_begun(database: Database, schema: str)
 async def test_lost_connections_are_replaced(database: Database, schema: str) -> None:
     async with opened(database, schema, connections=2) as store:
         await store.put(NS, "k", {"n": 1})
-        database.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE pid <> pg_backend_pid() AND datname = current_database()"
-        )
+        database.terminate()
         item = await store.get(NS, "k")
         assert item is not None
         assert item.value == {"n": 1}
@@ -244,10 +229,7 @@ async def test_a_connection_lost_in_the_middle_of_a_batch_leaves_nothing_of_it(
 
                 group.start_soon(put)
                 await blocked(database)
-                database.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE wait_event_type = 'Lock' AND datname = current_database()"
-                )
+                database.terminate("wait_event_type = 'Lock'")
         assert "Nothing was changed" in refusals[0]
         assert [(one.key, one.value) for one in await store.search(NS)] == [("k", {"n": 1})]
 

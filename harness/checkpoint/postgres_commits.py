@@ -1,0 +1,344 @@
+"""What the Postgres journal writes: a group of batches, each of another thread, in one transaction.
+
+Two round trips lock the threads and ask what the laws want to know, the laws are applied here, and
+a third writes what they let pass. A group never waits for a thread that somebody else is changing:
+such a batch is left out, to be stored on its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from harness.checkpoint.base import EventLimits
+from harness.checkpoint.laws import admit, late_write, run_elsewhere, unknown_snapshot
+from harness.checkpoint.postgres_entries import Entry, TaskRow
+from harness.checkpoint.postgres_facts import Facts, Group, ask
+from harness.checkpoint.postgres_records import as_bytes, as_text
+from harness.checkpoint.postgres_session import Row, Session, columns
+from harness.errors import CheckpointError
+
+__all__ = [
+    "BLOBS",
+    "SCOPES",
+    "TASKS",
+    "USES",
+    "Collision",
+    "ServerClock",
+    "store",
+]
+
+
+def _insert(table: str, columns: str) -> str:
+    """Return a statement that inserts rows, given as one array for each column.
+
+    Args:
+        table: The table.
+        columns: Names and types, such as `scope int8, step bytea`.
+    """
+    pairs = [column.split() for column in columns.split(",")]
+    names = ", ".join(name for name, _ in pairs)
+    arrays = ", ".join(f"%s::{kind}[]" for _, kind in pairs)
+    return f"INSERT INTO {{{table}}} ({names}) SELECT * FROM unnest({arrays})"
+
+
+_THREADS = _insert(
+    "threads",
+    "thread int8, thread_id bytea, created_at float8, updated_at float8, checkpoints int8,"
+    " newest int8",
+)
+SCOPES = _insert("scopes", "scope int8, thread int8, ns bytea")
+BLOBS = _insert("blobs", "digest bytea, body bytea") + " ON CONFLICT (digest) DO NOTHING"
+TASKS = _insert(
+    "tasks",
+    "scope int8, step bytea, task_id bytea, task int8, idx int8, shares bool, body bytea",
+)
+USES = _insert("uses", "task int8, place int4, digest bytea")
+_CHECKPOINTS = _insert(
+    "checkpoints",
+    "scope int8, seq int8, id bytea, parent int8, step int8, source bytea, author bytea,"
+    " next bytea, run_id bytea, created_at float8, summary bytea, weight int8",
+)
+_SNAPSHOTS = (
+    _insert("snapshots", "seq int8, schema bytea, body bytea")
+    + " ON CONFLICT (seq, schema) DO UPDATE SET body = excluded.body"
+)
+_RUNS = (
+    _insert(
+        "runs",
+        "run int8, thread int8, id bytea, kind bytea, agent bytea, status bytea, goal bytea,"
+        " owner bytea, answer bytea, reason bytea, idempotency_key bytea, created_at float8,"
+        " updated_at float8, attempt int8, used bytea, base bytea",
+    ).replace("{runs}", "{runs} AS runs")
+    + """ ON CONFLICT (id) DO UPDATE SET
+    kind = excluded.kind, agent = excluded.agent, status = excluded.status, goal = excluded.goal,
+    owner = excluded.owner, answer = excluded.answer, reason = excluded.reason,
+    idempotency_key = excluded.idempotency_key, created_at = excluded.created_at,
+    updated_at = excluded.updated_at, attempt = excluded.attempt, used = excluded.used,
+    base = excluded.base
+WHERE runs.thread = excluded.thread RETURNING 1"""
+)
+_INTERRUPTS = (
+    _insert(
+        "interrupts",
+        "thread int8, interrupt int8, id bytea, ns bytea, step_id bytea, run_id bytea, kind bytea,"
+        " path bytea, message bytea, payload bytea, answer_schema bytea, idx int8, answer bytea,"
+        " answered bool",
+    ).replace("{interrupts}", "{interrupts} AS known")
+    + """ ON CONFLICT (thread, id) DO UPDATE SET
+    ns = excluded.ns, step_id = excluded.step_id, run_id = excluded.run_id, kind = excluded.kind,
+    path = excluded.path, message = excluded.message, payload = excluded.payload,
+    answer_schema = excluded.answer_schema, idx = excluded.idx,
+    answer = CASE WHEN known.answered THEN known.answer ELSE excluded.answer END,
+    answered = known.answered OR excluded.answered"""
+)
+_ANSWERS = """
+UPDATE {interrupts} AS known SET answer = new.answer, answered = true
+FROM unnest(%s::int8[], %s::bytea[], %s::bytea[]) AS new (thread, id, answer)
+WHERE known.thread = new.thread AND known.id = new.id AND NOT known.answered
+"""
+_CHANGES = _insert(
+    "file_changes",
+    "seq int8, thread int8, checkpoint_seq int8, run_id bytea, path bytea, before bytea,"
+    " digest bytea, after_digest bytea",
+)
+_LOGS = (
+    _insert("logs", "log int8, thread int8, run_id bytea, newest int8").replace(
+        "{logs}", "{logs} AS logs"
+    )
+    + """ ON CONFLICT (run_id) DO UPDATE SET newest = excluded.newest
+WHERE logs.thread = excluded.thread RETURNING 1"""
+)
+_EVENTS = _insert("events", "log int8, last int8, created_at float8, body bytea")
+_TRIM = """
+DELETE FROM {events} AS events USING unnest(%s::int8[], %s::int8[]) AS trimmed (log, gone)
+WHERE events.log = trimmed.log AND events.last <= trimmed.gone
+"""
+_CHANGED = """
+UPDATE {threads} AS threads SET updated_at = new.updated_at,
+    checkpoints = threads.checkpoints + new.checkpoints, newest = new.newest
+FROM unnest(%s::int8[], %s::float8[], %s::int8[], %s::int8[])
+    AS new (thread, updated_at, checkpoints, newest)
+WHERE threads.thread = new.thread
+"""
+
+_ORDER = (
+    *(_THREADS, SCOPES, BLOBS, TASKS, USES, _CHECKPOINTS, _SNAPSHOTS, _INTERRUPTS, _ANSWERS),
+    *(_CHANGES, _RUNS, _LOGS, _EVENTS, _TRIM, _CHANGED),
+)
+_OWNED = (_RUNS, _LOGS)
+"""Those that pass over what belongs to another thread."""
+
+# Others may be deleting the same rows, and need not be waited for.
+_FORGET = """
+DELETE FROM {events} WHERE (log, last) IN (
+    SELECT log, last FROM {events}
+    WHERE created_at < extract(epoch FROM clock_timestamp()) - %(seconds)s
+    LIMIT 1000 FOR UPDATE SKIP LOCKED
+)
+"""
+
+
+class Collision(Exception):
+    """Others have just stored a run of the group for another thread, or the server refuses it.
+
+    Attributes:
+        run_id: One that may be the run.
+    """
+
+    def __init__(self, run_id: str = "") -> None:
+        super().__init__(run_id)
+        self.run_id = run_id
+
+
+class _Rows(defaultdict[str, list[Row]]):
+    """Rows to write, by statement."""
+
+    def __init__(self) -> None:
+        super().__init__(list)
+
+    def add(self, others: _Rows) -> None:
+        """Add the rows of a batch that was admitted."""
+        for statement, rows in others.items():
+            self[statement] += rows
+
+
+class ServerClock:
+    """The server's time, made to never repeat itself here, so that a list can be paged by it."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def at(self, now: float) -> float:
+        """Return Unix time in seconds, `now` or soon after."""
+        self._last = max(now, self._last + 1e-6)
+        return self._last
+
+
+async def store(
+    session: Session, group: Group, limits: EventLimits, clock: ServerClock
+) -> dict[Entry, CheckpointError]:
+    """Store batches whose threads are locked.
+
+    Args:
+        session: A connection inside a transaction.
+        group: The batches.
+        limits: Which events go.
+        clock: Tells when the threads were changed.
+
+    Returns:
+        Those that the laws refuse, of which nothing was stored, and why.
+
+    Raises:
+        Collision: See there; the transaction must be rolled back.
+        Error: So must it.
+    """
+    await ask(session, group)
+    rows, blobs = _Rows(), dict[bytes, bytes]()
+    refusals: dict[Entry, CheckpointError] = {}
+    for fact in group.facts:
+        try:
+            made = _Admission(fact, group.numbers, clock.at(group.now), limits).rows()
+        except CheckpointError as error:
+            refusals[fact.entry] = error
+        else:
+            rows.add(made)
+            blobs |= {one: fact.entry.blobs[one] for one in _held(made) - group.digests}
+    rows[BLOBS] = sorted(blobs.items())  # in one order, as others may insert them too
+    await _write(session, rows, limits)
+    return refusals
+
+
+async def _write(session: Session, rows: _Rows, limits: EventLimits) -> None:
+    statements = [one for text in _ORDER for one in columns(text, rows[text])]
+    if rows[_EVENTS]:
+        statements.append((_FORGET, {"seconds": limits.seconds}))
+    answers = await session.send(*statements)
+    for (text, _), answer in zip(statements, answers, strict=True):
+        if text in _OWNED and len(answer) < len(rows[text]):
+            raise Collision(as_text(rows[text][0][2]))
+
+
+def _held(rows: _Rows) -> set[bytes]:
+    """Return the digests of the large values that rows hold."""
+    held = {digest for *_, digest in rows[USES]}
+    return held | {digest for *_, digest, _ in rows[_CHANGES] if digest is not None}
+
+
+class _Admission:
+    """Applies the laws to one batch, and says which rows to write.
+
+    Args:
+        facts: The batch, and what is stored.
+        numbers: Gives numbers nobody else has.
+        now: Unix time of the commit, in seconds.
+        limits: Which events go.
+    """
+
+    def __init__(
+        self, facts: Facts, numbers: Iterator[int], now: float, limits: EventLimits
+    ) -> None:
+        self._entry = facts.entry
+        self._batch = facts.entry.batch
+        self._facts = facts
+        self._numbers = numbers
+        self._now = now
+        self._limits = limits
+        self._rows = _Rows()
+        self._thread = next(numbers) if facts.thread is None else facts.thread
+        self._scope = next(numbers) if facts.scope is None else facts.scope
+
+    def rows(self) -> _Rows:
+        """Return the rows to write.
+
+        Raises:
+            StaleThread: Somebody else moved the thread.
+            CheckpointError: A run is another thread's, or a snapshot of no checkpoint.
+        """
+        self._add_tasks()
+        self._add_checkpoints()
+        self._add_snapshots()
+        self._add_runs()
+        self._add_questions()
+        self._add_events()
+        self._add_thread()
+        return self._rows
+
+    def _add_tasks(self) -> None:
+        for key, task in self._entry.tasks.items():
+            if key in self._facts.tasks:
+                continue
+            if task.step in self._facts.seqs:
+                raise late_write(self._batch.thread_id, *map(as_text, key))
+            self._add_task(task)
+
+    def _add_task(self, task: TaskRow) -> None:
+        number = next(self._numbers)
+        shares = bool(task.digests)
+        self._rows[TASKS].append(
+            (self._scope, task.step, task.task_id, number, task.index, shares, task.body)
+        )
+        self._rows[USES] += [(number, *one) for one in enumerate(task.digests)]
+
+    def _add_checkpoints(self) -> None:
+        seqs = self._facts.seqs
+        head = self._facts.head
+        for new, (key, above, *rest) in zip(
+            self._batch.checkpoints, self._entry.checkpoints, strict=True
+        ):
+            parent = None if above is None else seqs.get(above)
+            admit(
+                new,
+                exists=key in seqs,
+                parent_exists=parent is not None,
+                parent_is_head=parent == head,
+                imported=self._batch.imported,
+            )
+            head = seqs[key] = self._facts.newest = next(self._numbers)
+            self._rows[_CHECKPOINTS].append((self._scope, head, key, parent, *rest))
+
+    def _add_snapshots(self) -> None:
+        for snapshot, (key, *_) in zip(self._batch.snapshots, self._entry.snapshots, strict=True):
+            if key not in self._facts.seqs:
+                raise unknown_snapshot(self._batch.thread_id, snapshot)
+        rows = {
+            (self._facts.seqs[key], schema): body for key, schema, body in self._entry.snapshots
+        }
+        self._rows[_SNAPSHOTS] = [(*key, body) for key, body in rows.items()]
+
+    def _add_runs(self) -> None:
+        for run_id in sorted(self._facts.foreign):
+            raise run_elsewhere(as_text(run_id))
+        self._rows[_RUNS] = [
+            (next(self._numbers), self._thread, *run) for run in self._entry.runs.values()
+        ]
+
+    def _add_questions(self) -> None:
+        self._rows[_INTERRUPTS] = [
+            (self._thread, next(self._numbers), *asked) for asked in self._entry.interrupts.values()
+        ]
+        self._rows[_ANSWERS] = [(self._thread, *answer) for answer in self._entry.answers]
+        self._rows[_CHANGES] = [
+            (next(self._numbers), self._thread, self._facts.newest, *change)
+            for change in self._entry.changes
+        ]
+
+    def _add_events(self) -> None:
+        for run_id, (count, made, body) in self._entry.events.items():
+            log, newest = self._facts.logs.get(run_id) or (next(self._numbers), 0)
+            newest += count
+            self._rows[_LOGS].append((log, self._thread, run_id, newest))
+            self._rows[_EVENTS].append((log, newest, made, body))
+            self._rows[_TRIM].append((log, newest - self._limits.per_run))
+
+    def _add_thread(self) -> None:
+        batch, facts = self._batch, self._facts
+        count = len(batch.checkpoints)
+        if facts.scope is None and (batch.writes or batch.checkpoints or batch.snapshots):
+            self._rows[SCOPES].append((self._scope, self._thread, as_bytes(batch.ns)))
+        if facts.thread is None:
+            thread_id = as_bytes(batch.thread_id)
+            row = (self._thread, thread_id, self._now, self._now, count, facts.newest)
+            self._rows[_THREADS].append(row)
+        else:
+            self._rows[_CHANGED].append((self._thread, self._now, count, facts.newest))

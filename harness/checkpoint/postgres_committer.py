@@ -1,0 +1,237 @@
+"""Brings batches into the Postgres journal, those that wait at the same time together.
+
+A group is a transaction with batches of as many threads. It takes only locks that are free: the
+batch of a thread that another process is changing is stored apart, in a transaction that waits, and
+so is each batch of a group that the server refuses. Batches of one thread go one after the other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import anyio
+
+from harness.checkpoint.base import Batch, EventLimits
+from harness.checkpoint.laws import run_elsewhere
+from harness.checkpoint.postgres_commits import Collision, ServerClock, store
+from harness.checkpoint.postgres_entries import Entry
+from harness.checkpoint.postgres_facts import lock, lock_free
+from harness.checkpoint.postgres_session import Session, off_loop
+from harness.errors import CheckpointError
+from harness.postgres_database import AsyncConnection, Error, PostgresDatabase
+
+__all__ = ["Committer"]
+
+_GROUP = 64
+"""Batches of one transaction at most; the server has room for so many locks a connection."""
+
+_GROUPS = 2
+"""Groups on their way at once: one is made while the other waits for the disk."""
+
+
+class _Commit:
+    """A batch on its way to the database.
+
+    Attributes:
+        entry: The batch as rows.
+        wanted: False once the caller is gone; a batch still queued then is dropped.
+        apart: Whether it has to be stored by itself: its thread was busy, or its group failed.
+        settled: Whether the group is done with it.
+        stored: Whether it is in the database.
+        error: Why it was refused.
+    """
+
+    __slots__ = ("apart", "entry", "error", "settled", "stored", "wanted")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.wanted = True
+        self.apart = False
+        self.settled = False
+        self.stored = False
+        self.error: CheckpointError | None = None
+
+    def fail(self, error: CheckpointError) -> None:
+        """Say that its group failed, if it was in it to the end."""
+        if not self.apart:
+            self.error = type(error)(*error.args)
+            self.error.__cause__ = error.__cause__
+
+
+class Committer:
+    """The batches of this process on their way to one database.
+
+    Args:
+        database: The database.
+        limits: Which events go.
+        clock: Tells when threads were changed.
+    """
+
+    def __init__(self, database: PostgresDatabase, limits: EventLimits, clock: ServerClock) -> None:
+        self._database = database
+        self._limits = limits
+        self._clock = clock
+        self._queue: deque[_Commit] = deque()
+        self._moving: set[str] = set()
+        self._underway = 0
+        self._groups = 0
+        self._gathering = False
+        self._group_done = anyio.Event()
+        self._closing = False
+
+    async def commit(self, batch: Batch) -> None:
+        """Store a batch that `check_batch` has passed.
+
+        Raises:
+            StaleThread: Somebody else moved the thread; nothing was stored.
+            CheckpointError: The batch or the database cannot be written.
+        """
+        if self._closing:
+            raise CheckpointError("the journal is closed; nothing was stored. Open a new one.")
+        self._underway += 1
+        try:
+            await self._store(_Commit(await off_loop(_size(batch), lambda: Entry.of(batch))))
+        finally:
+            self._underway -= 1
+            if self._closing:
+                self._wake()
+
+    async def close(self) -> None:
+        """Refuse further batches, and wait until all that were handed over are done."""
+        self._closing = True
+        while self._underway:
+            await self._advance()
+
+    async def _store(self, commit: _Commit) -> None:
+        """Wait until a batch is stored, and store groups meanwhile."""
+        self._queue.append(commit)
+        try:
+            while not commit.settled:
+                await self._advance()
+            if commit.apart:
+                await self._store_apart(commit.entry)
+                commit.stored = True
+        finally:
+            commit.wanted = False
+            if commit.apart:
+                self._moving.discard(commit.entry.thread_id)
+                self._wake()
+        if commit.error is not None:
+            raise commit.error
+        if not commit.stored:
+            raise CheckpointError(
+                f"a commit to thread {commit.entry.thread_id!r} was given up, and it is not known "
+                f"whether it was stored. Load the thread's head and look."
+            )
+
+    async def _advance(self) -> None:
+        """Store a group of queued batches, or wait until others have stored something."""
+        # Batches of one thread wait here, where they take no connection.
+        ready = any(commit.entry.thread_id not in self._moving for commit in self._queue)
+        if self._gathering or self._groups == _GROUPS or not ready:
+            await self._group_done.wait()
+            return
+        self._gathering = True
+        self._groups += 1
+        try:
+            await self._store_group()
+        finally:
+            self._groups -= 1
+            self._wake()
+
+    async def _store_group(self) -> None:
+        group: list[_Commit] = []
+        try:
+            await self._transact(group)
+        finally:
+            if not group:
+                self._gathering = False
+            for commit in group:
+                commit.settled = True
+                if not (commit.apart and commit.wanted):
+                    self._moving.discard(commit.entry.thread_id)
+
+    async def _transact(self, group: list[_Commit]) -> None:
+        """Take a group out of the queue and store it; the queue waits until there is room."""
+
+        async def work(conn: AsyncConnection) -> None:
+            self._gather(group)
+            if group:
+                await self._store_free(conn, group)
+
+        try:
+            await self._database.transact(work)
+        except CheckpointError as error:
+            if not group:  # it has not even begun, and those who wait have waited as long
+                self._gather(group)
+            for commit in group:
+                commit.fail(error)
+        except Collision:
+            for commit in group:
+                commit.apart = True
+        else:
+            for commit in group:
+                commit.stored = commit.error is None and not commit.apart
+
+    def _gather(self, group: list[_Commit]) -> None:
+        group.extend(self._dequeued())
+        self._gathering = False
+        if self._queue:
+            self._wake()
+
+    def _dequeued(self) -> list[_Commit]:
+        """Take batches out of the queue, each of another thread that nobody here is moving."""
+        group: list[_Commit] = []
+        left: list[_Commit] = []
+        while self._queue and len(group) < _GROUP:
+            commit = self._queue.popleft()
+            if commit.entry.thread_id in self._moving:
+                left.append(commit)
+            elif commit.wanted:
+                self._moving.add(commit.entry.thread_id)
+                group.append(commit)
+        self._queue.extendleft(reversed(left))
+        return group
+
+    async def _store_free(self, conn: AsyncConnection, group: Sequence[_Commit]) -> None:
+        """Store the batches whose threads nobody else is changing."""
+        session = Session(conn, self._database.tables)
+        try:
+            free = await lock_free(session, [commit.entry for commit in group])
+            locked = {facts.entry for facts in free.facts}
+            for commit in group:
+                commit.apart = commit.entry not in locked
+            refusals = await store(session, free, self._limits, self._clock)
+        except Error as error:
+            if conn.closed:
+                raise
+            raise Collision from error  # each shall fail, or not, by itself
+        for commit in group:
+            commit.error = refusals.get(commit.entry)
+
+    async def _store_apart(self, entry: Entry) -> None:
+        """Store a batch in a transaction of its own, which waits for its thread."""
+
+        async def work(conn: AsyncConnection) -> None:
+            session = Session(conn, self._database.tables)
+            locked = await lock(session, entry)
+            refusals = await store(session, locked, self._limits, self._clock)
+            if refusals:
+                raise refusals[entry]
+
+        try:
+            await self._database.transact(work)
+        except Collision as error:
+            raise run_elsewhere(error.run_id) from error
+
+    def _wake(self) -> None:
+        done, self._group_done = self._group_done, anyio.Event()
+        done.set()
+
+
+def _size(batch: Batch) -> int:
+    """Return the bytes of a batch's values."""
+    writes = sum(len(write.value) for task in batch.writes for write in task.writes)
+    folded = sum(len(write.value) for one in batch.snapshots for write in one.writes)
+    return writes + folded + sum(len(one.before or b"") for one in batch.file_changes)

@@ -1,0 +1,180 @@
+"""The tables of the Postgres journal.
+
+A *thread* has *scopes*, one per namespace; checkpoints and tasks name their scope by number, and a
+checkpoint its parent by `seq`. One sequence gives all numbers. They are taken while the thread is
+locked, so within a thread they follow the order of commits.
+
+All text is bytes in UTF-8, as Postgres has no text with NUL in it. What all writes of a task say is
+one body, made by `harness.checkpoint.codec`; bodies are compressed already. Large values are
+*blobs*, found by digest: `uses` says which tasks hold them, in the order their bodies count them
+in, and a blob that nothing holds any more is deleted. *Snapshots* are a cache: rows that may be
+deleted at any time. A row of `events` holds what one commit stored for one run, whose *log* counts.
+"""
+
+from __future__ import annotations
+
+from harness.errors import CheckpointError, NewerDatabase
+from harness.postgres_database import DatabaseKind
+
+__all__ = ["JOURNAL", "VACUUM"]
+
+_CREATE = (
+    "CREATE SEQUENCE {numbers}",
+    """CREATE TABLE {threads} (
+        thread bigint PRIMARY KEY,
+        thread_id bytea NOT NULL UNIQUE,
+        created_at double precision NOT NULL,
+        updated_at double precision NOT NULL,
+        checkpoints bigint NOT NULL,
+        newest bigint NOT NULL
+    )""",
+    "CREATE INDEX threads_by_change ON {threads} (updated_at)",
+    """CREATE TABLE {scopes} (
+        scope bigint PRIMARY KEY,
+        thread bigint NOT NULL,
+        ns bytea NOT NULL,
+        UNIQUE (thread, ns)
+    )""",
+    """CREATE TABLE {checkpoints} (
+        scope bigint NOT NULL,
+        seq bigint NOT NULL,
+        id bytea NOT NULL,
+        parent bigint,
+        step bigint NOT NULL,
+        source bytea NOT NULL,
+        author bytea NOT NULL,
+        next bytea NOT NULL,
+        run_id bytea,
+        created_at double precision NOT NULL,
+        summary bytea NOT NULL,
+        weight bigint NOT NULL,
+        PRIMARY KEY (scope, seq),
+        UNIQUE (scope, id)
+    )""",
+    "CREATE INDEX checkpoints_by_run ON {checkpoints} (run_id) WHERE run_id IS NOT NULL",
+    """CREATE TABLE {tasks} (
+        scope bigint NOT NULL,
+        step bytea NOT NULL,
+        task_id bytea NOT NULL,
+        task bigint NOT NULL,
+        idx bigint NOT NULL,
+        shares boolean NOT NULL,
+        body bytea NOT NULL,
+        PRIMARY KEY (scope, step, task_id)
+    )""",
+    """CREATE TABLE {uses} (
+        task bigint NOT NULL,
+        place integer NOT NULL,
+        digest bytea NOT NULL,
+        PRIMARY KEY (task, place)
+    )""",
+    "CREATE INDEX uses_by_digest ON {uses} (digest)",
+    """CREATE TABLE {blobs} (
+        digest bytea PRIMARY KEY,
+        body bytea NOT NULL
+    )""",
+    """CREATE TABLE {snapshots} (
+        seq bigint NOT NULL,
+        schema bytea NOT NULL,
+        body bytea NOT NULL,
+        PRIMARY KEY (seq, schema)
+    )""",
+    """CREATE TABLE {runs} (
+        run bigint PRIMARY KEY,
+        id bytea NOT NULL UNIQUE,
+        thread bigint NOT NULL,
+        kind bytea NOT NULL,
+        agent bytea NOT NULL,
+        status bytea NOT NULL,
+        goal bytea NOT NULL,
+        owner bytea,
+        answer bytea,
+        reason bytea,
+        idempotency_key bytea,
+        created_at double precision NOT NULL,
+        updated_at double precision NOT NULL,
+        attempt bigint NOT NULL,
+        used bytea NOT NULL,
+        base bytea
+    )""",
+    "CREATE INDEX runs_by_thread ON {runs} (thread, run)",
+    "CREATE INDEX runs_by_status ON {runs} (status, run)",
+    "CREATE INDEX runs_by_key ON {runs} (idempotency_key) WHERE idempotency_key IS NOT NULL",
+    """CREATE TABLE {interrupts} (
+        thread bigint NOT NULL,
+        id bytea NOT NULL,
+        interrupt bigint NOT NULL,
+        ns bytea NOT NULL,
+        step_id bytea NOT NULL,
+        run_id bytea NOT NULL,
+        kind bytea NOT NULL,
+        path bytea NOT NULL,
+        message bytea NOT NULL,
+        payload bytea NOT NULL,
+        answer_schema bytea NOT NULL,
+        idx bigint NOT NULL,
+        answer bytea NOT NULL,
+        answered boolean NOT NULL,
+        PRIMARY KEY (thread, id)
+    )""",
+    "CREATE INDEX interrupts_by_step ON {interrupts} (thread, step_id)",
+    "CREATE INDEX interrupts_by_run ON {interrupts} (run_id)",
+    """CREATE TABLE {file_changes} (
+        seq bigint PRIMARY KEY,
+        thread bigint NOT NULL,
+        run_id bytea NOT NULL,
+        path bytea NOT NULL,
+        before bytea,
+        digest bytea,
+        after_digest bytea,
+        checkpoint_seq bigint NOT NULL
+    )""",
+    "CREATE INDEX file_changes_by_thread ON {file_changes} (thread, checkpoint_seq)",
+    "CREATE INDEX file_changes_by_digest ON {file_changes} (digest) WHERE digest IS NOT NULL",
+    """CREATE TABLE {logs} (
+        log bigint PRIMARY KEY,
+        thread bigint NOT NULL,
+        run_id bytea NOT NULL UNIQUE,
+        newest bigint NOT NULL
+    )""",
+    "CREATE INDEX logs_by_thread ON {logs} (thread)",
+    """CREATE TABLE {events} (
+        log bigint NOT NULL,
+        last bigint NOT NULL,
+        created_at double precision NOT NULL,
+        body bytea NOT NULL,
+        PRIMARY KEY (log, last)
+    )""",
+    "CREATE INDEX events_by_age ON {events} (created_at)",
+    # What is compressed already is not compressed again.
+    *(
+        f"ALTER TABLE {{{table}}} ALTER COLUMN {column} SET STORAGE EXTERNAL"
+        for table, column in (
+            ("tasks", "body"),
+            ("blobs", "body"),
+            ("snapshots", "body"),
+            ("file_changes", "before"),
+            ("events", "body"),
+        )
+    ),
+)
+
+_TABLES = (
+    *("threads", "scopes", "checkpoints", "tasks", "uses", "blobs", "snapshots"),
+    *("runs", "interrupts", "file_changes", "logs", "events"),
+)
+
+VACUUM = "VACUUM (ANALYZE) " + ", ".join(f"{{{table}}}" for table in _TABLES)
+
+JOURNAL = DatabaseKind(
+    name="journal",
+    lock=0x44414D4A,  # `DAMJ`
+    tables=_TABLES,
+    sequences=("numbers",),
+    migrations=(_CREATE,),
+    error=CheckpointError,
+    newer=NewerDatabase,
+    # Every query has its index; a plan made while a table was small would read all of it for as
+    # long as the connection lives. None is long enough for compiling it to pay.
+    settings={"enable_seqscan": "off", "jit": "off"},
+)

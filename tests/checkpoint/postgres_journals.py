@@ -1,0 +1,43 @@
+"""Journals in a database of the run, and what others may do to their tables meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from harness.checkpoint.postgres import PostgresCheckpointer
+from harness.checkpoint.postgres_schema import JOURNAL
+from harness.checkpoint.postgres_session import Session
+from harness.postgres_database import Tables
+from tests.databases import Database
+
+
+@asynccontextmanager
+async def opened(
+    database: Database, schema: str, **options: Any
+) -> AsyncGenerator[PostgresCheckpointer]:
+    async with PostgresCheckpointer(database.conninfo, schema=schema, **options) as journal:
+        yield journal
+
+
+def rows(
+    database: Database, schema: str, query: str, parameters: Any = None
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a query, in which tables stand in braces."""
+    return database.execute(Tables(schema, JOURNAL.tables).sql(query), parameters)
+
+
+def count(database: Database, schema: str, table: str) -> int:
+    ((number,),) = rows(database, schema, f"SELECT count(*) FROM {{{table}}}")
+    return number
+
+
+@contextmanager
+def locked(database: Database, schema: str, thread: str) -> Generator[None]:
+    """Hold a thread's lock, as another process in a transaction does."""
+    nobody: Any = None
+    (key,) = Session(nobody, Tables(schema, ())).keys([thread])
+    with database.another() as conn, conn.transaction():
+        conn.execute("SELECT pg_advisory_xact_lock(%s)", (key,))
+        yield
