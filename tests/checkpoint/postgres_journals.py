@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from harness.checkpoint.postgres import PostgresCheckpointer
-from harness.checkpoint.postgres_schema import JOURNAL
-from harness.checkpoint.postgres_session import Session
+from harness.checkpoint.postgres.schema import JOURNAL
+from harness.checkpoint.postgres.session import Session
 from harness.postgres_database import Tables
 from tests.databases import Database
 

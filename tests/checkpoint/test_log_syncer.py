@@ -9,8 +9,8 @@ import pytest
 from anyio import fail_after, to_thread
 
 from harness.checkpoint.base import step_id
-from harness.checkpoint.log_syncer import LogSyncer
 from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.checkpoint.sqlite.log_syncer import LogSyncer
 from tests.checkpoint.records import THREAD, step_batch
 
 pytestmark = pytest.mark.anyio

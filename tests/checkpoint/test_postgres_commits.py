@@ -12,7 +12,6 @@ from anyio import create_task_group, fail_after
 from anyio.abc import Process
 from psycopg.conninfo import make_conninfo
 
-from harness.checkpoint import postgres_committer
 from harness.checkpoint.base import (
     Batch,
     Checkpointer,
@@ -25,7 +24,8 @@ from harness.checkpoint.base import (
     step_id,
 )
 from harness.checkpoint.postgres import PostgresCheckpointer
-from harness.checkpoint.postgres_session import Session
+from harness.checkpoint.postgres import committer as postgres_committer
+from harness.checkpoint.postgres.session import Session
 from harness.errors import CheckpointError, StaleThread
 from harness.postgres_database import Tables
 from harness.records import changed

@@ -30,7 +30,7 @@ from harness.checkpoint.base import (
 )
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.checkpoint.postgres import PostgresCheckpointer
-from harness.checkpoint.postgres_schema import JOURNAL
+from harness.checkpoint.postgres.schema import JOURNAL
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.checkpoint.transfer import export_thread, import_thread
 from harness.errors import CheckpointError, HarnessError

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.checkpoint import pages
 from harness.checkpoint.base import Batch, Checkpointer, Snapshot, StoredWrite, TaskWrites, step_id
 from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.checkpoint.sqlite import SqliteCheckpointer, pages
 from harness.errors import StaleThread
 from tests.checkpoint.records import THREAD, checkpoint
 

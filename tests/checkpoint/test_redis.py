@@ -306,11 +306,11 @@ async def test_a_server_that_keeps_nothing_on_disk_is_named_once(
     keys: Keys, caplog: pytest.LogCaptureFixture
 ):
     config = keys.server.config_get("appendonly", "save")
-    with caplog.at_level(logging.WARNING, "harness.checkpoint.redis"):
+    with caplog.at_level(logging.WARNING, "harness.checkpoint.redis.journal"):
         async with journal_at(keys) as journal:
             await journal.open()
             await grow(journal, "a")
-    told = [one.message for one in caplog.records if one.name == "harness.checkpoint.redis"]
+    told = [one.message for one in caplog.records if one.name == "harness.checkpoint.redis.journal"]
     if config == {"appendonly": "no", "save": ""}:
         (message,) = told
         assert "keeps nothing on disk" in message

@@ -21,7 +21,7 @@ from redis.asyncio import Redis
 
 from harness.checkpoint.base import Batch, StoredWrite, step_id
 from harness.checkpoint.redis import RedisCheckpointer
-from harness.checkpoint.redis_tasks import thread_key
+from harness.checkpoint.redis.tasks import thread_key
 from harness.errors import CheckpointError, HarnessError, StaleThread
 from tests.checkpoint.records import THREAD, grow, loaded, run, step_batch, values
 from tests.checkpoint.test_processes import check_whole, line

@@ -27,8 +27,8 @@ from harness.checkpoint.base import (
     step_id,
 )
 from harness.checkpoint.codec import SHARED_FROM
-from harness.checkpoint.schema import open_writer
 from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.checkpoint.sqlite.schema import open_writer
 from harness.errors import CheckpointError, NewerDatabase
 from tests.checkpoint import old_layouts
 from tests.checkpoint.conftest import locked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.checkpoint.redis_scripts import script
+from harness.checkpoint.redis.scripts import script
 
 __all__ = [
     "EVENTS",

@@ -8,12 +8,12 @@ from __future__ import annotations
 import sqlite3
 from functools import partial
 
-from harness.checkpoint import pages, queries
 from harness.checkpoint.base import Rewrite
 from harness.checkpoint.codec import compress, decompress, pack, plain, unpack
-from harness.checkpoint.event_rows import rewrite_events
 from harness.checkpoint.laws import json_text, rewritten
-from harness.checkpoint.rows import content, free_blobs, note_uses, packed
+from harness.checkpoint.sqlite import pages, queries
+from harness.checkpoint.sqlite.event_rows import rewrite_events
+from harness.checkpoint.sqlite.rows import content, free_blobs, note_uses, packed
 
 __all__ = ["rewrite_thread"]
 

@@ -25,7 +25,7 @@ from harness.checkpoint.base import (
     step_id,
 )
 from harness.checkpoint.codec import SHARED_FROM, compress, decompress, digest_of
-from harness.checkpoint.redis_tasks import (
+from harness.checkpoint.redis.tasks import (
     DIGEST_BYTES,
     SIZE,
     Blobs,

@@ -24,7 +24,6 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from harness.checkpoint import event_rows, queries, rows, sqlite_rewriting, sqlite_upkeep
 from harness.checkpoint.base import (
     Batch,
     Checkpoint,
@@ -39,9 +38,12 @@ from harness.checkpoint.base import (
     ThreadSlice,
 )
 from harness.checkpoint.laws import Clock, check_batch
-from harness.checkpoint.log_syncer import LogSyncer
-from harness.checkpoint.pages import Pager
-from harness.checkpoint.schema import open_reader, open_writer, transaction
+from harness.checkpoint.sqlite import event_rows, queries, rows
+from harness.checkpoint.sqlite import rewriting as sqlite_rewriting
+from harness.checkpoint.sqlite import upkeep as sqlite_upkeep
+from harness.checkpoint.sqlite.log_syncer import LogSyncer
+from harness.checkpoint.sqlite.pages import Pager
+from harness.checkpoint.sqlite.schema import open_reader, open_writer, transaction
 from harness.checkpoint.upkeep import check_prune
 from harness.database_files import Connection
 from harness.errors import CheckpointError

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 from harness.checkpoint.base import EventLimits
 from harness.checkpoint.laws import admit, late_write, run_elsewhere, unknown_snapshot
-from harness.checkpoint.postgres_entries import Entry, TaskRow
-from harness.checkpoint.postgres_facts import Facts, Group, ask
-from harness.checkpoint.postgres_records import as_bytes, as_text
-from harness.checkpoint.postgres_session import Row, Session, columns
+from harness.checkpoint.postgres.entries import Entry, TaskRow
+from harness.checkpoint.postgres.facts import Facts, Group, ask
+from harness.checkpoint.postgres.records import as_bytes, as_text
+from harness.checkpoint.postgres.session import Row, Session, columns
 from harness.errors import CheckpointError
 
 __all__ = [

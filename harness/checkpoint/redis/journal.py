@@ -43,12 +43,12 @@ from harness.checkpoint.base import (
     ThreadSlice,
 )
 from harness.checkpoint.laws import check_batch
-from harness.checkpoint.redis_batches import batch_arguments, weight_of
-from harness.checkpoint.redis_commits import Commits, write_failed
-from harness.checkpoint.redis_connections import Server, ServerFailed
-from harness.checkpoint.redis_queries import Queries, off_loop
-from harness.checkpoint.redis_server import Trust, check_server
-from harness.checkpoint.redis_upkeep import Upkeep
+from harness.checkpoint.redis.batches import batch_arguments, weight_of
+from harness.checkpoint.redis.commits import Commits, write_failed
+from harness.checkpoint.redis.connections import Server, ServerFailed
+from harness.checkpoint.redis.queries import Queries, off_loop
+from harness.checkpoint.redis.server import Trust, check_server
+from harness.checkpoint.redis.upkeep import Upkeep
 from harness.checkpoint.upkeep import check_prune
 from harness.errors import CheckpointError
 

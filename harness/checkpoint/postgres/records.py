@@ -28,7 +28,7 @@ from harness.checkpoint.base import (
 )
 from harness.checkpoint.codec import compress, decompress, unpack
 from harness.checkpoint.laws import json_text
-from harness.checkpoint.postgres_session import Row
+from harness.checkpoint.postgres.session import Row
 from harness.errors import CheckpointError
 
 __all__ = [

@@ -14,10 +14,10 @@ import anyio
 
 from harness.checkpoint.base import Batch, EventLimits
 from harness.checkpoint.laws import run_elsewhere
-from harness.checkpoint.postgres_commits import Collision, ServerClock, store
-from harness.checkpoint.postgres_entries import Entry
-from harness.checkpoint.postgres_facts import lock, lock_free
-from harness.checkpoint.postgres_session import Session, off_loop
+from harness.checkpoint.postgres.commits import Collision, ServerClock, store
+from harness.checkpoint.postgres.entries import Entry
+from harness.checkpoint.postgres.facts import lock, lock_free
+from harness.checkpoint.postgres.session import Session, off_loop
 from harness.errors import CheckpointError
 from harness.postgres_database import AsyncConnection, Error, PostgresDatabase
 

@@ -11,7 +11,7 @@ from typing import Any
 from harness.checkpoint.base import Batch, EventLimits
 from harness.checkpoint.codec import compress
 from harness.checkpoint.laws import admit, late_write, unknown_snapshot
-from harness.checkpoint.redis_records import (
+from harness.checkpoint.redis.records import (
     change_row,
     checkpoint_row,
     event_row,
@@ -19,8 +19,8 @@ from harness.checkpoint.redis_records import (
     json_bytes,
     run_row,
 )
-from harness.checkpoint.redis_scripts import Argument
-from harness.checkpoint.redis_tasks import (
+from harness.checkpoint.redis.scripts import Argument
+from harness.checkpoint.redis.tasks import (
     Blobs,
     entry_of,
     field_of,

@@ -26,8 +26,8 @@ from harness.checkpoint.base import (
 )
 from harness.checkpoint.codec import decompress, digest_of
 from harness.checkpoint.laws import in_step_order
-from harness.checkpoint.redis_connections import Server, ServerFailed, Session
-from harness.checkpoint.redis_reading import (
+from harness.checkpoint.redis.connections import Server, ServerFailed, Session
+from harness.checkpoint.redis.reading import (
     EVENTS,
     FILE_CHANGES,
     FIND_RUNS,
@@ -38,7 +38,7 @@ from harness.checkpoint.redis_reading import (
     RUN,
     THREADS,
 )
-from harness.checkpoint.redis_records import (
+from harness.checkpoint.redis.records import (
     change_digest,
     read_change,
     read_checkpoint,
@@ -48,8 +48,8 @@ from harness.checkpoint.redis_records import (
     text,
     whole,
 )
-from harness.checkpoint.redis_scripts import Argument, Script
-from harness.checkpoint.redis_tasks import Blobs, Entry, entries, maybe, read_snapshot, thread_key
+from harness.checkpoint.redis.scripts import Argument, Script
+from harness.checkpoint.redis.tasks import Blobs, Entry, entries, maybe, read_snapshot, thread_key
 from harness.errors import CheckpointError
 
 __all__ = ["Queries", "fetch", "off_loop"]

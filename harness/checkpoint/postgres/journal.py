@@ -1,7 +1,7 @@
 """The journal in a Postgres database: for many processes and machines.
 
 Who changes a thread holds its lock, wherever it runs. Commits that wait at the same time share
-transactions; how is said in `harness.checkpoint.postgres_committer`.
+transactions; how is said in `harness.checkpoint.postgres.committer`.
 
 Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop.
 """
@@ -13,9 +13,6 @@ from typing import TypeVar
 
 import anyio
 
-from harness.checkpoint import postgres_queries as queries
-from harness.checkpoint import postgres_rewrite
-from harness.checkpoint import postgres_upkeep as upkeep
 from harness.checkpoint.base import (
     Batch,
     Checkpoint,
@@ -30,10 +27,13 @@ from harness.checkpoint.base import (
     ThreadSlice,
 )
 from harness.checkpoint.laws import check_batch
-from harness.checkpoint.postgres_commits import ServerClock
-from harness.checkpoint.postgres_committer import Committer
-from harness.checkpoint.postgres_schema import JOURNAL, VACUUM
-from harness.checkpoint.postgres_session import Session
+from harness.checkpoint.postgres import queries as queries
+from harness.checkpoint.postgres import rewrite as postgres_rewrite
+from harness.checkpoint.postgres import upkeep as upkeep
+from harness.checkpoint.postgres.commits import ServerClock
+from harness.checkpoint.postgres.committer import Committer
+from harness.checkpoint.postgres.schema import JOURNAL, VACUUM
+from harness.checkpoint.postgres.session import Session
 from harness.checkpoint.upkeep import check_prune
 from harness.errors import CheckpointError
 from harness.postgres_database import AsyncConnection, LockNotAvailable, PostgresDatabase

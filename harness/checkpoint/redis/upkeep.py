@@ -16,13 +16,13 @@ import anyio
 from harness.checkpoint.base import Checkpoint, Rewrite
 from harness.checkpoint.laws import thread_exists
 from harness.checkpoint.memory_threads import Thread
-from harness.checkpoint.redis_changes import differences
-from harness.checkpoint.redis_connections import Server, Session
-from harness.checkpoint.redis_queries import fetch, off_loop
-from harness.checkpoint.redis_reading import SIZE
-from harness.checkpoint.redis_scripts import COPY, DELETE
-from harness.checkpoint.redis_tasks import Held, thread_key
-from harness.checkpoint.redis_threads import (
+from harness.checkpoint.redis.changes import differences
+from harness.checkpoint.redis.connections import Server, Session
+from harness.checkpoint.redis.queries import fetch, off_loop
+from harness.checkpoint.redis.reading import SIZE
+from harness.checkpoint.redis.scripts import COPY, DELETE
+from harness.checkpoint.redis.tasks import Held, thread_key
+from harness.checkpoint.redis.threads import (
     Keys,
     Stored,
     read_outline,

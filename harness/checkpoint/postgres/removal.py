@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from harness.checkpoint.base import StoredWrite
-from harness.checkpoint.postgres_commits import TASKS, USES
-from harness.checkpoint.postgres_entries import packed
-from harness.checkpoint.postgres_facts import NUMBERS
-from harness.checkpoint.postgres_queries import DIGESTS, blobs, missing_ancestor
-from harness.checkpoint.postgres_records import as_bytes, as_text, damage, writes
-from harness.checkpoint.postgres_session import Row, Session, columns, off_loop
+from harness.checkpoint.postgres.commits import TASKS, USES
+from harness.checkpoint.postgres.entries import packed
+from harness.checkpoint.postgres.facts import NUMBERS
+from harness.checkpoint.postgres.queries import DIGESTS, blobs, missing_ancestor
+from harness.checkpoint.postgres.records import as_bytes, as_text, damage, writes
+from harness.checkpoint.postgres.session import Row, Session, columns, off_loop
 from harness.checkpoint.upkeep import MERGED, removal, squeezed, steps_left
 
 __all__ = ["Namespace", "delete_tasks", "digests_of"]

@@ -30,8 +30,8 @@ from harness.checkpoint.base import (
 )
 from harness.checkpoint.codec import decompress, step_key, step_name, unpack
 from harness.checkpoint.laws import in_step_order
-from harness.checkpoint.pages import Bodies
-from harness.checkpoint.rows import seq_of
+from harness.checkpoint.sqlite.pages import Bodies
+from harness.checkpoint.sqlite.rows import seq_of
 from harness.errors import CheckpointError
 
 __all__ = [

@@ -7,7 +7,7 @@ from secrets import token_hex
 
 from harness.checkpoint.codec import compress
 from harness.checkpoint.memory_threads import Namespace, Thread
-from harness.checkpoint.redis_records import (
+from harness.checkpoint.redis.records import (
     change_digest,
     change_row,
     checkpoint_row,
@@ -16,8 +16,8 @@ from harness.checkpoint.redis_records import (
     json_bytes,
     run_row,
 )
-from harness.checkpoint.redis_scripts import DELETE, HOLD, Argument
-from harness.checkpoint.redis_tasks import (
+from harness.checkpoint.redis.scripts import DELETE, HOLD, Argument
+from harness.checkpoint.redis.tasks import (
     Blobs,
     Held,
     entries,
@@ -26,7 +26,7 @@ from harness.checkpoint.redis_tasks import (
     snapshot_body,
     snapshot_field,
 )
-from harness.checkpoint.redis_threads import Command, Keys, Stored, Table, batched
+from harness.checkpoint.redis.threads import Command, Keys, Stored, Table, batched
 
 __all__ = ["differences"]
 

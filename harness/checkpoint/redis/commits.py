@@ -13,9 +13,9 @@ from typing import Any
 import anyio
 
 from harness.checkpoint.base import Batch
-from harness.checkpoint.redis_batches import refusal
-from harness.checkpoint.redis_connections import Server, ServerFailed, Session
-from harness.checkpoint.redis_scripts import COMMIT, Argument
+from harness.checkpoint.redis.batches import refusal
+from harness.checkpoint.redis.connections import Server, ServerFailed, Session
+from harness.checkpoint.redis.scripts import COMMIT, Argument
 from harness.errors import CheckpointError
 
 __all__ = ["Commits", "write_failed"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from harness.checkpoint.redis_batches import VERSION, newer
-from harness.checkpoint.redis_connections import Session
-from harness.checkpoint.redis_scripts import OPEN
+from harness.checkpoint.redis.batches import VERSION, newer
+from harness.checkpoint.redis.connections import Session
+from harness.checkpoint.redis.scripts import OPEN
 from harness.errors import CheckpointError
 
 __all__ = ["Trust", "check_server"]

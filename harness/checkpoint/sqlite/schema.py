@@ -19,7 +19,7 @@ import contextlib
 import sqlite3
 from collections.abc import Generator
 
-from harness.checkpoint.migrations import MIGRATIONS
+from harness.checkpoint.sqlite.migrations import MIGRATIONS
 from harness.database_files import DatabaseKind
 from harness.errors import CheckpointError, NewerDatabase
 

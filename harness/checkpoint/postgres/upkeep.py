@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from harness.checkpoint.laws import thread_exists
-from harness.checkpoint.postgres_commits import SCOPES, ServerClock
-from harness.checkpoint.postgres_facts import NUMBERS
-from harness.checkpoint.postgres_queries import missing_ancestor
-from harness.checkpoint.postgres_records import as_bytes, as_text, damage
-from harness.checkpoint.postgres_removal import Namespace, delete_tasks, digests_of
-from harness.checkpoint.postgres_session import Row, Session, Statement, columns
+from harness.checkpoint.postgres.commits import SCOPES, ServerClock
+from harness.checkpoint.postgres.facts import NUMBERS
+from harness.checkpoint.postgres.queries import missing_ancestor
+from harness.checkpoint.postgres.records import as_bytes, as_text, damage
+from harness.checkpoint.postgres.removal import Namespace, delete_tasks, digests_of
+from harness.checkpoint.postgres.session import Row, Session, Statement, columns
 from harness.checkpoint.upkeep import prunable
 from harness.errors import UnknownThread
 

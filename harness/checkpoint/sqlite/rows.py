@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from harness.checkpoint import event_rows
 from harness.checkpoint.base import (
     Batch,
     EventLimits,
@@ -28,8 +27,9 @@ from harness.checkpoint.laws import (
     run_elsewhere,
     unknown_snapshot,
 )
-from harness.checkpoint.migrations import share
-from harness.checkpoint.pages import Pager
+from harness.checkpoint.sqlite import event_rows
+from harness.checkpoint.sqlite.migrations import share
+from harness.checkpoint.sqlite.pages import Pager
 
 __all__ = [
     "content",

@@ -18,8 +18,8 @@ from harness.checkpoint.base import (
     StoredWrite,
 )
 from harness.checkpoint.codec import SHARED_FROM, compress, digest_of, pack
-from harness.checkpoint.postgres_records import as_bytes, as_json, event_body, maybe_bytes
-from harness.checkpoint.postgres_session import Row
+from harness.checkpoint.postgres.records import as_bytes, as_json, event_body, maybe_bytes
+from harness.checkpoint.postgres.session import Row
 from harness.errors import CheckpointError
 
 __all__ = ["Entry", "TaskRow", "packed", "shared_body"]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Sequence
 
-from harness.checkpoint import event_rows, pages, queries
 from harness.checkpoint.base import TaskWrites
 from harness.checkpoint.codec import plain, step_key, step_name
 from harness.checkpoint.laws import thread_exists
-from harness.checkpoint.rows import free_blobs, store_task
+from harness.checkpoint.sqlite import event_rows, pages, queries
+from harness.checkpoint.sqlite.rows import free_blobs, store_task
 from harness.checkpoint.upkeep import MERGED, prunable, removal, squeezed, steps_left
 from harness.errors import CheckpointError, UnknownThread
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.checkpoint import postgres_records as records
 from harness.checkpoint.base import (
     Checkpoint,
     FileChange,
@@ -25,8 +24,9 @@ from harness.checkpoint.base import (
     step_id,
 )
 from harness.checkpoint.laws import in_step_order
-from harness.checkpoint.postgres_records import as_bytes, as_text, damage, maybe_bytes
-from harness.checkpoint.postgres_session import Row, Session, Statement, off_loop
+from harness.checkpoint.postgres import records as records
+from harness.checkpoint.postgres.records import as_bytes, as_text, damage, maybe_bytes
+from harness.checkpoint.postgres.session import Row, Session, Statement, off_loop
 from harness.errors import CheckpointError
 
 __all__ = [

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from harness.checkpoint.base import FileChange, Snapshot, StoredWrite, TaskWrites
 from harness.checkpoint.memory_threads import EventLog, Namespace, Thread
-from harness.checkpoint.redis_connections import Session
-from harness.checkpoint.redis_records import (
+from harness.checkpoint.redis.connections import Session
+from harness.checkpoint.redis.records import (
     read_change,
     read_checkpoint,
     read_event,
@@ -23,8 +23,8 @@ from harness.checkpoint.redis_records import (
     read_run,
     whole,
 )
-from harness.checkpoint.redis_scripts import Argument
-from harness.checkpoint.redis_tasks import (
+from harness.checkpoint.redis.scripts import Argument
+from harness.checkpoint.redis.tasks import (
     entries,
     field_of,
     place_of,
