@@ -28,6 +28,8 @@ from harness.checkpoint.base import (
 )
 from harness.checkpoint.codec import SHARED_FROM
 from harness.checkpoint.conformance import LAWS, Law
+from harness.checkpoint.encryption import EncryptedCheckpointer
+from harness.checkpoint.keyring import Keyring
 from harness.checkpoint.redis import RedisCheckpointer
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.checkpoint.transfer import export_thread, import_thread
@@ -64,6 +66,15 @@ def journal_at(keys: Keys, **options: object) -> RedisCheckpointer:
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.group}: {law.name}")
 async def test_law(law: Law, keys: Keys):
     await law.verify(partial(journal_at, keys))
+
+
+SEALED = [law for law in LAWS if law.group in ("events", "records of runs", "rewriting", "commits")]
+
+
+@pytest.mark.parametrize("law", SEALED, ids=lambda law: f"{law.group}: {law.name}")
+async def test_law_of_a_sealed_journal(law: Law, keys: Keys):
+    sealing = Keyring.parse(Keyring.generate())
+    await law.verify(lambda: EncryptedCheckpointer(journal_at(keys), sealing))
 
 
 # What stays behind
