@@ -102,7 +102,7 @@ def create_agent(
     if mcp_servers:
         from harness.mcp_servers.middleware import MCPToolsMiddleware
 
-        middleware = [*middleware, MCPToolsMiddleware(mcp_servers)]
+        middleware = [MCPToolsMiddleware(mcp_servers), *middleware]  # others see its tools
     for one in middleware:
         check_middleware(one)
     _unique([one.name for one in middleware], "middleware")

@@ -1,7 +1,9 @@
-"""The todo list: one tool that replaces the whole list, and a model that never loses sight of it.
+"""The todo list: one tool writes it, whole or in part, and a model never loses sight of it.
 
-Ids stay with their item from write to write, so clients can follow one item. When compaction has
-cut the last list from view, it is shown again at the end of the request (peers B14, E12).
+Ids stay with their item from write to write, so clients can follow one item; they also get an
+event when the list changes. When compaction has cut the last list from view, it is shown again at
+the end of the request (peers B14, E12). A subagent keeps a list of its own, and is shown the main
+agent's once when it begins (peers C10).
 """
 
 from __future__ import annotations
@@ -38,9 +40,13 @@ at once, or when asked for one. For a single step, a quick answer or a chat, jus
 - Before your final answer, every item is completed or removed."""
 
 TOOL_DESCRIPTION = """\
-Write the todo list of this thread. The list you send replaces the old one, so send every item, \
-also the unchanged ones. Leave out `id` for new items; keep it for those that have one. \
-An empty list clears it. At most one call per answer. Returns the list with ids and counts."""
+Write the todo list of this thread. The list you send replaces the old one, so send every item; \
+with `merge` send only what changes: items with an `id` are updated, new ones are added, the rest \
+stays. Leave out `id` for new items. What you leave out of an item with an id stays as it was. \
+Status `removed` drops an item, an empty list without `merge` all of them. At most one call per \
+answer. Returns the list with ids and counts."""
+
+_OF_PARENT = "todos_of_parent"
 
 _BOX: dict[TodoStatus, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 _STATUSES: tuple[TodoStatus, ...] = get_args(TodoStatus)
@@ -55,24 +61,39 @@ class Todo:
     status: TodoStatus = "pending"
 
 
+_Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True)]
+
+
+def _without_default(schema: dict[str, JsonValue]) -> None:
+    """Keep clients that fill in defaults from changing what was left out."""
+    schema.pop("default", None)
+
+
 class TodoItem(BaseModel):
     """One item as a model writes it."""
 
     model_config = ConfigDict(extra="forbid")
 
-    content: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] = Field(
-        description="What is to be done."
+    content: _Text = Field(
+        default="",
+        description="What is to be done; needed for a new item.",
+        json_schema_extra=_without_default,
     )
-    status: TodoStatus = "pending"
-    id: Annotated[str, StringConstraints(strip_whitespace=True)] = Field(
-        default="", description="The id the item has; leave out for a new one."
+    status: Literal["pending", "in_progress", "completed", "removed"] = Field(
+        default="pending", json_schema_extra=_without_default
+    )
+    id: _Text = Field(
+        default="",
+        description="The id the item has; leave out for a new one.",
+        json_schema_extra=_without_default,
     )
 
 
 class TodoState(TypedDict):
-    """What the middleware keeps."""
+    """What the middleware keeps: the agent's own list, and the main agent's for its subagents."""
 
     todos: Annotated[NotRequired[list[Todo]], Mark.OMIT_FROM_INPUT]
+    shared_todos: Annotated[NotRequired[list[Todo]], Mark.OMIT_FROM_OUTPUT]
 
 
 _COUNTS = (*_STATUSES, "total")
@@ -110,16 +131,31 @@ def render_todos(todos: Sequence[Todo]) -> str:
     return "\n".join((f"Todos, {done} of {len(todos)} completed:", *lines))
 
 
-async def _write_todos(todos: list[TodoItem], runtime: ToolRuntime) -> ToolResult:
-    written = _with_ids(todos, runtime.state.get("todos", ()))
-    counts = Counter(todo.status for todo in written)
-    artifact = {
-        "todos": [asdict(todo) for todo in written],
-        "counts": {**{name: counts[name] for name in _STATUSES}, "total": len(written)},
+async def _write_todos(
+    todos: list[TodoItem],
+    runtime: ToolRuntime,
+    merge: Annotated[
+        bool, Field(description="Change and add only the items sent; the others stay.")
+    ] = False,
+) -> ToolResult:
+    known: Sequence[Todo] = runtime.state.get("todos") or ()
+    written = _written(todos, known, merge=merge)
+    facts = _facts(written)
+    if [*known] != written:
+        runtime.stream_writer({"event": "todos", **facts})
+    update = {"todos": written}
+    if not runtime.ns:
+        update["shared_todos"] = written
+    return ToolResult(render_todos(written), artifact=facts, update=update)
+
+
+def _facts(todos: Sequence[Todo]) -> dict[str, JsonValue]:
+    counts = Counter(todo.status for todo in todos)
+    facts = {
+        "todos": [asdict(todo) for todo in todos],
+        "counts": {**{name: counts[name] for name in _STATUSES}, "total": len(todos)},
     }
-    return ToolResult(
-        render_todos(written), artifact=cast(JsonValue, artifact), update={"todos": written}
-    )
+    return cast(dict[str, JsonValue], facts)
 
 
 @lru_cache
@@ -135,21 +171,54 @@ def _tool(description: str) -> Tool:
     return make(_write_todos)
 
 
-def _with_ids(items: Sequence[TodoItem], known: Iterable[Todo]) -> list[Todo]:
-    """Give every item an id: its own, the one its content had before, or a new one."""
-    given = [item.id for item in items if item.id]
-    twice = sorted(name for name, count in Counter(given).items() if count > 1)
-    if twice:
-        raise ToolError(f"The list was not written: ids used twice: {', '.join(twice)}.")
+def _written(items: Sequence[TodoItem], known: Sequence[Todo], *, merge: bool) -> list[Todo]:
+    """Return the list after a write.
+
+    Raises:
+        ToolError: An id is used twice, or a new item says nothing.
+    """
+    twice = sorted(name for name, count in Counter(one.id for one in items).items() if count > 1)
+    if any(twice):
+        used = ", ".join(name for name in twice if name)
+        raise ToolError(f"The list was not written: ids used twice: {used}.")
+    before = {todo.id: todo for todo in known}
+    named = dict(zip(_ids(items, known), items, strict=True))
+    empty = [item for name, item in named.items() if not item.content and name not in before]
+    if empty:
+        ids = ", ".join(before) or "none"
+        what = f"there is no item {empty[0].id!r}" if empty[0].id else "a new item has no content"
+        raise ToolError(f"The list was not written: {what}. Ids in the list: {ids}.")
+    order = dict.fromkeys([*before, *named] if merge else named)
+    return [
+        _changed(name, named.get(name), before.get(name))
+        for name in order
+        if name not in named or named[name].status != "removed"
+    ]
+
+
+def _changed(name: str, item: TodoItem | None, before: Todo | None) -> Todo:
+    """Return an item after a write; what the write leaves out stays as it was."""
+    if item is None:
+        assert before is not None
+        return before
+    content, status = item.content, item.status
+    if before is not None:
+        content = content or before.content
+        status = status if "status" in item.model_fields_set else before.status
+    return Todo(name, content, cast(TodoStatus, status))
+
+
+def _ids(items: Sequence[TodoItem], known: Iterable[Todo]) -> list[str]:
+    """Return an id for every item: its own, the one its content had before, or a new one."""
     by_content: defaultdict[str, list[str]] = defaultdict(list)
-    taken = set(given)
+    taken = {item.id for item in items if item.id}
     for todo in known:
         if todo.id not in taken:
             by_content[todo.content].append(todo.id)
         taken.add(todo.id)
     numbers = (re.fullmatch(r"t([0-9]{1,9})", name) for name in taken)
     highest = max((int(match[1]) for match in numbers if match), default=0)
-    written: list[Todo] = []
+    names: list[str] = []
     for item in items:
         name = item.id
         if not name and by_content[item.content]:
@@ -157,12 +226,15 @@ def _with_ids(items: Sequence[TodoItem], known: Iterable[Todo]) -> list[Todo]:
         elif not name:
             highest += 1
             name = f"t{highest}"
-        written.append(Todo(name, item.content, item.status))
-    return written
+        names.append(name)
+    return names
 
 
 class TodoListMiddleware(AgentMiddleware):
     """Brings `write_todos`, the state key `todos`, and a prompt section that teaches both.
+
+    When the list changes, a `custom` event `{"event": "todos", "todos": […], "counts": {…}}` says
+    so, as the result's artifact does.
 
     List it after middleware that shortens the view, such as summarization, so that it sees what
     the model will see.
@@ -181,20 +253,37 @@ class TodoListMiddleware(AgentMiddleware):
         self.system_prompt = system_prompt
         self.tools = (_tool(tool_description),)
 
+    def before_agent(self, state: State, runtime: Runtime) -> HookResult:
+        """Show a subagent once what the main agent's list was when it was called."""
+        todos: Sequence[Todo] = state.get("shared_todos") or ()
+        if not todos or not runtime.ns:
+            return None
+        text = (
+            "For orientation only: this is the todo list of the agent that leads this work. Do "
+            f"your own task; the list is not yours to carry out or change.\n{render_todos(todos)}"
+        )
+        return {"messages": [HumanMessage(text, source="todos", id=_OF_PARENT)]}
+
     def after_model(self, state: State, runtime: Runtime) -> HookResult:
-        """Refuse all of several lists in one answer: it is unclear which one is meant."""
+        """Refuse every list of an answer but the first, before anybody is asked about it.
+
+        Calls that others put in (an edit, a `Send`) meet the step's own rule: one writer a key.
+        """
         calls = [
-            call for call in pending_tool_calls(state.get("messages", ())) if call.name == TOOL_NAME
+            call
+            for call in pending_tool_calls(state.get("messages", ()))
+            if call.name == TOOL_NAME and call.invalid is None
         ]
         if len(calls) < 2:
             return None
         text = (
-            f"Nothing was written: the answer held {len(calls)} calls of {TOOL_NAME}, and each "
-            "replaces the whole list. Send one call with every item."
+            "Nothing was written by this call: an earlier one of the same answer writes the list. "
+            f"Put all changes into one call of {TOOL_NAME}; this one can follow in your next "
+            "answer."
         )
         return {
             "messages": [
-                ToolMessage(call.id, text, name=TOOL_NAME, status="error") for call in calls
+                ToolMessage(call.id, text, name=TOOL_NAME, status="error") for call in calls[1:]
             ]
         }
 

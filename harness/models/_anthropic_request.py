@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ __all__ = ["MAX_BREAKPOINTS", "PRIVATE_SETTINGS", "body_of", "render_answer", "t
 MAX_BREAKPOINTS = 4
 """Cache breakpoints the API accepts in one request."""
 
-PRIVATE_SETTINGS = frozenset({"betas", "cache_ttl"})
+PRIVATE_SETTINGS = frozenset({"betas", "cache_ttl", "deferred_tools"})
 """Settings that are not parameters of the API."""
 
 _UNFORCED = (
@@ -217,22 +217,45 @@ def _system(sections: Sequence[PromptSection], marks: _Marks) -> list[_Json]:
     return blocks
 
 
-def _tools(tools: Sequence[ToolSpec | Mapping[str, JsonValue]], marks: _Marks) -> list[_Json]:
+def _tools(
+    tools: Sequence[ToolSpec | Mapping[str, JsonValue]], deferred: Collection[str], marks: _Marks
+) -> list[_Json]:
+    """Return the tools; those put off for a tool search cannot carry a breakpoint themselves."""
     rendered: list[_Json] = []
+    loaded: _Json | None = None
     for tool in tools:
         if isinstance(tool, ToolSpec):
             schema = {"type": "object", **tool.parameters}
             block: _Json = {"name": tool.name, "input_schema": schema}
             if tool.description.strip():
                 block["description"] = clean_text(tool.description)
+            if tool.name in deferred:
+                block["defer_loading"] = True
             wanted = tool.cache
         else:
             block = dict(tool)
             wanted = "cache_control" in block
         rendered.append(block)
-        if wanted:
-            marks.tools.append(block)
+        if not block.get("defer_loading"):
+            loaded = block
+        if wanted and loaded is not None and all(loaded is not one for one in marks.tools):
+            marks.tools.append(loaded)
     return rendered
+
+
+def _drop_lost_references(messages: Sequence[_Json], tools: Sequence[_Json]) -> None:
+    """Take out of results of a tool search the tools that are not there any more.
+
+    The API refuses a reference to a tool that the request does not hold.
+    """
+    names = {tool.get("name") for tool in tools}
+    for message in messages:
+        for block in message["content"]:
+            found: Any = block.get("content")
+            if block["type"] == "tool_search_tool_result" and "tool_references" in (found or ()):
+                references: list[_Json] = found["tool_references"]
+                known = [one for one in references if one.get("tool_name") in names]
+                block["content"] = {**found, "tool_references": known}
 
 
 def _tool_choice(choice: str, model: str) -> _Json | None:
@@ -275,7 +298,7 @@ def body_of(
         request: The call.
         parameters: The model's own defaults; the request's settings win. Sampling parameters are
             sent only when one of the two has them. `cache_ttl` (`5m`, `1h`) is how long
-            breakpoints live.
+            breakpoints live, `deferred_tools` names tools that wait for a tool search.
         model: Id of the model.
         max_tokens: Sent when neither names it: the API requires it.
 
@@ -288,7 +311,9 @@ def body_of(
     body["messages"] = _messages(request, marks)
     if system := _system(request.system, marks):
         body["system"] = system
-    if tools := _tools(request.tools, marks):
+    tools = _tools(request.tools, settings.get("deferred_tools") or (), marks)
+    _drop_lost_references(body["messages"], tools)
+    if tools:
         body["tools"] = tools
         if choice := _tool_choice(request.tool_choice, model):
             body["tool_choice"] = choice

@@ -50,7 +50,7 @@ def refuse_bad(body: Any) -> None:
     """Raise `Refused` for a request that the API answers with 400."""
     if not isinstance(body, dict):
         raise Refused("The request body is not a JSON object.")
-    for check in (_parameters, _output_config, _tools, _forced, _system, _messages, _breakpoints):
+    for check in _CHECKS:
         check(body)
 
 
@@ -150,6 +150,30 @@ def _tools(body: Mapping[str, Any]) -> None:
         raise Refused("tool_choice: tool_choice may only be specified while providing tools")
     if choice is not None and choice.get("type") == "tool" and choice.get("name") not in names:
         raise Refused(f"Tool '{choice.get('name')}' not found in provided tools")
+
+
+def _deferred(body: Mapping[str, Any]) -> None:
+    tools = body.get("tools", [])
+    for place, tool in enumerate(tools):
+        if tool.get("defer_loading") and "cache_control" in tool:
+            raise Refused(
+                f"tools.{place}: Tool '{tool['name']}' cannot have both defer_loading=true and "
+                "cache_control set. Tools with defer_loading cannot use prompt caching."
+            )
+        if tool.get("defer_loading") and tool.get("type", "").startswith("tool_search_tool_"):
+            raise Refused(f"tools.{place}: a tool search tool cannot be deferred")
+    if tools and all(tool.get("defer_loading") for tool in tools):
+        raise Refused("At least one tool must have defer_loading=false")
+    names = [tool["name"] for tool in tools]
+    for message in body.get("messages", []):
+        for block in [] if isinstance(message["content"], str) else message["content"]:
+            if block.get("type") != "tool_search_tool_result":
+                continue
+            for reference in block["content"].get("tool_references", []):
+                if reference["tool_name"] not in names:
+                    raise Refused(
+                        f"Tool reference '{reference['tool_name']}' not found in available tools"
+                    )
 
 
 def _system(body: Mapping[str, Any]) -> None:
@@ -304,3 +328,8 @@ def _breakpoints(body: Mapping[str, Any]) -> None:
     count = sum("cache_control" in block for block in blocks) + ("cache_control" in body)
     if count > 4:
         raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {count}.")
+
+
+_CHECKS = (
+    _parameters, _output_config, _tools, _deferred, _forced, _system, _messages, _breakpoints,
+)  # fmt: skip

@@ -1,5 +1,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import jsonschema
@@ -7,11 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.agent import create_agent
+from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.errors import ToolError
 from harness.messages import HumanMessage, Message, ToolCall, ToolMessage
+from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
 from harness.middleware.todo_list import Todo, TodoListMiddleware, TodoState, render_todos
 from harness.state import Mark, StateSchema
-from harness.tools import InvalidArguments, ToolResult, ToolRuntime
+from harness.tools import InvalidArguments, ToolResult, ToolRuntime, tool
+from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, answer, loops, model_request, runtime
 
 pytestmark = pytest.mark.anyio
@@ -20,20 +25,28 @@ pytestmark = pytest.mark.anyio
 class _State:
     """The part of a tool's runtime that `write_todos` looks at."""
 
+    ns = ""
+
     def __init__(self, todos: Sequence[Todo]) -> None:
         self.state = {"todos": list(todos)}
+        self.events: list[Any] = []
+        self.stream_writer = self.events.append
 
 
-async def write(items: Sequence[Mapping[str, Any]], known: Sequence[Todo] = ()) -> ToolResult:
-    (tool,) = TodoListMiddleware().tools
-    args = tool.validate({"todos": cast(Any, items)})
-    result = await tool.function(args, cast(ToolRuntime, _State(known)))
+async def write(
+    items: Sequence[Mapping[str, Any]], known: Sequence[Todo] = (), **options: bool
+) -> ToolResult:
+    (writer,) = TodoListMiddleware().tools
+    args = writer.validate({"todos": cast(Any, items), **options})
+    result = await writer.function(args, cast(ToolRuntime, _State(known)))
     assert isinstance(result, ToolResult)
     return result
 
 
-async def written(items: Sequence[Mapping[str, Any]], known: Sequence[Todo] = ()) -> list[Todo]:
-    return (await write(items, known)).update["todos"]
+async def written(
+    items: Sequence[Mapping[str, Any]], known: Sequence[Todo] = (), **options: bool
+) -> list[Todo]:
+    return (await write(items, known, **options)).update["todos"]
 
 
 async def test_a_write_replaces_the_list_and_says_everything_in_text_and_data() -> None:
@@ -51,8 +64,8 @@ async def test_a_write_replaces_the_list_and_says_everything_in_text_and_data() 
     artifact = cast(dict[str, Any], result.artifact)
     assert artifact["todos"][0] == {"id": "t10", "content": "Read", "status": "completed"}
     assert artifact["counts"] == {"pending": 1, "in_progress": 1, "completed": 1, "total": 3}
-    (tool,) = TodoListMiddleware().tools
-    jsonschema.validate(artifact, tool.output_schema or {})
+    (writer,) = TodoListMiddleware().tools
+    jsonschema.validate(artifact, writer.output_schema or {})
 
 
 async def test_an_item_keeps_its_id_by_id_or_by_content() -> None:
@@ -83,7 +96,7 @@ async def test_an_id_used_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "item", [{"content": " "}, {"content": "a", "status": "done"}, {"content": "a", "state": "x"}]
+    "item", [{"content": 1}, {"content": "a", "status": "done"}, {"content": "a", "state": "x"}]
 )
 async def test_a_malformed_item_is_refused_with_what_is_expected(item: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments, match="was not run"):
@@ -92,7 +105,7 @@ async def test_a_malformed_item_is_refused_with_what_is_expected(item: dict[str,
 
 async def test_an_empty_list_clears() -> None:
     result = await write([], [Todo("t1", "a")])
-    assert result.update == {"todos": []}
+    assert result.update["todos"] == []
     assert "empty" in cast(str, result.content)
 
 
@@ -109,14 +122,65 @@ _items = st.lists(
 ).filter(_ids_once)
 
 
-@given(_items, _items)
+@given(_items, _items, st.booleans())
 async def test_ids_are_unique_and_the_same_write_twice_changes_nothing(
-    first: list[dict[str, str]], second: list[dict[str, str]]
+    first: list[dict[str, str]], second: list[dict[str, str]], merge: bool
 ) -> None:
     known = await written(first)
-    once = await written(second, known)
+    once = await written(second, known, merge=merge)
     assert len({todo.id for todo in once}) == len(once)
-    assert await written(second, once) == once
+    assert await written(second, once, merge=merge) == once
+    if merge:
+        assert {todo.id for todo in once} >= {todo.id for todo in known}
+
+
+KNOWN = [Todo("t1", "a", "completed"), Todo("t2", "b", "in_progress"), Todo("t3", "c")]
+
+
+async def test_a_partial_write_changes_adds_and_removes_only_what_it_names() -> None:
+    got = await written(
+        [{"id": "t2", "status": "completed"}, {"content": "d"}, {"id": "t1", "status": "removed"}],
+        KNOWN,
+        merge=True,
+    )
+    assert got == [Todo("t2", "b", "completed"), Todo("t3", "c"), Todo("t4", "d")]
+    assert await written([], KNOWN, merge=True) == KNOWN
+
+
+async def test_what_is_left_out_of_a_known_item_stays_in_whole_and_partial_writes() -> None:
+    for merge in (True, False):
+        items = [{"id": "t1", "content": "A"}, {"id": "t2", "status": "pending"}, {"content": "c"}]
+        got = await written(items, KNOWN, merge=merge)
+        assert got == [Todo("t1", "A", "completed"), Todo("t2", "b"), Todo("t3", "c")]
+
+
+async def test_a_partial_write_of_a_known_content_does_not_double_the_item() -> None:
+    got = await written([{"content": "c", "status": "completed"}], KNOWN, merge=True)
+    assert got == [*KNOWN[:2], Todo("t3", "c", "completed")]
+
+
+@pytest.mark.parametrize("merge", [True, False])
+async def test_an_item_that_is_neither_known_nor_says_anything_is_refused(merge: bool) -> None:
+    with pytest.raises(ToolError, match=r"not written: there is no item 't9'. Ids .* t1, t2, t3"):
+        await write([{"id": "t9", "status": "completed"}], KNOWN, merge=merge)
+    for item in ({"status": "completed"}, {"content": " "}):
+        with pytest.raises(ToolError, match="no content"):
+            await write([item], KNOWN, merge=merge)
+
+
+def test_the_schema_is_flat_and_holds_no_default_that_a_client_could_fill_in() -> None:
+    (writer,) = TodoListMiddleware().tools
+    schema: Any = writer.parameters
+    assert "anyOf" not in str(schema)
+    item = schema["properties"]["todos"]["items"]
+    assert "default" not in str(item)
+    assert item["properties"]["status"]["enum"] == [
+        "pending",
+        "in_progress",
+        "completed",
+        "removed",
+    ]
+    assert schema["required"] == ["todos"]
 
 
 def test_the_tool_states_its_nature_and_the_schema_has_no_references() -> None:
@@ -133,12 +197,18 @@ def test_the_list_survives_storage_and_is_not_input() -> None:
     assert channel.marks == {Mark.OMIT_FROM_INPUT}
 
 
-def test_two_lists_in_one_answer_are_both_refused() -> None:
-    calls = [ToolCall("1", "write_todos"), ToolCall("2", "ls"), ToolCall("3", "write_todos")]
+def test_of_several_lists_in_one_answer_the_first_is_written() -> None:
+    calls = [
+        ToolCall("0", "write_todos", {}, "{broken"),
+        ToolCall("1", "write_todos"),
+        ToolCall("2", "ls"),
+        ToolCall("3", "write_todos"),
+        ToolCall("4", "write_todos"),
+    ]
     update = TodoListMiddleware().after_model({"messages": [answer("", *calls)]}, runtime())
     assert isinstance(update, dict)
     results: list[ToolMessage] = update["messages"]
-    assert [(one.tool_call_id, one.status) for one in results] == [("1", "error"), ("3", "error")]
+    assert [(one.tool_call_id, one.status) for one in results] == [("3", "error"), ("4", "error")]
     assert "one call" in results[0].text
 
 
@@ -193,3 +263,104 @@ async def test_a_list_that_was_cleared_or_changed_since_is_shown_again() -> None
     assert len(await shown(cleared)) == 1
     (reminder,) = await shown(SHOWN, [Todo("t1", "Ship it", "completed")])
     assert "[x] Ship it" in cast(HumanMessage, reminder).text
+
+
+def todos_call(call_id: str, *contents: str, **options: bool) -> ToolCall:
+    return call(call_id, "write_todos", todos=[{"content": one} for one in contents], **options)
+
+
+def tool_results(state: Mapping[str, Any]) -> list[ToolMessage]:
+    return [one for one in state["messages"] if isinstance(one, ToolMessage)]
+
+
+async def test_one_answer_writes_once_and_nobody_is_asked_about_the_others() -> None:
+    model = Turns(says("", todos_call("a", "one"), todos_call("b", "two")), says("ok"))
+    middleware = [TodoListMiddleware(), HumanInTheLoopMiddleware({"write_todos": True})]
+    agent = create_agent(model, middleware=middleware)
+    result = await agent.ainvoke("Go")
+    (question,) = result.interrupts
+    result = await agent.aresume(result.run.id, {question.id: {"decision": "approve"}})
+    statuses = {one.tool_call_id: one.status for one in tool_results(result.state)}
+    assert statuses == {"a": "success", "b": "error"}
+    assert result.state["todos"] == [Todo("t1", "one")]
+
+
+async def test_a_call_that_a_person_edits_into_a_second_list_is_an_error_too() -> None:
+    @tool
+    def note(text: str) -> str:
+        """Note."""
+        return text
+
+    model = Turns(says("", todos_call("a", "one"), call("b", "note", text="x")), says("ok"))
+    middleware = [TodoListMiddleware(), HumanInTheLoopMiddleware({"note": True})]
+    agent = create_agent(model, [note], middleware=middleware)
+    result = await agent.ainvoke("Go")
+    (question,) = result.interrupts
+    edit = {"decision": "edit", "tool": "write_todos", "args": {"todos": [{"content": "two"}]}}
+    result = await agent.aresume(result.run.id, {question.id: edit})
+    assert [one.status for one in tool_results(result.state)] == ["success", "error"]
+    assert result.state["todos"] == [Todo("t1", "one")]
+
+
+async def test_clients_get_an_event_when_the_list_changes_and_only_then() -> None:
+    model = Turns(
+        says("", todos_call("a", "one")),
+        says("", todos_call("b", "one")),
+        says("", todos_call("c", "two", merge=True)),
+        says("ok"),
+    )
+    agent = create_agent(model, middleware=[TodoListMiddleware()])
+    *events, result = [one async for one in agent.astream("Go", modes=["custom"])]
+    changes = [cast(dict[str, Any], one.data)["data"] for one in events]
+    assert [one["event"] for one in changes] == ["todos", "todos"]
+    assert [item["content"] for item in changes[1]["todos"]] == ["one", "two"]
+    assert changes[1]["counts"]["total"] == 2
+    assert changes[1]["todos"] == tool_results(result.state)[-1].artifact["todos"]  # type: ignore[index]
+
+
+async def test_a_subagent_sees_the_main_list_once_and_keeps_one_of_its_own() -> None:
+    helper = Turns(says("", todos_call("h", "mine")), says("report"))
+    child = create_agent(helper, middleware=[TodoListMiddleware()], name="helper")
+
+    @tool
+    async def ask(task: str, runtime: ToolRuntime) -> ToolResult:
+        """Ask the helper."""
+        result = await runtime.run_subagent(child, task)
+        return ToolResult(result.failed or result.text, writes=result.writes)
+
+    model = Turns(
+        says("", call("z", "ask", task="early")),
+        says("", todos_call("a", "lead", "follow")),
+        says("", call("b", "ask", task="late"), call("c", "ask", task="later")),
+        says("ok"),
+    )
+    agent = create_agent(model, [ask], middleware=[TodoListMiddleware()])
+    result = await agent.ainvoke("Go")
+    assert [one.content for one in result.state["todos"]] == ["lead", "follow"]
+    assert "shared_todos" not in result.state
+    assert [one.text for one in tool_results(result.state)][2:] == ["report", "report"]
+    early, *late = [one.messages for one in helper.requests if one.messages[0].text == "early"]
+    assert len(early) == 1
+    assert late
+    seen = [one.messages for one in helper.requests if one.messages[0].text.startswith("late")]
+    assert len(seen) == 4
+    for messages in seen:
+        assert isinstance(messages[1], HumanMessage)
+        assert messages[1].source == "todos"
+        assert "[ ] lead (t1)" in messages[1].text
+        assert sum("lead" in one.text for one in messages) == 1
+
+
+async def test_a_list_is_still_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "threads.sqlite3"
+    model = Turns(
+        says("", todos_call("a", "one")),
+        says("ok"),
+        says("", call("b", "write_todos", merge=True, todos=[{"id": "t1", "status": "completed"}])),
+        says("done"),
+    )
+    for text in ("Go", "On"):
+        async with SqliteCheckpointer(path) as journal:
+            agent = create_agent(model, middleware=[TodoListMiddleware()], checkpointer=journal)
+            result = await agent.ainvoke(text, thread_id="t")
+    assert result.state["todos"] == [Todo("t1", "one", "completed")]

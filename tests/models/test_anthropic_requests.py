@@ -249,3 +249,32 @@ async def test_arguments_that_are_no_valid_unicode_are_refused_before_sending() 
             await ask(model, "go", call, ToolMessage("c1", "r"))
     assert raised.value.kind == "invalid_request"
     assert api.requests == []
+
+
+SEARCH = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+
+
+def found(*names: str) -> ProviderBlock:
+    references = [{"type": "tool_reference", "tool_name": name} for name in names]
+    content = {"type": "tool_search_tool_search_result", "tool_references": references}
+    kind = "tool_search_tool_result"
+    return ProviderBlock("anthropic", {"type": kind, "tool_use_id": "s1", "content": content})
+
+
+async def test_tools_that_wait_for_a_search_are_marked_and_never_carry_a_breakpoint() -> None:
+    body = await sent(
+        "go",
+        tools=[SEARCH, spec("kept"), spec("far"), spec("farther", cache=True)],
+        settings={"deferred_tools": ["far", "farther"]},
+    )
+    assert [one.get("defer_loading", False) for one in body["tools"]] == [False, False, True, True]
+    assert marked(body["tools"]) == [1]
+    assert "deferred_tools" not in body
+
+
+async def test_a_tool_that_a_search_found_and_that_is_gone_is_not_referred_to() -> None:
+    answer = ai(found("near", "gone"), TextBlock("b"))
+    body = await sent("a", answer, "c", tools=[SEARCH, spec("near")])
+    content = body["messages"][1]["content"][0]["content"]
+    assert content["tool_references"] == [{"type": "tool_reference", "tool_name": "near"}]
+    assert answer.content[0] == found("near", "gone")

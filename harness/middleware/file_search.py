@@ -1,0 +1,161 @@
+"""Search in a directory for agents without file tools: by name, and in the text of files.
+
+Nothing outside of the directory is found, whatever paths, patterns and links say. Answers are
+capped and come in pages; searches end after a few seconds (peers B15).
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue
+
+from harness.backends.directory import DirectoryBackend
+from harness.backends.file_results import (
+    ENTRIES,
+    MATCHES,
+    entry_line,
+    entry_row,
+    found_schema,
+    match_line,
+    match_rows,
+    next_page,
+    results,
+)
+from harness.backends.pages import fit, shown
+from harness.errors import AgentBuildError, ToolError
+from harness.loop.middleware import AgentMiddleware
+from harness.tools import Tool, ToolResult, ToolRuntime, tool
+
+__all__ = ["FilesystemFileSearchMiddleware"]
+
+_MAX_FILES = 1_000
+_MAX_MATCHES = 1_000
+_MAX_COUNTED = 20_000
+
+_Directory = Annotated[str, Field(description="Directory to look in, such as /docs; / is the root")]
+_Offset = Annotated[int, Field(ge=0, description="Results to skip; the answer names the next one")]
+
+
+class FilesystemFileSearchMiddleware(AgentMiddleware):
+    """Brings `glob_search` and `grep_search` over a directory (peers B15).
+
+    Args:
+        root_path: The directory; it is `/` in paths.
+        max_file_size_mb: Larger files are not looked into.
+        page_chars: Most characters of results in one answer.
+
+    Raises:
+        AgentBuildError: The root is no directory, or a bound is not positive.
+    """
+
+    def __init__(
+        self,
+        root_path: str | os.PathLike[str],
+        *,
+        max_file_size_mb: float = 10,
+        page_chars: int = 8_000,
+    ) -> None:
+        if max_file_size_mb <= 0 or page_chars < 1:
+            raise AgentBuildError(
+                "max_file_size_mb and page_chars must be positive; got "
+                f"{max_file_size_mb} and {page_chars}"
+            )
+        limit = int(max_file_size_mb * 1_000_000)
+        calls = _SearchCalls(DirectoryBackend(root_path, max_read_bytes=limit), page_chars)
+        self.tools = tuple(_template(name).with_body(getattr(calls, name)) for name in _TITLES)
+
+
+class _SearchCalls:
+    """The bodies of the tools; their signatures are the schemas."""
+
+    def __init__(self, backend: DirectoryBackend, page_chars: int) -> None:
+        self._backend = backend
+        self._page_chars = page_chars
+
+    async def glob_search(
+        self,
+        runtime: ToolRuntime,
+        pattern: Annotated[
+            str, Field(description="Such as *.py (at any depth) or src/**/*.{ts,tsx}")
+        ],
+        path: _Directory = "/",
+        offset: _Offset = 0,
+    ) -> ToolResult:
+        """Find files by name, newest first. ** crosses directories; hidden files are included."""
+        _check_pattern(pattern)
+        path = self._backend.canonical(path)
+        files = self._backend.open(runtime)
+        entries = await files.glob(pattern, path, limit=_MAX_FILES + 1)
+        rows = [entry_row(entry) for entry in entries[:_MAX_FILES]]
+        listing = fit(rows, entry_line, offset, self._budget(pattern, path))
+        more = next_page(listing, len(rows), "glob_search", pattern=pattern, path=path)
+        head = f"files below {shown(path)} that match {pattern!r}"
+        return results(head, listing, offset, len(rows), len(entries) > _MAX_FILES, more)
+
+    async def grep_search(
+        self,
+        runtime: ToolRuntime,
+        pattern: Annotated[str, Field(description="Regular expression, such as def \\w+_handler")],
+        path: Annotated[str, Field(description="Directory or file to search; / is all")] = "/",
+        include: Annotated[
+            str, Field(description="Only files that match, such as *.{py,pyi}")
+        ] = "",
+        output_mode: Annotated[
+            Literal["files_with_matches", "content", "count"],
+            Field(description="Paths, matching lines with their numbers, or matches per file"),
+        ] = "files_with_matches",
+        offset: _Offset = 0,
+    ) -> ToolResult:
+        """Search text files line by line with a regular expression; binary ones are left out."""
+        _check_pattern(include)
+        path = self._backend.canonical(path)
+        page = await self._backend.open(runtime).grep(
+            pattern,
+            path,
+            glob=include or None,
+            limit=_MAX_MATCHES if output_mode == "content" else _MAX_COUNTED,
+        )
+        rows = match_rows(page.matches, output_mode)
+        listing = fit(rows, match_line, offset, self._budget(pattern, path, include))
+        repeated: dict[str, JsonValue] = {"pattern": pattern, "path": path}
+        if include:
+            repeated["include"] = include
+        more = next_page(listing, len(rows), "grep_search", **repeated, output_mode=output_mode)
+        what = "matching lines" if output_mode == "content" else "files with matches"
+        head = f"{what} for {pattern!r} in {shown(path)}"
+        return results(head, listing, offset, len(rows), page.truncated, more)
+
+    def _budget(self, *repeated: str) -> int:
+        """Return the characters left for results when the header repeats these arguments."""
+        return max(self._page_chars // 2, self._page_chars - 3 * sum(map(len, repeated)))
+
+
+def _check_pattern(pattern: str) -> None:
+    """Raise `ToolError` for a glob that means to leave the root; it would only match nothing."""
+    if ".." in pattern.replace("\\", "/").split("/") or pattern.startswith("~"):
+        raise ToolError(
+            f"the glob {pattern!r} leads out of the files; nothing was searched. Patterns count "
+            "from the directory given as `path`, and / is the root of all files."
+        )
+
+
+_TITLES = {"glob_search": "Find files by name", "grep_search": "Search in files"}
+_RESULTS: dict[str, JsonValue] = {"glob_search": ENTRIES, "grep_search": MATCHES}
+
+
+@cache
+def _template(name: str) -> Tool:
+    """Return a tool without its directory: a schema takes about a millisecond to build."""
+    options: dict[str, Any] = {
+        "title": _TITLES[name],
+        "read_only": True,
+        "idempotent": True,
+        "open_world": False,
+        "output_schema": found_schema(_RESULTS[name]),
+    }
+    make = tool(name=name, **options)
+    # The body is never called: each middleware brings its own.
+    return make(getattr(_SearchCalls.__new__(_SearchCalls), name))
