@@ -27,9 +27,8 @@ from harness.checkpoint.base import (
     ThreadSlice,
 )
 from harness.checkpoint.laws import check_batch
-from harness.checkpoint.postgres import queries as queries
+from harness.checkpoint.postgres import queries, upkeep
 from harness.checkpoint.postgres import rewrite as postgres_rewrite
-from harness.checkpoint.postgres import upkeep as upkeep
 from harness.checkpoint.postgres.commits import ServerClock
 from harness.checkpoint.postgres.committer import Committer
 from harness.checkpoint.postgres.schema import JOURNAL, VACUUM

@@ -24,7 +24,7 @@ from harness.checkpoint.base import (
     step_id,
 )
 from harness.checkpoint.laws import in_step_order
-from harness.checkpoint.postgres import records as records
+from harness.checkpoint.postgres import records
 from harness.checkpoint.postgres.records import as_bytes, as_text, damage, maybe_bytes
 from harness.checkpoint.postgres.session import Row, Session, Statement, off_loop
 from harness.errors import CheckpointError

@@ -12,7 +12,7 @@ from functools import partial
 from harness.checkpoint.base import Rewrite, StoredWrite
 from harness.checkpoint.codec import compress, pack
 from harness.checkpoint.laws import rewritten
-from harness.checkpoint.postgres import records as records
+from harness.checkpoint.postgres import records
 from harness.checkpoint.postgres.commits import BLOBS, USES
 from harness.checkpoint.postgres.entries import packed, shared_body
 from harness.checkpoint.postgres.queries import DIGESTS, FILE_CHANGES, INTERRUPT, RUN, blobs
