@@ -3,10 +3,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from harness.mcp_servers import MCPTool
 from harness.policy import ALL_DECISIONS, Policy, Rule, Verdict, strictest
 from harness.tools import Tool
+
+
+class NoArguments(BaseModel):
+    """Nothing."""
 
 
 def test_the_first_matching_rule_decides():
@@ -46,7 +51,7 @@ def tool_of(server: str = "", **hints: bool) -> Tool:
 
     if server:
         return MCPTool("t", "", {}, nothing, server=server, **hints)
-    return Tool("t", "", {}, nothing, **hints)
+    return Tool("t", "", {}, nothing, NoArguments, **hints)
 
 
 @pytest.mark.parametrize(

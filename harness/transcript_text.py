@@ -1,0 +1,37 @@
+"""Messages as text for a model to read: for summaries, and for the history in files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from harness.messages import AIMessage, HumanMessage, ImageBlock, Message, TextBlock, ToolCall
+
+__all__ = ["transcript_text"]
+
+
+def transcript_text(messages: Sequence[Message]) -> str:
+    """Return messages as text; images and thinking are left out."""
+    return "\n\n".join(map(_message_text, messages))
+
+
+def _message_text(message: Message) -> str:
+    if isinstance(message, AIMessage):
+        parts = [
+            block.text if isinstance(block, TextBlock) else _call_text(block)
+            for block in message.content
+            if isinstance(block, TextBlock | ToolCall)
+        ]
+        return "\n".join(["[assistant]", *parts])
+    text = message.text
+    if not isinstance(message.content, str):
+        text += "\n(an image)" * sum(isinstance(one, ImageBlock) for one in message.content)
+    if isinstance(message, HumanMessage):
+        return f"[user]\n{text}" if message.source is None else f"[{message.source}]\n{text}"
+    failed = ", failed" if message.status == "error" else ""
+    return f"[result of {message.name} {message.tool_call_id}{failed}]\n{text}"
+
+
+def _call_text(call: ToolCall) -> str:
+    args = json.dumps(call.args, ensure_ascii=False) if call.invalid is None else call.invalid
+    return f"(calls {call.name} {call.id}: {args})"
