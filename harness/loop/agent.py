@@ -68,6 +68,10 @@ class Agent(ThreadAccess):
         self._context = _context_schema(context_schema)
         self.limits = limits
         self.debug = debug
+        if any(one.redaction for one in definition.middleware):
+            from harness.loop.screening import rules_of
+
+            definition.states.rules = rules_of(definition.middleware, definition.store)
 
     async def aclose(self) -> None:
         """Release what its middleware and model hold open; the journal stays open."""
@@ -108,7 +112,9 @@ class Agent(ThreadAccess):
             if channel is not None and channel.marks & hidden:
                 raise InvalidUpdate(f"state key {key!r} cannot be set by input; nothing was run")
         goal = goal_of(update)
-        run = new_run("delegate", self.name, thread_id, goal, options)
+        # A goal that has to be redacted is set when the input is accepted.
+        shown = "" if self.definition.states.rules else goal
+        run = new_run("delegate", self.name, thread_id, shown, options)
 
         async def begin(loop: AgentLoop) -> None:
             await loop.thread.open()
@@ -226,7 +232,7 @@ class Agent(ThreadAccess):
                 raise RunEnded(
                     f"thread {run.thread_id} has moved on without run {run_id}; start a new one"
                 )
-            batch = Batch(run.thread_id, answers=fresh, runs=[run])
+            batch = Batch(run.thread_id, answers=_screened(loop, fresh), runs=[run])
             await loop.run.journal.commit(batch)
             await loop.thread.open()
 
@@ -241,7 +247,12 @@ class Agent(ThreadAccess):
         interrupts = await self.checkpointer.interrupts(run_id)
         fresh = check_answers(interrupts, answers)
         if fresh:
-            await self.checkpointer.commit(Batch(interrupts[0].thread_id, answers=fresh))
+            thread_id = interrupts[0].thread_id
+            if self.definition.states.rules:
+                loop = await self._open(thread_id, None)
+                await loop.run.journal.commit(Batch(thread_id, answers=_screened(loop, fresh)))
+            else:
+                await self.checkpointer.commit(Batch(thread_id, answers=fresh))
 
     async def astream(
         self,
@@ -415,8 +426,11 @@ class Agent(ThreadAccess):
             configurable=options.configurable,
             logs_events=options.log_events,
             room=options.room,
+            principal=options.principal,
         )
         result = await Carrier(self.definition, context, control).carry(begin)
+        if context.screens:
+            result = _screened_result(context, result)
         if run.kind == "delegate":
             return result
         return replace(result, results=newest_results(result.state["messages"]))
@@ -429,6 +443,23 @@ class Agent(ThreadAccess):
     def draw_mermaid(self) -> str:
         """Return the agent's loop as a Mermaid flowchart."""
         return draw_mermaid(self.definition)
+
+
+def _screened(loop: AgentLoop, answers: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Return people's answers as they may be stored."""
+    screen = loop.thread.screen
+    if screen is None:
+        return answers
+    return {key: screen.json(answer, "input") for key, answer in answers.items()}
+
+
+def _screened_result(context: RunContext, result: RunResult) -> RunResult:
+    """Return a result whose questions and error show no more than what was stored of them."""
+    from harness.loop.screening import asked
+
+    questions = tuple(asked(one, context.screens) for one in result.interrupts)
+    error = next(iter(context.screens.values())).error(result.error)
+    return replace(result, interrupts=questions, error=error)
 
 
 def _used(run: Run) -> Used | None:

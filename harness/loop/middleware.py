@@ -11,7 +11,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args
 
 from harness.errors import AgentBuildError
 from harness.loop.requests import (
@@ -28,6 +28,9 @@ from harness.policy import Verdict
 from harness.state import State
 from harness.tool_signatures import is_async, is_generator, snake_case
 from harness.tools import Tool
+
+if TYPE_CHECKING:
+    from harness.redaction.rules import Rule
 
 __all__ = [
     "HOOKS",
@@ -84,10 +87,12 @@ class AgentMiddleware:
     Attributes:
         state_schema: A TypedDict with the state keys this middleware reads or writes.
         tools: Tools it brings.
+        redaction: What is redacted in all that the agent and its subagents take in and give out.
     """
 
     state_schema: ClassVar[type | None] = None
     tools: Sequence[Tool] = ()
+    redaction: Sequence[Rule] = ()
 
     @property
     def name(self) -> str:

@@ -37,6 +37,7 @@ from harness.tools import Tool
 
 if TYPE_CHECKING:
     from harness.cache.model_cache import ModelCache
+    from harness.loop.screening import Screen
     from harness.structured_output import StructuredOutput
 
 __all__ = ["Answered", "ModelCall", "configured"]
@@ -90,8 +91,17 @@ class ModelCall:
             StructuredOutputError: It could not be brought to give a valid structured answer.
             LimitReached: The run tree may call no model any more.
             MiddlewareError: A wrapper broke a rule or raised something else.
+            PIIDetectionError: The answer holds what a rule blocks.
         """
-        return self._outermost(request)
+        return self._screened(request) if self._run.screens else self._outermost(request)
+
+    async def _screened(self, request: ModelRequest) -> Answered:
+        """Return the answer as it may be kept: a wrapper may have added to what the model said."""
+        answered = await self._outermost(request)
+        screen = self._run.screen_of(request.runtime.agent_path)
+        if screen is None:
+            return answered
+        return changed(answered, response=screen.response(answered.response))
 
     async def _ask(self, request: ModelRequest) -> Answered:
         """Ask the model. Every attempt of a retrying wrapper counts against the limits."""
@@ -138,37 +148,45 @@ class ModelCall:
         self, model: ChatModel, chat: ChatRequest, request: ModelRequest
     ) -> AIMessage:
         self._run.meter.before_model_call(model.name, request.runtime.ns.count("task:"))
+        screen = self._run.screen_of(request.runtime.agent_path)
         if self._cache is None:
-            answer = await self._stream(model, chat, request)
+            answer = await self._stream(model, chat, request, screen)
         else:
             from harness.cache.keys import model_key
 
             key = model_key(model.name, chat)
             answer = await self._cache.get(key, chat.messages)
             if answer is None:
-                answer = await self._stream(model, chat, request)
+                answer = await self._stream(model, chat, request, screen)
                 await self._cache.set(key, answer)
             else:
+                answer = answer if screen is None else screen.message(answer)
                 self._send(_pieces(answer), request)
         return changed(answer, name=request.runtime.agent_name)
 
     async def _stream(
-        self, model: ChatModel, chat: ChatRequest, request: ModelRequest
+        self, model: ChatModel, chat: ChatRequest, request: ModelRequest, screen: Screen | None
     ) -> AIMessage:
         run = self._run
         answer: AIMessage | None = None
         streamed = False
+        held = screen.deltas() if screen is not None and run.wants("messages") else None
         async with aclosing(model.stream(chat)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, AIMessage):
                     answer = piece
                 elif run.wants("messages"):
-                    self._send([piece], request)
+                    self._send([piece] if held is None else held.feed(piece), request)
                     streamed = True
                     await run.relieve()
         if answer is None:
             raise ModelError(f"{model.name} ended its stream without an answer")
-        run.meter.add(answer.usage, answer.model or model.name, model.name)
+        agent = "/".join(request.runtime.agent_path[::2])
+        run.meter.add(answer.usage, answer.model or model.name, model.name, agent=agent)
+        if held is not None:
+            self._send(held.close(), request)
+        if screen is not None:
+            answer = screen.message(answer)
         if not streamed:
             self._send(_pieces(answer), request)
         return _with_distinct_calls(answer)

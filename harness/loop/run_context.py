@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import anyio
 import anyio.from_thread
@@ -19,6 +19,10 @@ from harness.loop.events import Emit, Event, StreamMode, clipped
 from harness.loop.run_journal import RunJournal
 from harness.records import changed
 from harness.state import State
+
+if TYPE_CHECKING:
+    from harness.loop.screening import Screen
+    from harness.redaction.rules import Keys, Rule
 
 __all__ = ["RunContext", "RunControl", "StateCache"]
 
@@ -72,9 +76,13 @@ class StateCache:
     """The newest known states, so that a step does not read the journal it just wrote.
 
     An entry is only a hint: the journal is asked for everything after the cached checkpoint.
+
+    Attributes:
+        rules: What is redacted in these states, and in all that goes into them.
     """
 
     def __init__(self, size: int = 256) -> None:
+        self.rules: Sequence[Rule] = ()
         self._size = size
         self._states: OrderedDict[tuple[str, str], tuple[Checkpoint, State]] = OrderedDict()
 
@@ -112,6 +120,8 @@ class RunContext:
         configurable: Values for models that are configured at run time.
         logs_events: Whether tasks and custom events are kept in the journal.
         room: Waits until whoever receives the events has caught up.
+        screens: What agents of the tree redact, by the agent's path; empty for nothing.
+        principal: On whose behalf; see `RunOptions.principal`.
     """
 
     run: Run
@@ -126,6 +136,9 @@ class RunContext:
     configurable: Mapping[str, Any] = field(default_factory=dict[str, Any])
     logs_events: bool = False
     room: Callable[[], Awaitable[None]] | None = None
+    screens: dict[tuple[str, ...], Screen] = field(default_factory=dict[tuple[str, ...], "Screen"])
+    principal: str = ""
+    _keys: Keys | None = None
     _seq: int = 0
     _thread: int = field(default_factory=threading.get_ident)
 
@@ -133,6 +146,31 @@ class RunContext:
     def thread_id(self) -> str:
         """The thread the run moves."""
         return self.run.thread_id
+
+    def add_screen(self, path: tuple[str, ...], rules: Sequence[Rule]) -> Screen | None:
+        """Note what an agent redacts: its own rules after those of the agents above it."""
+        above = self.screen_of(path)
+        known = above.rules if above is not None else ()
+        every = (*known, *(rule for rule in rules if rule not in known))
+        if not every:
+            return None
+        from harness.loop.screening import Screen, ScreenedJournal
+        from harness.redaction.rules import Keys
+
+        if self._keys is None:
+            self._keys = Keys()
+            journal = ScreenedJournal(self.journal, self._keys, self.screens)
+            self.journal = cast(RunJournal, journal)
+        self.screens[path] = Screen(every, self._keys)
+        return self.screens[path]
+
+    def screen_of(self, path: tuple[str, ...]) -> Screen | None:
+        """Return what is redacted at a path: what the nearest agent above it redacts."""
+        if not self.screens:
+            return None
+        from harness.loop.screening import screen_at
+
+        return screen_at(path, self.screens)
 
     def wants(self, mode: StreamMode) -> bool:
         """Whether somebody listens to events of this mode."""
@@ -168,6 +206,10 @@ class RunContext:
             anyio.from_thread.run_sync(self._write_custom, path, data)
 
     def _write_custom(self, path: tuple[str, ...], data: JsonValue) -> None:
+        screen = self.screen_of(path)
+        if screen is not None:
+            by_tool = path not in self.screens  # else by a hook of the agent
+            data = screen.json(data, "tools") if by_tool else screen.json(data)
         self.note("custom", path, {"data": data})
         self.send("custom", path, {"data": data})
 
@@ -178,5 +220,14 @@ class RunContext:
 
     def update_run(self, **changes: Any) -> Run:
         """Replace fields of the run's record and return it; storing it is the caller's part."""
+        if self.screens:
+            changes = self._clean(changes)
         self.run = changed(self.run, **changes, updated_at=time.time())
         return self.run
+
+    def _clean(self, changes: dict[str, Any]) -> dict[str, Any]:
+        redactor = next(iter(self.screens.values())).at(lenient=True)
+        if redactor is None:
+            return changes
+        texts = {key: changes[key] for key in ("goal", "answer", "reason") if changes.get(key)}
+        return {**changes, **{key: redactor(text) for key, text in texts.items()}}

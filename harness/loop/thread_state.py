@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from pydantic import JsonValue
@@ -29,8 +29,19 @@ from harness.checkpoint.base import (
 from harness.errors import InvalidUpdate
 from harness.loop.run_context import RunContext, StateCache
 from harness.loop.snapshots import fingerprint, is_due, snapshot_of
-from harness.messages import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
+from harness.messages import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    pending_tool_calls,
+)
 from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema, joined_lists
+
+if TYPE_CHECKING:
+    from harness.loop.screening import Screen
+    from harness.redaction.rules import Place
 
 __all__ = ["ThreadState", "begun_mark"]
 
@@ -65,6 +76,7 @@ class ThreadState:
         pending: Finished calls of the unfinished step, left by an earlier attempt.
         begun: Marks of calls that must run at most once and have begun in the unfinished step.
         interrupts: Questions of the unfinished step, by id.
+        screen: What is redacted in all that becomes part of the state; None for nothing.
     """
 
     def __init__(
@@ -83,6 +95,7 @@ class ThreadState:
         self.pending: Sequence[TaskWrites] = ()
         self.begun: set[str] = set()
         self.interrupts: dict[str, Interrupt] = {}
+        self.screen = run.add_screen(path, cache.rules) if cache.rules or run.screens else None
         self._cache = cache
         self._path = path
         self._writes: list[ChannelWrite] = []
@@ -115,6 +128,8 @@ class ThreadState:
             return False
         self.head, self._weight = cached[0], cached[0].weight
         self.state = self.schema.without(cached[1], {Mark.UNTRACKED})
+        if self.screen is not None:
+            self.screen.recall(self.state, ())
         return True
 
     async def open(self, checkpoint_id: str | None = None) -> bool:
@@ -134,6 +149,8 @@ class ThreadState:
         known = cached is not None and found.base == cached[0].id
         start = cached[1] if cached is not None and known else schema.initial()
         start = schema.without(start, {Mark.UNTRACKED})
+        if self.screen is not None:
+            self.screen.recall(start, found.writes)
         self.state = schema.fold(start, self.decode(found.writes))
         self.head = found.checkpoint
         read = sum(len(one.value) for one in found.writes)
@@ -162,6 +179,8 @@ class ThreadState:
             decoded += [
                 ChannelWrite(name, channel.decode(one, overwrite=overwrite)) for one in values
             ]
+        if self.screen is not None:  # what was stored before it was redacted
+            decoded = self.screen.writes(self.schema, decoded, "tools", lenient=True)
         return decoded
 
     def encode(self, writes: Sequence[ChannelWrite]) -> tuple[StoredWrite, ...]:
@@ -176,13 +195,14 @@ class ThreadState:
             self._added += len(one.value)
         return tuple(encoded)
 
-    def write(self, update: Mapping[str, Any], author: str) -> None:
+    def write(self, update: Mapping[str, Any], author: str, place: Place | None = None) -> None:
         """Add writes to the step being worked on.
 
         Raises:
             InvalidUpdate: A key is not declared, a value does not fit, or a reducer refused it.
+            PIIDetectionError: A rule blocks a text in it.
         """
-        writes = self.check(update, author)
+        writes = self.check(update, author, place)
         self.state = self.joined(writes, author)
         self._writes.extend(writes)
 
@@ -204,20 +224,25 @@ class ThreadState:
     def write_messages(self, messages: Sequence[Message]) -> None:
         """Add messages the loop made itself, which need no check."""
         write = ChannelWrite("messages", messages)
+        if self.screen is not None:
+            (write,) = self.screen.writes(self.schema, [write])
         self.state = self.schema.fold(self.state, [write])
         self._writes.append(write)
 
-    def check(self, update: Mapping[str, Any], author: str) -> list[ChannelWrite]:
-        """Return an update as writes, without making them.
+    def check(
+        self, update: Mapping[str, Any], author: str, place: Place | None = None
+    ) -> list[ChannelWrite]:
+        """Return an update as writes, redacted, without making them.
 
         Raises:
-            InvalidUpdate: As for `write`.
+            InvalidUpdate, PIIDetectionError: As for `write`.
         """
         writes = self.schema.writes(update, author)
         try:
-            return [ChannelWrite(name, self.schema[name].coerce(value)) for name, value in writes]
+            writes = [ChannelWrite(name, self.schema[name].coerce(value)) for name, value in writes]
         except InvalidUpdate as error:
             raise InvalidUpdate(f"{author}: {error}") from error
+        return writes if self.screen is None else self.screen.writes(self.schema, writes, place)
 
     def answer(self) -> str:
         """Return the newest answer that has text."""
@@ -253,6 +278,8 @@ class ThreadState:
         Raises:
             StaleThread: Somebody else moved the thread; nothing was stored.
         """
+        if self.screen is not None:
+            await self._keep_secrets(self.screen)
         head = self.head
         step = step_id(head.id if head else None, salt)
         own = TaskWrites(step, author, _LAST, self.encode(self._writes))
@@ -298,6 +325,13 @@ class ThreadState:
         self._announce(checkpoint)
         self._writes, self._adopted = [], []
         self._weight, self._added = weight, 0
+
+    async def _keep_secrets(self, screen: Screen) -> None:
+        """Store what replacements were made with, before or with what they are in."""
+        await screen.keys.store()
+        secret = screen.secret(self.schema, self.state)
+        self.state = self.schema.fold(self.state, secret)
+        self._writes.extend(secret)
 
     def _weigh(self, step: str) -> tuple[int, Sequence[Snapshot]]:
         """Return the weight of the step about to be committed, and a snapshot if it is due."""
@@ -356,12 +390,30 @@ class ThreadState:
         closing = self._closing_tasks()
         for task in sorted([*self.pending, *closing], key=lambda task: task.index):
             self.adopt(self.decode(task.writes))
-        self.write(update, "input")
+        self.write(update, "input", "input")
+        if self.screen is not None:
+            summary = self._screened_summary(self.screen, summary)
         author = "client" if first in ("after_model", "tools") else "input"
         run = self.run.run if self.ns == "" else None
         await self.commit(
             author, first, source="input", tasks=closing, run=run, summary=summary, hold=hold
         )
+
+    def _screened_summary(self, screen: Screen, summary: str) -> str:
+        """Return the summary of input, and set the run's goal: both made of clean messages.
+
+        What was cut from the raw text could hold a part of what nobody would recognise any more.
+        """
+        said = [
+            one.text
+            for name, value in self._writes
+            if name == "messages" and not isinstance(value, Overwrite)
+            for one in value
+            if isinstance(one, HumanMessage)
+        ]
+        if self.ns == "" and self.run.run.kind == "delegate":
+            self.run.update_run(goal=said[-1][:500] if said else "")
+        return said[-1][:100] if said else screen.text(summary, "input")
 
     def _closing_tasks(self) -> list[TaskWrites]:
         """Return error results of the calls that an interrupted step leaves unfinished."""

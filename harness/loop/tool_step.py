@@ -25,6 +25,7 @@ from harness.loop.thread_state import ThreadState
 from harness.loop.tool_execution import ToolPipeline
 from harness.loop.tool_outcomes import failure
 from harness.messages import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
+from harness.redaction.rules import PIIDetectionError
 from harness.state import ChannelWrite, Overwrite
 from harness.tools import Tool, ToolRuntime
 
@@ -189,11 +190,18 @@ class ToolStep:
             store=self._agent.store,
             checkpoint_id=thread.head.id if thread.head else None,
             request_drain=run.control.drain,
+            principal=run.principal,
         )
         request = ToolCallRequest(call, self._agent.tools.get(call.name), runtime)
         try:
             once = OnceMark(run, thread, self._step, index, asker)
-            return await self._agent.pipeline.run(request, asker, run.meter, once)
+            if thread.screen is None:
+                return await self._agent.pipeline.run(request, asker, run.meter, once)
+            from harness.loop.screening import working_in
+
+            with working_in(thread.screen):
+                outcome = await self._agent.pipeline.run(request, asker, run.meter, once)
+            return thread.screen.outcome(outcome)
         except LimitReached as reached:
             self.limit = reached
             return failure(call, f"{call.name} was stopped: {reached}")
@@ -216,8 +224,11 @@ class ToolStep:
         """Store a finished call at once, unless the step's checkpoint is about to."""
         try:
             writes = self._checked(index, call, outcome)
-        except InvalidUpdate as error:
-            writes = self._checked(index, call, failure(call, str(error)))
+        except (InvalidUpdate, PIIDetectionError) as error:
+            refused = failure(call, str(error))
+            if self._thread.screen is not None:
+                refused = self._thread.screen.outcome(refused)
+            writes = self._checked(index, call, refused)
         task = TaskWrites(self._step, call.id, index, self._thread.encode(writes))
         self._results[call.id] = (index, writes)
         self._running -= 1
@@ -245,7 +256,9 @@ class ToolStep:
             ]
         written = [*update.items(), *outcome.writes]
         checked = [
-            one for key, value in written for one in self._thread.check({key: value}, call.name)
+            one
+            for key, value in written
+            for one in self._thread.check({key: value}, call.name, "tools")
         ]
         _check_messages(call, checked)
         for write in checked:

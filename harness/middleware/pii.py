@@ -1,0 +1,182 @@
+"""Redacts personal data and secrets in all that an agent takes in and gives out (peers B10, E25).
+
+The rule of each instance holds for messages of all ages, arguments and results of calls, structured
+data, streams, events, questions, the run's record, and all of it in subagents. What is redacted was
+never stored; what was stored before is shown redacted, and `redact_thread` removes it for good.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar, NotRequired, TypedDict, cast, get_args
+
+from harness.errors import AgentBuildError
+from harness.loop.middleware import AgentMiddleware
+from harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from harness.loop.screening import Screen, current_screen
+from harness.records import changed
+from harness.redaction.builtin import BUILTIN, last_four
+from harness.redaction.custom import CallableDetector, Finder, RegexDetector
+from harness.redaction.detector import Detector
+from harness.redaction.rules import Keys, PIIDetectionError, Place, Rule, Strategy
+from harness.redaction.vault import Vault
+from harness.state import Mark
+
+__all__ = ["PIIDetectionError", "PIIMiddleware", "PIIState"]
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+
+class PIIState(TypedDict):
+    """What the middleware keeps."""
+
+    pii_salt: Annotated[NotRequired[str], Mark.PRIVATE]
+    """What hashes and tokens of this thread are made with."""
+
+
+class PIIMiddleware(AgentMiddleware):
+    """Looks for one kind of thing and replaces it; use one instance for each kind.
+
+    Instances look at the same text: of matches that overlap the longest decides, and nothing of
+    the others is left. Keys of JSON objects and long integers are looked at too; an integer that
+    must go becomes a text.
+
+    With the strategy `block` input is refused and a model's answer fails the run; a tool's result
+    is withheld from the model, as the tool has run already.
+
+    Args:
+        pii_type: What to look for: `email`, `credit_card`, `ip`, `mac_address`, `url`, `phone`,
+            `iban`, `api_key`, `private_key`; with a detector any name of lower-case letters,
+            digits and `_`.
+        strategy: What becomes of it: `block` raises `PIIDetectionError`; `redact` puts
+            `[REDACTED_EMAIL]` in its place; `mask` keeps a part, such as the last four digits;
+            `hash` puts `<email_hash:…>`, the same for the same value in a thread; `tokenize` puts
+            `<email_ref:…>`, whose value is kept on the server.
+        detector: Finds it instead: a regular expression, a function that returns `(start, end)`
+            pairs (or objects with `start` and `end`), or a `Detector`.
+        apply_to_input: Look at what users and callers say: messages, state, people's answers, the
+            calls of a driving client.
+        apply_to_output: Look at what models say: text, thinking, arguments of calls, structured
+            answers.
+        apply_to_tool_results: Look at what tools say: results, artifacts, errors, state they
+            write, events, questions.
+        salt: Makes hashes the same in all threads of a deployment; keep it secret. By default each
+            thread has its own.
+        reveal_to: For `tokenize`: tools that get the values of the tokens in their arguments. Their
+            results are looked at whatever `apply_to_tool_results` says. Wrappers that are listed
+            after this middleware see the values too.
+        vault: For `tokenize`: where values are kept; by default in the agent's store.
+
+    Raises:
+        AgentBuildError: A name, strategy, detector or combination makes no sense.
+    """
+
+    state_schema: ClassVar[type | None] = PIIState
+
+    def __init__(
+        self,
+        pii_type: str,
+        *,
+        strategy: Strategy = "redact",
+        detector: str | Finder | Detector | None = None,
+        apply_to_input: bool = True,
+        apply_to_output: bool = False,
+        apply_to_tool_results: bool = False,
+        salt: str | bytes | None = None,
+        reveal_to: Sequence[str] = (),
+        vault: Vault | None = None,
+    ) -> None:
+        _check(pii_type, strategy, salt, reveal_to, vault)
+        flags: dict[Place, bool] = {
+            "input": apply_to_input,
+            "output": apply_to_output,
+            "tools": apply_to_tool_results or bool(reveal_to),
+        }
+        if not any(flags.values()):
+            raise AgentBuildError(
+                f"PIIMiddleware({pii_type!r}) looks at nothing: set apply_to_input, "
+                "apply_to_output or apply_to_tool_results"
+            )
+        found = _detector(pii_type, detector)
+        self.pii_type = pii_type
+        self._rule = Rule(
+            pii_type=pii_type,
+            detector=found,
+            strategy=strategy,
+            places=frozenset(place for place, wanted in flags.items() if wanted),
+            mask=cast(Callable[[str], str], getattr(found, "mask", last_four)),
+            salt=salt.encode() if isinstance(salt, str) else salt,
+            vault=vault,
+            reveal_to=frozenset(reveal_to),
+        )
+        self.redaction = (self._rule,)
+        if reveal_to:
+            self.wrap_tool_call = self._reveal
+
+    @property
+    def name(self) -> str:
+        """`PIIMiddleware[type]`, as an agent may have one for each type."""
+        return f"PIIMiddleware[{self.pii_type}]"
+
+    async def redact(self, request: ToolCallRequest, outcome: ToolCallOutcome) -> ToolCallOutcome:
+        """Clean a result by the rules of all instances, before it is evicted to a file."""
+        screen = current_screen() or Screen(self.redaction, Keys())
+        return screen.outcome(outcome)
+
+    async def _reveal(self, request: ToolCallRequest, handler: ToolHandler) -> ToolCallOutcome:
+        """Hand a tool the values of the tokens that it may see."""
+        screen = current_screen()
+        call = request.call
+        if screen is None or call.name not in self._rule.reveal_to:
+            return await handler(request)
+        args = await screen.revealed(call.args, call.name)
+        if args is not call.args:
+            request = request.override(call=changed(call, args=args))
+        return await handler(request)
+
+
+def _detector(pii_type: str, detector: str | Finder | Detector | None) -> Detector:
+    if detector is None:
+        if pii_type not in BUILTIN:
+            raise AgentBuildError(
+                f"there is no detector of {pii_type!r}; give one as detector=, or look for one of "
+                f"{', '.join(BUILTIN)}"
+            )
+        return BUILTIN[pii_type]
+    given: Any = detector
+    if isinstance(given, str):
+        return RegexDetector(given)
+    if isinstance(given, Detector) and not isinstance(given, type):
+        return given
+    if callable(given) and not isinstance(given, type):
+        return CallableDetector(cast(Finder, given))
+    raise AgentBuildError(
+        "detector= takes a regular expression, a function of a text, or an object with find and "
+        f"open_from; got {given!r}"
+    )
+
+
+def _check(
+    pii_type: object,
+    strategy: object,
+    salt: object,
+    reveal_to: object,
+    vault: object,
+) -> None:
+    if not isinstance(pii_type, str) or _NAME.fullmatch(pii_type) is None:
+        raise AgentBuildError(
+            f"pii_type is a name of lower-case letters, digits and _; got {pii_type!r}"
+        )
+    where = f"PIIMiddleware({pii_type!r})"
+    if strategy not in _STRATEGIES:
+        raise AgentBuildError(
+            f"{where}: strategy is one of {', '.join(_STRATEGIES)}; got {strategy!r}"
+        )
+    if salt is not None and (strategy != "hash" or not isinstance(salt, str | bytes) or not salt):
+        raise AgentBuildError(f"{where}: salt= is a text or bytes, for strategy='hash'")
+    if isinstance(reveal_to, str):
+        raise AgentBuildError(f"{where}: reveal_to is a list of tool names; write [{reveal_to!r}]")
+    if strategy != "tokenize" and (reveal_to or vault is not None):
+        raise AgentBuildError(f"{where}: reveal_to and vault are for strategy='tokenize'")

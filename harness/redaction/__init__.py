@@ -1,0 +1,1 @@
+"""Finding and replacing what must not be kept: personal data and secrets."""

@@ -1,0 +1,261 @@
+"""Rules: what is looked for, where, and what becomes of it; and all rules together on a text.
+
+The rules of an agent look at the same text, not at what the one before them left: a replacement
+never hides from one rule a part of what it would have found. Matches that overlap are replaced as
+one, by the rule of the longest, and none of them keeps a part that another wanted gone.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Literal, TypeAlias
+
+import anyio
+
+from harness.errors import HarnessError, MiddlewareError
+from harness.redaction.detector import Detector
+from harness.redaction.vault import Vault
+
+__all__ = ["Keys", "Match", "PIIDetectionError", "Place", "Redactor", "Rule", "Strategy"]
+
+Strategy: TypeAlias = Literal["block", "redact", "mask", "hash", "tokenize"]
+"""`block` refuses the text; `redact` names the kind; `mask` keeps the end; `hash` tells equal
+values from others; `tokenize` can be undone on the server."""
+
+Place: TypeAlias = Literal["input", "output", "tools"]
+"""Where a text comes from: the caller, a model, or a tool."""
+
+_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+
+
+class PIIDetectionError(HarnessError):
+    """A text holds what a rule with the strategy `block` does not let through.
+
+    Attributes:
+        pii_type: What was found. The value itself is nowhere in the error.
+    """
+
+    def __init__(self, pii_type: str) -> None:
+        super().__init__(
+            f"a text holds what may not pass ({pii_type}); it was not stored and went nowhere. "
+            "Leave it out, or choose another strategy than block."
+        )
+        self.pii_type = pii_type
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of thing, and what becomes of it.
+
+    Attributes:
+        pii_type: Its name, in what replaces it.
+        detector: Finds it.
+        strategy: What becomes of it.
+        places: Where it is looked for.
+        mask: What a match becomes with `mask`.
+        salt: For `hash`; by default the thread's own.
+        vault: For `tokenize`: where the values are.
+        reveal_to: Names of the tools that get the values of tokens in their arguments.
+    """
+
+    pii_type: str
+    detector: Detector
+    strategy: Strategy
+    places: frozenset[Place]
+    mask: Callable[[str], str]
+    salt: bytes | None = None
+    vault: Vault | None = None
+    reveal_to: frozenset[str] = frozenset()
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether its replacements depend on the thread."""
+        return self.strategy == "tokenize" or (self.strategy == "hash" and self.salt is None)
+
+    @property
+    def label(self) -> str:
+        """What stands for a match that is gone."""
+        return f"[REDACTED_{self.pii_type.upper()}]"
+
+
+class Keys:
+    """The secret of a thread that hashes and tokens are made with, and tokens not stored yet.
+
+    Attributes:
+        made: Values of tokens that are not stored yet.
+    """
+
+    def __init__(self, salt: str | None = None) -> None:
+        self._salt = salt
+        self._storing = anyio.Lock()
+        self.made: dict[Vault, dict[str, str]] = {}
+
+    @property
+    def salt(self) -> str:
+        """The secret, as hex digits; made up when it is first needed."""
+        if self._salt is None:
+            self._salt = secrets.token_hex(16)
+        return self._salt
+
+    def recall(self, salt: object) -> None:
+        """Take the secret that a thread has, if there is none yet."""
+        if self._salt is None and isinstance(salt, str):
+            self._salt = salt
+
+    @property
+    def scope(self) -> str:
+        """What the values of the thread are kept under; not the secret itself."""
+        return sha256(b"scope " + self.salt.encode()).hexdigest()[:32]
+
+    def hash(self, rule: Rule, value: str) -> str:
+        """Return what stands for a value, the same each time."""
+        return f"<{rule.pii_type}_hash:{self._digest(rule, value, rule.salt)[:8]}>"
+
+    def token(self, rule: Rule, value: str) -> str:
+        """Return the token of a value, and remember it for the vault."""
+        # Letters only: no detector takes them for a number.
+        letters = self._digest(rule, value, None)[:16].translate(_LETTERS)
+        token = f"<{rule.pii_type}_ref:{letters}>"
+        if rule.vault is not None:
+            self.made.setdefault(rule.vault, {})[token] = value
+        return token
+
+    def _digest(self, rule: Rule, value: str, salt: bytes | None) -> str:
+        key = salt if salt is not None else self.salt.encode()
+        message = f"{rule.pii_type}\0{value}".encode("utf-8", "surrogatepass")
+        return hmac.new(key, message, sha256).hexdigest()
+
+    async def store(self) -> None:
+        """Store the values of new tokens; what names a token comes after it.
+
+        Raises:
+            HarnessError: They cannot be stored; they wait for the next try.
+        """
+        if not self.made and not self._storing.locked():
+            return
+        async with self._storing:
+            for vault, values in list(self.made.items()):
+                stored = dict(values)
+                await vault.keep(self.scope, stored)
+                for token in stored:
+                    del values[token]
+                if not values:
+                    del self.made[vault]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A part of a text to be replaced as one.
+
+    Attributes:
+        start: Where it begins.
+        end: Where it ends, exclusive.
+        rule: The rule that decides.
+        clear: Whether it is the only match there, so that a part of it may stay.
+        blocked: The kind of thing in it that may not pass, if there is one.
+    """
+
+    start: int
+    end: int
+    rule: Rule
+    clear: bool
+    blocked: str | None
+
+
+class Redactor:
+    """Rules at work on texts.
+
+    Args:
+        rules: The rules; of matches of the same length the earlier rule decides.
+        keys: What hashes and tokens are made with.
+        lenient: Replace what a rule blocks, instead of raising: for what is stored already.
+    """
+
+    def __init__(self, rules: Sequence[Rule], keys: Keys, *, lenient: bool = False) -> None:
+        self._rules = rules
+        self._keys = keys
+        self._lenient = lenient
+
+    def __call__(self, text: str) -> str:
+        """Return the text without what the rules look for.
+
+        Raises:
+            PIIDetectionError: A rule blocks it.
+            MiddlewareError: A detector failed; the text must not be used.
+        """
+        matches = self.find(text)
+        if not matches:
+            return text
+        parts: list[str] = []
+        done = 0
+        for match in matches:
+            parts += (text[done : match.start], self.replacement(text, match))
+            done = match.end
+        return "".join((*parts, text[done:]))
+
+    def find(self, text: str) -> list[Match]:
+        """Return what is to be replaced, in order and without overlaps."""
+        found = [
+            (start, -end, place)
+            for place, rule in enumerate(self._rules)
+            for start, end in _spans(rule, text)
+        ]
+        found.sort()
+        matches: list[Match] = []
+        together: list[tuple[int, int, int]] = []
+        end = 0
+        for one in found:
+            if together and one[0] >= end:
+                matches.append(self._match(together, end))
+                together = []
+            together.append(one)
+            end = max(end, -one[1])
+        if together:
+            matches.append(self._match(together, end))
+        return matches
+
+    def replacement(self, text: str, match: Match) -> str:
+        """Return what stands for a match.
+
+        Raises:
+            PIIDetectionError: A rule blocks it.
+        """
+        if match.blocked is not None and not self._lenient:
+            raise PIIDetectionError(match.blocked)
+        rule, value = match.rule, text[match.start : match.end]
+        if rule.strategy == "hash":
+            return self._keys.hash(rule, value)
+        if rule.strategy == "tokenize":
+            return self._keys.token(rule, value)
+        if rule.strategy == "mask" and match.clear:
+            return rule.mask(value)
+        return rule.label
+
+    def open_from(self, text: str) -> int:
+        """Return from where on more text could change what is found."""
+        return min((rule.detector.open_from(text) for rule in self._rules), default=len(text))
+
+    def _match(self, together: Sequence[tuple[int, int, int]], end: int) -> Match:
+        start = together[0][0]
+        first, last, place = min(together, key=lambda one: (one[1] + one[0], one[2], one[0]))
+        rules = {one[2] for one in together}
+        blocking = [self._rules[one] for one in sorted(rules)]
+        blocked = next((one.pii_type for one in blocking if one.strategy == "block"), None)
+        clear = len(rules) == 1 and (first, -last) == (start, end)
+        return Match(start, end, self._rules[place], clear, blocked)
+
+
+def _spans(rule: Rule, text: str) -> Iterable[tuple[int, int]]:
+    try:
+        return list(rule.detector.find(text))
+    except HarnessError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a detector may be anybody's code
+        raise MiddlewareError(
+            f"the detector of {rule.pii_type} raised {type(error).__name__}; the text was neither "
+            "stored nor shown. Correct the detector"
+        ) from None  # its text may hold what it looked at

@@ -1,0 +1,199 @@
+"""Redaction of a text that comes in pieces: only what more text cannot change any more goes on.
+
+What a stream lets through, put together, is what the rules make of the whole text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from harness.models.base import Delta
+from harness.records import changed
+from harness.redaction.rules import Redactor
+from harness.redaction.values import clean_number
+
+__all__ = ["DeltaStream", "JsonStream", "TextStream"]
+
+_CONTEXT = 4_000
+"""Characters of the line before what is undecided that detectors get to see."""
+
+
+class TextStream:
+    """One text."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._parts: list[str] = []
+        self._size = 0
+        self._done = 0
+        self._wait = 0
+
+    def feed(self, piece: str) -> str:
+        """Take a piece of the text; return what may go on.
+
+        Raises:
+            PIIDetectionError: A rule blocks what has come.
+            MiddlewareError: A detector failed.
+        """
+        self._parts.append(piece)
+        self._size += len(piece)
+        if self._size < self._wait:
+            return ""
+        text = "".join(self._parts)
+        out = self._upto(text, max(self._redactor.open_from(text), self._done))
+        # The longer what is held, the longer until the next look at it: else a text that is held
+        # to its end would be looked at once for each of its pieces.
+        self._wait = self._size + (self._size - self._done) // 8
+        return out
+
+    def close(self) -> str:
+        """Return the rest; the text ends here."""
+        text = "".join(self._parts)
+        return self._upto(text, len(text))
+
+    def _upto(self, text: str, end: int) -> str:
+        """Return what is new before a place, or before a match that goes beyond it."""
+        if end <= self._done:
+            self._parts = [text]
+            return ""
+        parts: list[str] = []
+        place = self._done
+        for match in self._redactor.find(text):
+            if match.end <= place:
+                continue
+            if match.start >= end or match.end > end:
+                end = min(end, max(match.start, place))
+                break
+            parts += (text[place : match.start], self._redactor.replacement(text, match))
+            place = match.end
+        parts.append(text[place:end])
+        self._forget(text, max(place, end))
+        return "".join(parts)
+
+    def _forget(self, text: str, done: int) -> None:
+        start = max(text.rfind("\n", 0, done) + 1, done - _CONTEXT)
+        self._parts = [text[start:]]
+        self._size, self._done = len(text) - start, done - start
+
+
+class JsonStream:
+    """The JSON text of one value: what is written in its strings, and its large integers."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._string: TextStream | None = None
+        self._escape = ""
+        self._number = ""
+
+    def feed(self, piece: str) -> str:
+        """Take a piece of the JSON text; return what may go on, which is JSON text too."""
+        return "".join(self._feed(piece))
+
+    def close(self) -> str:
+        """Return the rest; the text ends here."""
+        if self._string is None:
+            return self._ended_number()
+        return self._ended_string(self._string)
+
+    def _ended_string(self, string: TextStream) -> str:
+        rest = string.feed(_decoded(self._escape)) if self._escape else ""
+        self._string, self._escape = None, ""
+        return _escaped(rest + string.close())
+
+    def _feed(self, piece: str) -> Iterator[str]:
+        for part in _PARTS.findall(piece):
+            if self._string is None:
+                yield from self._outside(part)
+            elif part == '"' and self._escape != "\\":
+                yield self._ended_string(self._string) + '"'
+            elif self._escape or part == "\\":
+                yield from self._escaped(self._string, part)
+            else:
+                yield _escaped(self._string.feed(part))
+
+    def _outside(self, part: str) -> Iterator[str]:
+        for one in part:
+            if one in _NUMBER:
+                self._number += one
+                continue
+            yield self._ended_number() + one
+            if one == '"':
+                self._string = TextStream(self._redactor)
+
+    def _ended_number(self) -> str:
+        number, self._number = self._number, ""
+        if not number.lstrip("-").isdigit() or len(number) > 400:
+            return number
+        cleaned = clean_number(int(number), self._redactor)
+        return number if isinstance(cleaned, int) else json.dumps(cleaned)
+
+    def _escaped(self, string: TextStream, part: str) -> Iterator[str]:
+        for one in part:
+            if not self._escape and one != "\\":
+                yield _escaped(string.feed(one))
+                continue
+            self._escape += one
+            text = _unescaped(self._escape)
+            if text is not None:
+                self._escape = ""
+                yield _escaped(string.feed(text))
+
+
+_PARTS = re.compile(r"\\|\"|[^\"\\]+")
+_NUMBER = "-0123456789.eE+"
+
+
+def _unescaped(escape: str) -> str | None:
+    """Return what an escape stands for, or None while it is not complete."""
+    if len(escape) < 2 or (escape[1] == "u" and len(escape) < 6):
+        return None
+    half = escape[1:3].lower() == "ud" and escape[3].lower() in "89ab"
+    if half and len(escape) < 12 and "\\u"[: len(escape) - 6] == escape[6:8]:
+        return None  # the other half of the character is to come
+    return _decoded(escape)
+
+
+def _decoded(escape: str) -> str:
+    try:
+        return json.loads(f'"{escape}"')
+    except ValueError:
+        return escape
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1] if text else ""
+
+
+class DeltaStream:
+    """The pieces of a model's answer."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._kind = ""
+        self._open: dict[tuple[str, str | None], tuple[Delta, TextStream | JsonStream]] = {}
+
+    def feed(self, delta: Delta) -> list[Delta]:
+        """Take a piece; return the pieces that may go on.
+
+        Raises:
+            PIIDetectionError: A rule blocks what has come.
+            MiddlewareError: A detector failed.
+        """
+        ended = self.close() if delta.kind != self._kind else []
+        self._kind = delta.kind
+        key = delta.kind, delta.tool_call_id
+        if key not in self._open:
+            name = None if delta.tool_name is None else self._redactor(delta.tool_name)
+            kind = JsonStream if delta.kind == "tool_args" else TextStream
+            self._open[key] = changed(delta, text="", tool_name=name), kind(self._redactor)
+        empty, stream = self._open[key]
+        text = stream.feed(delta.text)
+        return [*ended, changed(empty, text=text)] if text or not delta.text else ended
+
+    def close(self) -> list[Delta]:
+        """Return the rest of what has begun."""
+        rest = [changed(empty, text=stream.close()) for empty, stream in self._open.values()]
+        self._open.clear()
+        return [one for one in rest if one.text]

@@ -1,0 +1,173 @@
+"""Texts inside of values: JSON data and messages, of which only what changes is made anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias, TypeVar, cast
+
+from pydantic import JsonValue
+
+from harness.messages import (
+    AIMessage,
+    AnswerBlock,
+    Content,
+    HumanMessage,
+    ProviderBlock,
+    RemoveMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolCall,
+    ToolMessage,
+)
+from harness.records import changed
+
+__all__ = ["Clean", "clean_call", "clean_json", "clean_json_bytes", "clean_message", "clean_number"]
+
+Clean: TypeAlias = Callable[[str], str]
+"""Returns a text without what must go."""
+
+BlockT = TypeVar("BlockT", bound=object)
+
+_LONG = 10**12
+"""Integers from here on may be card numbers."""
+
+_OPAQUE = frozenset({"encrypted_content", "encrypted_index", "signature"})
+"""What a provider must get back unchanged, and what nobody but it can read."""
+
+
+def clean_json(value: JsonValue, clean: Clean, keep: frozenset[str] = frozenset()) -> JsonValue:
+    """Return JSON data with every text in it clean, keys too; the same object if nothing changed.
+
+    An integer that must go becomes a text. Keys that become equal are numbered. What is under a
+    key of `keep` stays.
+    """
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        items = [clean_json(one, clean, keep) for one in value]
+        return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    if isinstance(value, dict):
+        return _clean_object(value, clean, keep)
+    return clean_number(value, clean)
+
+
+def clean_number(value: Any, clean: Clean) -> Any:
+    """Return a number, or what replaces it."""
+    if type(value) is not int or abs(value) < _LONG:
+        return value
+    text = str(value)
+    cleaned = clean(text)
+    return value if cleaned == text else cleaned
+
+
+def _clean_object(
+    value: dict[str, JsonValue], clean: Clean, keep: frozenset[str]
+) -> dict[str, JsonValue]:
+    cleaned: dict[str, JsonValue] = {}
+    same = True
+    for key, one in value.items():
+        name, item = clean(key), one if key in keep else clean_json(one, clean, keep)
+        same = same and name == key and item is one
+        number = 2
+        while name in cleaned:
+            name, number = f"{clean(key)} ({number})", number + 1
+        cleaned[name] = item
+    return value if same else cleaned
+
+
+def clean_json_bytes(data: bytes, clean: Clean) -> bytes:
+    """Return JSON with every text in it clean; the same bytes if nothing changed."""
+    value = json.loads(data)
+    cleaned = clean_json(value, clean)
+    if cleaned is value or cleaned == value:
+        return data
+    return json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def clean_call(call: ToolCall, clean: Clean) -> ToolCall:
+    """Return a call with clean arguments; its id, which pairs it with its result, stays."""
+    args = cast("dict[str, JsonValue]", clean_json(call.args, clean))
+    name = clean(call.name)
+    invalid = None if call.invalid is None else clean(call.invalid)
+    if args is call.args and name == call.name and invalid == call.invalid:
+        return call
+    return changed(call, args=args, name=name, invalid=invalid)
+
+
+def clean_message(message: Any, clean: Clean) -> Any:
+    """Return a message (or the write that removes one) that is clean."""
+    match message:
+        case HumanMessage():
+            content = _clean_content(message.content, clean)
+            return message if content is message.content else changed(message, content=content)
+        case AIMessage():
+            blocks = _clean_blocks(message.content, clean)
+            return message if blocks is message.content else changed(message, content=blocks)
+        case ToolMessage():
+            return _clean_result(message, clean)
+        case RemoveMessage():
+            return message
+        case _:
+            return message
+
+
+def _clean_result(message: ToolMessage, clean: Clean) -> ToolMessage:
+    content = _clean_content(message.content, clean)
+    artifact = clean_json(message.artifact, clean)
+    name = clean(message.name)
+    if content is message.content and artifact is message.artifact and name == message.name:
+        return message
+    return changed(message, content=content, artifact=artifact, name=name)
+
+
+def _clean_content(content: Content, clean: Clean) -> Content:
+    if isinstance(content, str):
+        cleaned = clean(content)
+        return content if cleaned == content else cleaned
+    return _clean_blocks(content, clean)
+
+
+def _clean_blocks(blocks: tuple[BlockT, ...], clean: Clean) -> tuple[BlockT, ...]:
+    """Return the blocks clean; texts that follow each other are one where a match spans them."""
+    cleaned: list[Any] = []
+    for is_text, group in groupby(blocks, key=lambda one: isinstance(one, TextBlock)):
+        if is_text:
+            cleaned += _clean_texts([*group], clean)
+        else:
+            cleaned += [_clean_block(one, clean) for one in group]
+    if len(cleaned) == len(blocks) and all(a is b for a, b in zip(cleaned, blocks, strict=True)):
+        return blocks
+    return tuple(cleaned)
+
+
+def _clean_texts(blocks: Sequence[Any], clean: Clean) -> list[TextBlock]:
+    texts = [one.text for one in blocks]
+    cleaned = [clean(text) for text in texts]
+    if len(blocks) > 1:
+        joined = "".join(cleaned)
+        whole = clean(joined)
+        if whole != joined:
+            return [TextBlock(whole)]
+    return [
+        one if text == one.text else TextBlock(text)
+        for one, text in zip(blocks, cleaned, strict=True)
+    ]
+
+
+def _clean_block(block: Any, clean: Clean) -> AnswerBlock:
+    match block:
+        case ToolCall():
+            return clean_call(block, clean)
+        case ThinkingBlock(thinking):
+            cleaned = clean(thinking)
+            # The signature vouches for the old text: a provider would refuse it with another.
+            return block if cleaned == thinking else ThinkingBlock(cleaned)
+        case ProviderBlock(provider, data):
+            cleaned_data = cast("dict[str, JsonValue]", clean_json(data, clean, _OPAQUE))
+            return block if cleaned_data is data else ProviderBlock(provider, cleaned_data)
+        case _:
+            return block

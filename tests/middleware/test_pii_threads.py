@@ -1,0 +1,193 @@
+"""Threads that were stored before anything was redacted, and files that tools change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from harness.agent import RunOptions, create_agent
+from harness.backends.base import FileError
+from harness.backends.directory import DirectoryBackend
+from harness.backends.state import StateBackend
+from harness.checkpoint.base import Checkpointer
+from harness.checkpoint.memory import MemoryCheckpointer
+from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.errors import AgentBuildError
+from harness.loop.agent import Agent
+from harness.messages import AIMessage, HumanMessage, TextBlock, ToolMessage
+from harness.middleware.filesystem import FilesystemMiddleware
+from harness.middleware.pii import PIIMiddleware
+from harness.middleware.pii_threads import redact_thread
+from harness.redaction.rules import Strategy
+from harness.store.memory import MemoryStore
+from harness.tools import ToolResult, ToolRuntime, tool
+from tests.loop.models import Turns, call, says
+
+pytestmark = pytest.mark.anyio
+
+MAIL = "ann.secret@example.com"
+CARD = "4111111111111111"
+
+
+@tool
+async def show(runtime: ToolRuntime) -> ToolResult:
+    """Show a customer."""
+    runtime.stream_writer({"customer": MAIL})
+    return ToolResult(f"{'x' * 490} {MAIL}", artifact={MAIL: {"card": int(CARD)}})
+
+
+@tool
+async def ask(runtime: ToolRuntime) -> str:
+    """Ask."""
+    return str(runtime.interrupt(f"Is it {MAIL}?", payload={"mail": MAIL}))
+
+
+@tool
+async def fail() -> str:
+    """Fail."""
+    raise ValueError(MAIL)
+
+
+def careless(journal: Checkpointer) -> Agent:
+    """An agent that stores whatever it is told."""
+    turns = (
+        AIMessage((TextBlock(f"for {MAIL}"), call("1", "show"), call("2", "fail"))),
+        says("", call("3", "write_file", path="/a.md", content=f"{MAIL} pays with {CARD}" * 300)),
+        says("", call("4", "ask")),
+        says(f"It was {MAIL}"),
+    )
+    files = FilesystemMiddleware(StateBackend())
+    return create_agent(Turns(*turns), [show, ask, fail], middleware=[files], checkpointer=journal)
+
+
+async def stored(journal: Checkpointer) -> Agent:
+    agent = careless(journal)
+    goal = f"{'Please look up the customer, and tell me how they are. ' * 2}{MAIL} is the one"
+    options = RunOptions(log_events=True)
+    paused = await agent.ainvoke(goal[20:], thread_id="t", options=options)
+    (question,) = paused.interrupts
+    done = await agent.aresume(paused.run.id, {question.id: f"yes, {MAIL}"}, options=options)
+    assert done.run.status == "done"
+    return agent
+
+
+def rules(strategy: Strategy = "redact") -> list[Any]:
+    flags: dict[str, Any] = {"apply_to_output": True, "apply_to_tool_results": True}
+    kinds = ("email", "credit_card")
+    return [PIIMiddleware(one, strategy=strategy, **flags) for one in kinds]
+
+
+def raw(folder: Path) -> bytes:
+    return b"".join(one.read_bytes() for one in sorted(folder.iterdir()) if one.is_file())
+
+
+async def told(journal: Checkpointer) -> str:
+    """Everything a journal tells about the thread."""
+    parts: list[object] = []
+    for run in await journal.find_runs(thread_id="t"):
+        parts += [run, await journal.interrupts(run.id), await journal.events(run.id, limit=1_000)]
+    for one in await journal.history("t"):
+        parts += [one, await journal.load("t", "", one.id)]
+    return repr(parts)
+
+
+@pytest.mark.parametrize("strategy", get_args(Strategy))
+async def test_a_redacted_thread_holds_its_secrets_no_more(
+    strategy: Strategy, tmp_path: Path
+) -> None:
+    store = MemoryStore()
+    async with SqliteCheckpointer(tmp_path / "journal.db") as journal:
+        await stored(journal)
+        before = await told(journal)
+        assert "ann.secret" in before
+        assert CARD in before
+        await redact_thread(journal, "t", rules(strategy), store=store)
+        await journal.vacuum()
+        after = await told(journal)
+        if strategy == "mask":
+            assert MAIL not in after
+        else:
+            assert "ann." not in after  # not even a part that was cut from it
+        assert CARD not in after
+    assert MAIL.encode() not in raw(tmp_path)
+    assert CARD.encode() not in raw(tmp_path)
+    async with SqliteCheckpointer(tmp_path / "journal.db") as journal:
+        state = (await careless(journal).get_state("t")).values
+        messages = state["messages"]
+        assert [one.type for one in messages] == [
+            "human", "ai", "tool", "tool", "ai", "tool", "ai", "tool", "ai",
+        ]  # fmt: skip
+        assert messages[1].tool_calls[0].id == messages[2].tool_call_id
+        assert len(state["files"]["/a.md"].content) > 300
+        result = await careless(journal).ainvoke([HumanMessage("more")], thread_id="t")
+        assert result.run.status in ("failed", "done")  # the thread goes on as before
+    assert bool(await store.search()) == (strategy == "tokenize")
+
+
+async def test_the_raw_file_holds_the_secret_until_then(tmp_path: Path) -> None:
+    async with SqliteCheckpointer(tmp_path / "journal.db") as journal:
+        await stored(journal)
+    assert MAIL.encode() in raw(tmp_path)
+
+
+async def test_a_thread_that_cannot_be_redacted_stays_as_it_was() -> None:
+    journal = MemoryCheckpointer()
+    await stored(journal)
+    before = await told(journal)
+
+    def broken(text: str) -> list[tuple[int, int]]:
+        raise ValueError(text)
+
+    with pytest.raises(Exception, match="detector of x raised"):
+        await redact_thread(journal, "t", [PIIMiddleware("x", detector=broken)])
+    with pytest.raises(AgentBuildError, match="nothing was changed"):
+        await redact_thread(journal, "t", [])
+    await redact_thread(journal, "unknown", rules())
+    assert await told(journal) == before
+
+
+async def test_hashes_of_a_rewritten_thread_are_those_of_its_runs() -> None:
+    journal = MemoryCheckpointer()
+    await stored(journal)
+    middleware = rules("hash")
+    model = Turns(*[says("")] * 4, says("ok"), says("ok"))
+    agent = create_agent(model, middleware=middleware, checkpointer=journal)
+    shown = (await agent.ainvoke(MAIL, thread_id="t")).state["messages"]
+    await redact_thread(journal, "t", middleware)
+    fresh = create_agent(Turns(), middleware=middleware, checkpointer=journal)
+    after = (await fresh.get_state("t")).values["messages"]
+    assert [one.text for one in after] == [one.text for one in shown]
+
+
+async def test_a_file_with_a_secret_is_changed_and_not_kept_in_the_journal(tmp_path: Path) -> None:
+    home, folder = tmp_path / "home", tmp_path / "journal"
+    home.mkdir()
+    folder.mkdir()
+    (home / "a.txt").write_text(f"mail {MAIL}\n")
+    (home / "b.txt").write_text("plain\n")
+    backend = DirectoryBackend(home)
+    turns = (
+        says("", call("1", "read_file", path="/a.txt"), call("2", "read_file", path="/b.txt")),
+        says("", call("3", "edit_file", path="/a.txt", old_string="mail", new_string="Mail")),
+        says("", call("4", "edit_file", path="/b.txt", old_string="plain", new_string="Plain")),
+        says("ok"),
+    )
+    async with SqliteCheckpointer(folder / "journal.db") as journal:
+        agent = create_agent(Turns(*turns), checkpointer=journal,
+                             middleware=[*rules(), FilesystemMiddleware(backend)])  # fmt: skip
+        result = await agent.ainvoke("go", thread_id="t")
+        read = next(one for one in result.state["messages"] if isinstance(one, ToolMessage))
+        assert "[REDACTED_EMAIL]" in read.text
+        assert (home / "a.txt").read_text() == f"Mail {MAIL}\n"
+        first, second = await journal.file_changes("t", 0)  # newest first
+        assert (first.path, first.before) == ("/b.txt", b"plain\n")
+        assert second.before == b"mail [REDACTED_EMAIL]\n"
+        undo: dict[str, Any] = {"thread_id": "t", "run_id": result.run.id, "checkpointer": journal}
+        # Its redacted content is never put back; the other file's is.
+        with pytest.raises(FileError, match=r"a\.txt"):
+            await backend.restore([first, second], **undo)
+        await backend.restore([first], **undo)
+        assert (home / "b.txt").read_text() == "plain\n"
+    assert MAIL.encode() not in raw(folder)
