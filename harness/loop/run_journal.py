@@ -46,12 +46,13 @@ class RunJournal:
         self.stored = False
         self._checkpointer = checkpointer
         self._thread_id = thread_id
-        self._waiting: list[Batch] = []
+        self._held: Batch | None = None
         self._events: list[RunEvent] = []
 
     def hold(self, batch: Batch) -> None:
         """Keep a batch back until the next commit."""
-        self._waiting.append(self._with_events(batch))
+        assert self._held is None
+        self._held = self._with_events(batch)
 
     def note(self, event: RunEvent) -> None:
         """Keep an event; it is stored with the next batch."""
@@ -63,11 +64,17 @@ class RunJournal:
         Raises:
             StaleThread, CheckpointError: As for `Checkpointer.commit`.
         """
-        batches = _joined([*self._waiting, self._with_events(batch)])
-        self._waiting = []
-        for one in batches:
-            await self._checkpointer.commit(one)
-            self.stored = True
+        batch = self._with_events(batch)
+        held, self._held = self._held, None
+        if held is not None:
+            joined = _joined(held, batch)
+            if joined is None:
+                await self._checkpointer.commit(held)
+                self.stored = True
+            else:
+                batch = joined
+        await self._checkpointer.commit(batch)
+        self.stored = True
 
     async def step(self, batch: Batch) -> None:
         """Store a step as soon as the durability asks for it.
@@ -106,17 +113,40 @@ class RunJournal:
         return changed(batch, events=events)
 
 
+class _Waiting:
+    """A batch that waits.
+
+    Attributes:
+        batch: The batch.
+        error: Why it never will be stored.
+    """
+
+    __slots__ = ("batch", "error")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.error: StaleThread | None = None
+
+
 class ExitJournal(RunJournal):
     """Stores steps when the run pauses or ends; durability `exit`."""
 
     def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
         super().__init__(checkpointer, thread_id)
         self._turn = anyio.Lock()
+        self._line: list[_Waiting] = []
+
+    def hold(self, batch: Batch) -> None:
+        """Keep a batch back until something is to be stored at once."""
+        self._line.append(_Waiting(self._with_events(batch)))
 
     async def commit(self, batch: Batch) -> None:
         """Store what waits, then the batch; see `RunJournal.commit`."""
-        self.hold(batch)
+        waiting = _Waiting(self._with_events(batch))
+        self._line.append(waiting)
         await self.settle()
+        if waiting.error is not None:  # somebody else has tried, and was told
+            raise waiting.error
 
     async def step(self, batch: Batch) -> None:
         """Keep a step until something is to be stored at once."""
@@ -130,17 +160,20 @@ class ExitJournal(RunJournal):
         """
         with anyio.CancelScope(shield=True):
             async with self._turn:
-                left = _joined(self._waiting)
-                self._waiting = []
+                line, self._line = self._line, []
+                left = _together(line)
                 try:
                     while left:
-                        await self._checkpointer.commit(left[0])
+                        await self._checkpointer.commit(left[0][0])
                         self.stored = True
                         del left[0]
-                except StaleThread:
+                except StaleThread as error:
+                    for _, those in left:
+                        for one in those:
+                            one.error = error
                     raise
                 except CheckpointError:
-                    self._waiting = [*left, *self._waiting]
+                    self._line = [*(one for _, those in left for one in those), *self._line]
                     raise
 
     @asynccontextmanager
@@ -171,10 +204,10 @@ class AsyncJournal(ExitJournal):
 
     async def settle(self) -> None:
         """Store all steps; see `RunJournal.settle`. Raises what the background met, once."""
+        await super().settle()
         error, self._error = self._error, None
         if error is not None:
             raise error
-        await super().settle()
 
     @asynccontextmanager
     async def carrying(self) -> AsyncGenerator[None]:
@@ -211,19 +244,19 @@ JOURNALS: Mapping[Durability, Callable[[Checkpointer, str], RunJournal]] = {
 """What commits the batches of a run, by its durability."""
 
 
-def _joined(batches: Sequence[Batch]) -> list[Batch]:
-    """Return batches with those put together that one transaction can store, in order."""
-    joined: list[Batch] = []
-    for batch in batches:
-        both = _together(joined[-1], batch) if joined else None
+def _together(line: Sequence[_Waiting]) -> list[tuple[Batch, list[_Waiting]]]:
+    """Return what waits as few batches as can be, each with those it is made of."""
+    made: list[tuple[Batch, list[_Waiting]]] = []
+    for one in line:
+        both = _joined(made[-1][0], one.batch) if made else None
         if both is None:
-            joined.append(batch)
+            made.append((one.batch, [one]))
         else:
-            joined[-1] = both
-    return joined
+            made[-1] = (both, [*made[-1][1], one])
+    return made
 
 
-def _together(first: Batch, second: Batch) -> Batch | None:
+def _joined(first: Batch, second: Batch) -> Batch | None:
     """Return both as one batch, or None when they belong to different namespaces."""
     if first.ns != second.ns and (second.writes or second.checkpoints):
         return None
