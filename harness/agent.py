@@ -27,7 +27,7 @@ from harness.loop.middleware import AgentMiddleware, HookName, check_middleware,
 from harness.loop.thread_access import StateSnapshot
 from harness.loop.tool_execution import ToolPipeline
 from harness.models.base import ChatModel, PromptSection
-from harness.policy import Policy
+from harness.policy import CallPolicy, Policy
 from harness.provider_tools import is_provider_tool
 from harness.state import AgentState, Channel, Mark, StateSchema, channels_of
 from harness.tools import Tool, tool
@@ -61,7 +61,7 @@ def create_agent(
     interrupt_after: Collection[str] = (),
     cache: Cache | None = None,
     limits: Limits | None = None,
-    policy: Policy | None = None,
+    policy: CallPolicy | None = None,
     mcp_servers: Mapping[str, MCPServer] | None = None,
     name: str = "agent",
     debug: bool = False,
@@ -84,7 +84,8 @@ def create_agent(
         interrupt_before: Nodes before which a run stops to be looked at: `model`, `tools`,
             `<middleware>.<hook>`, or `*`.
         interrupt_after: Nodes after which it does.
-        cache: Where model answers and results of cacheable tools are kept.
+        cache: Where model answers and results of cacheable tools are kept; an agent that redacts
+            keeps no results.
         limits: Bounds for each run, unless it brings its own.
         policy: Rules in front of every tool call; allows everything by default.
         mcp_servers: Other MCP servers, by the prefix of their tools; connected when first used.
@@ -116,7 +117,9 @@ def create_agent(
         system=_sections(system_prompt),
         middleware=tuple(middleware),
         schema=_schema(middleware, state_schema, output),
-        pipeline=ToolPipeline(by_name, middleware, policy or Policy(), _tool_cache(cache)),
+        pipeline=ToolPipeline(
+            by_name, middleware, policy or Policy(), _tool_cache(cache, middleware)
+        ),
         provider_tools=tuple(one for one in tools if is_provider_tool(one)),
         response_format=response_format,
         output=output,
@@ -209,9 +212,9 @@ def _model_cache(cache: Cache | None) -> ModelCache | None:
     return ModelCache(cache)
 
 
-def _tool_cache(cache: Cache | None) -> ToolCache | None:
-    if cache is None:
-        return None
+def _tool_cache(cache: Cache | None, middleware: Sequence[AgentMiddleware]) -> ToolCache | None:
+    if cache is None or any(one.redaction for one in middleware):
+        return None  # it would keep results as they were before they were redacted
     from harness.cache.tool_cache import ToolCache
 
     return ToolCache(cache)

@@ -754,3 +754,21 @@ async def test_a_vault_that_fails_fails_the_run_before_anything_names_its_tokens
     with pytest.raises(StoreError, match="disk is full"):
         await agent.ainvoke("ann@example.com", thread_id="t")
     assert await journal.threads() == []
+
+
+async def test_results_of_tools_are_not_cached_as_they_were():
+    cache, ran = MemoryCache(), []
+
+    @tool(read_only=True, cacheable=True)
+    async def look() -> str:
+        """Look."""
+        ran.append(1)
+        return "ann@example.com"
+
+    turns = (says("", call("1", "look")), says("ok"))
+    middleware = [PIIMiddleware("email", apply_to_tool_results=True)]
+    for _ in range(2):
+        agent = create_agent(Turns(*turns), [look], middleware=middleware, cache=cache)
+        result = await agent.ainvoke("go")
+        assert result.state["messages"][2].text == "[REDACTED_EMAIL]"
+    assert len(ran) == 2
