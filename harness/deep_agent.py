@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from harness.agent import Agent, create_agent
 from harness.backends.base import Backend
+from harness.backends.history import HISTORY_FILE
 from harness.backends.state import StateBackend
 from harness.checkpoint.base import Checkpointer
 from harness.checkpoint.memory import MemoryCheckpointer
@@ -25,8 +26,13 @@ from harness.middleware.skills import SkillsMiddleware
 from harness.middleware.subagents import SubAgentMiddleware
 from harness.middleware.summarization import SummarizationMiddleware
 from harness.middleware.todo_list import TodoListMiddleware
-from harness.models.base import ChatModel
-from harness.policy import Policy
+from harness.middleware.tool_descriptions import ToolDescriptionMiddleware
+from harness.middleware.tool_exclusion import ToolExclusionMiddleware
+from harness.models.base import ChatModel, PromptSection
+from harness.policy import CallPolicy, Policy
+from harness.profiles import Profile, ProfileRegistry, profile_for
+from harness.profiles.extras import fitted
+from harness.profiles.subagents import ProfiledSubAgents
 from harness.skills.registry import SkillRegistry
 from harness.subagents.definitions import SubAgent
 from harness.subagents.registry import SubAgentRegistry
@@ -58,7 +64,7 @@ def create_deep_agent(
     memory: MemoryFiles | None = None,
     subagents: SubAgentRegistry | None = None,
     interrupt_on: Mapping[str, bool | InterruptOnConfig] | None = None,
-    policy: Policy | None = None,
+    policy: CallPolicy | None = None,
     middleware: Sequence[AgentMiddleware] = (),
     response_format: ResponseFormat | None = None,
     state_schema: type | None = None,
@@ -72,19 +78,21 @@ def create_deep_agent(
     mcp_servers: Mapping[str, MCPServer] | None = None,
     name: str = "main",
     debug: bool = False,
+    profile: Profile | ProfileRegistry | None = None,
 ) -> Agent:
     """Build a deep agent: todos, files, skills, memory, subagents, approval, a view that fits.
 
     Args:
         model: A model, or a name for `init_chat_model`.
         tools: Further tools; subagents get them too.
-        system_prompt: Read after the built-in one.
+        system_prompt: Read after the built-in one and the profile's.
         backend: Where files live; in the thread by default.
         skills: What `skill` can load.
         memory: Files the agent is always told.
         subagents: Who `task` can hand work to; a general-purpose one by default.
         interrupt_on: Calls that need a person's decision, by tool name (peers A2.10).
-        policy: Rules in front of every tool call, of subagents too.
+        policy: Rules in front of every tool call, of subagents too; a subagent's own rules can
+            only narrow them.
         middleware: Further middleware, inside the built-in ones.
         response_format: What the main agent's answer must be; see `create_agent`.
         state_schema: A TypedDict with further state of the main agent.
@@ -99,12 +107,20 @@ def create_deep_agent(
             name, by default all.
         name: Shown in paths and events.
         debug: Print each step to stderr.
+        profile: What suits the model: a `Profile`, or where to find it by the model's name; by
+            default among those that ship. A subagent with a model of its own gets the profile of
+            that model.
 
     Raises:
-        AgentBuildError: As for `create_agent`.
+        AgentBuildError: As for `create_agent`, or the profile does not fit this agent.
     """
+    find = profile.for_model if isinstance(profile, ProfileRegistry) else profile_for
+    if not isinstance(profile, Profile):
+        profile = find(model if isinstance(model, str) else model.name)
     stack = _Stack(
-        model=model,
+        model=_made(model, profile),
+        profile=profile,
+        profile_for=find,
         tools=tuple(tools),
         backend=backend or StateBackend(),
         skills=skills or SkillRegistry([]),
@@ -130,6 +146,14 @@ def create_deep_agent(
     return stack.main(system_prompt, subagents or SubAgentRegistry(None), own)
 
 
+def _made(model: ChatModel | str, profile: Profile) -> ChatModel:
+    if not isinstance(model, str):
+        return model
+    from harness.models.registry import init_chat_model
+
+    return init_chat_model(model, **profile.init_kwargs)
+
+
 def _mounted(servers: Mapping[str, MCPServer]) -> MCPToolsMiddleware:
     from harness.mcp_servers.middleware import MCPToolsMiddleware
 
@@ -153,13 +177,15 @@ class _Own(TypedDict):
 class _Stack:
     """What the main agent and its subagents have in common."""
 
-    model: ChatModel | str
+    model: ChatModel
+    profile: Profile
+    profile_for: Callable[[str], Profile]
     tools: tuple[Tool | Callable[..., Any], ...]
     backend: Backend
     skills: SkillRegistry
     memory: MemoryFiles | None
     interrupt_on: Mapping[str, bool | InterruptOnConfig]
-    policy: Policy
+    policy: CallPolicy
     middleware: tuple[AgentMiddleware, ...]
     checkpointer: Checkpointer
     store: Store | None
@@ -167,15 +193,16 @@ class _Stack:
     mcp: MCPToolsMiddleware | None
 
     def main(self, system_prompt: str, subagents: SubAgentRegistry, own: _Own) -> Agent:
-        prompt = f"{SYSTEM_PROMPT}\n\n{system_prompt}" if system_prompt else SYSTEM_PROMPT
+        profile = self.profile
+        base = profile.base_system_prompt
+        known = ProfiledSubAgents(subagents, profile.general_purpose_subagent)
+        delegates = (SubAgentMiddleware(known, self.subagent),) if known.can_have_any else ()
         memory = () if self.memory is None else (MemoryMiddleware(self.memory),)
         return create_agent(
             self.model,
             self.tools,
-            system_prompt=prompt,
-            middleware=self._around(
-                SubAgentMiddleware(subagents, self.subagent), *memory, *self._mcp(None)
-            ),
+            system_prompt=_prompt(SYSTEM_PROMPT if base is None else base, profile, system_prompt),
+            middleware=self._around(profile, *delegates, *memory, *self._mcp(None)),
             checkpointer=self.checkpointer,
             policy=self.policy,
             store=self.store,
@@ -185,20 +212,28 @@ class _Stack:
 
     def subagent(self, definition: SubAgent) -> Agent:
         """Build a subagent: the same stack without subagents and memory (peers A2.14, C9.5)."""
+        model, profile = self.model, self.profile
+        if definition.model:
+            profile = self.profile_for(definition.model)
+            model = _made(definition.model, profile)
         return create_agent(
-            definition.model or self.model,
+            model,
             self.tools,
-            system_prompt=definition.system_prompt,
+            system_prompt=_prompt("", profile, definition.system_prompt),
             middleware=self._around(
-                *self._mcp(definition.mcp_servers), skill_names=definition.skills
+                profile, *self._mcp(definition.mcp_servers), skill_names=definition.skills
             ),
             checkpointer=self.checkpointer,
-            policy=self.policy,
+            policy=self._policy_of(definition),
             store=self.store,
             cache=self.cache,
             name=definition.name,
             tool_names=definition.tools,
         )
+
+    def _policy_of(self, definition: SubAgent) -> CallPolicy:
+        own = definition.policy
+        return self.policy if own is None else self.policy.narrowed(own)
 
     def _mcp(self, names: Sequence[str] | None) -> tuple[AgentMiddleware, ...]:
         if self.mcp is None:
@@ -206,24 +241,41 @@ class _Stack:
         return (self.mcp if names is None else self.mcp.only(names),)
 
     def _around(
-        self, *own: AgentMiddleware, skill_names: Sequence[str] | None = None
+        self, profile: Profile, *own: AgentMiddleware, skill_names: Sequence[str] | None = None
     ) -> list[AgentMiddleware]:
         """Return the stack, outermost first.
 
         What adds prompt sections stands before what measures and cuts the view; the todo list
         looks at the cut view, and prompt caching at the request as it leaves.
         """
-        stack: list[AgentMiddleware] = [
+        before = [
             FilesystemMiddleware(self.backend),
             SkillsMiddleware(self.skills, names=skill_names),
             *own,
+            *_about_tools(profile),
             PatchToolCallsMiddleware(),
             RepeatGuardMiddleware(),
             BudgetWarningMiddleware(),
-            SummarizationMiddleware(),
+            SummarizationMiddleware(history=HISTORY_FILE),
             TodoListMiddleware(),
-            *self.middleware,
         ]
+        after: list[AgentMiddleware] = []
         if self.interrupt_on:
-            stack.append(HumanInTheLoopMiddleware(self.interrupt_on))
-        return [*stack, PromptCachingMiddleware()]
+            after.append(HumanInTheLoopMiddleware(self.interrupt_on))
+        after.append(PromptCachingMiddleware(unsupported_model_behavior="ignore"))
+        return fitted(profile, before, self.middleware, after)
+
+
+def _prompt(base: str, profile: Profile, own: str) -> list[PromptSection]:
+    """Return the sections that no middleware adds, the one most agents share first (peers C11)."""
+    texts = {"base": base, "profile": profile.system_prompt_suffix, "agent": own}
+    return [PromptSection(name, text) for name, text in texts.items() if text]
+
+
+def _about_tools(profile: Profile) -> list[AgentMiddleware]:
+    changes: list[AgentMiddleware] = []
+    if profile.excluded_tools:
+        changes.append(ToolExclusionMiddleware(profile.excluded_tools))
+    if profile.tool_description_overrides:
+        changes.append(ToolDescriptionMiddleware(profile.tool_description_overrides))
+    return changes

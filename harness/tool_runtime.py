@@ -15,6 +15,7 @@ from harness.records import record
 from harness.state import ChannelWrite, State
 
 if TYPE_CHECKING:
+    from harness.policy import BoundPolicy
     from harness.store.base import Store
 
 __all__ = [
@@ -122,6 +123,9 @@ class ToolRuntime:
             a `RetryPolicy`.
         request_drain: Asks the run to stop after the current step; what is committed stays, and
             the run can be resumed (peers A5.12). Does nothing outside of a run.
+        principal: On whose behalf the run is carried out; see `RunOptions.principal`.
+        policy: What the policy says of paths that the call comes to besides those in its
+            arguments, such as entries of a directory; None when no rule is about paths.
     """
 
     state: State
@@ -139,6 +143,8 @@ class ToolRuntime:
     checkpoint_id: str | None = None
     attempt: int = 1
     request_drain: Callable[[], None] = _nothing_to_drain
+    principal: str = ""
+    policy: BoundPolicy | None = None
 
 
 class Injected(Enum):

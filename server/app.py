@@ -33,6 +33,9 @@ from harness.deep_agent import create_deep_agent
 from harness.errors import HarnessError
 from harness.limits import Limits
 from harness.memory.files import MemoryFiles
+from harness.models.registry import DEFAULT_MODEL
+from harness.policy import PolicyFiles
+from harness.profiles import ProfileRegistry
 from harness.skills.registry import SkillRegistry
 from harness.subagents.registry import SubAgentRegistry
 from server.announcements import Announcements
@@ -65,16 +68,19 @@ class App:
         runs: Work in progress.
         agent: Returns the agent.
         announcements: Tells clients of changes.
+        policy: The rules in front of every tool call.
     """
 
     server: Server[Any]
     runs: RunManager
     agent: Callable[[], Agent]
     announcements: Announcements
+    policy: PolicyFiles
 
     def status(self) -> Mapping[str, JsonValue]:
         """Return what `/healthz` adds."""
-        return {"active_runs": self.runs.active}
+        broken: list[JsonValue] = [Path(path).name for path in self.policy.errors]
+        return {"active_runs": self.runs.active, **({"broken_policy": broken} if broken else {})}
 
 
 def bundled_skills() -> Path:
@@ -93,14 +99,14 @@ async def create_app(settings: Settings) -> AsyncGenerator[App]:
     Raises:
         StateDirError: The state directory cannot be used.
         HarnessError: The journal cannot be opened, was written by a newer version, or the
-            settings' keys do not fit it.
+            settings' keys do not fit it; or a profile breaks a rule.
     """
     state = StateDir.open(settings.state_dir)
     with state.claim() as owner:
         async with open_journal(settings, state) as journal, anyio.create_task_group() as group:
-            model = LazyModel(settings.model)
+            parts = _Parts.of(settings)
+            model = _model(settings, parts)
             try:
-                parts = _Parts.of(settings)
                 app = _assemble(settings, model, state, journal, group, owner, parts)
                 group.start_soon(app.announcements.run)
                 group.start_soon(_recover, app.runs)
@@ -119,7 +125,9 @@ class _Parts:
     skills: SkillRegistry
     subagents: SubAgentRegistry
     memory: MemoryFiles
+    profiles: ProfileRegistry
     backend: Backend
+    policy: PolicyFiles
 
     @classmethod
     def of(cls, settings: Settings) -> _Parts:
@@ -128,13 +136,21 @@ class _Parts:
             SkillRegistry(sources),
             SubAgentRegistry(settings.agents),
             MemoryFiles(settings.memory),
+            ProfileRegistry(settings.profiles),
             StateBackend() if settings.root is None else DirectoryBackend(settings.root),
+            PolicyFiles(settings.policy),
         )
 
 
 def built_agent(settings: Settings) -> Agent:
     """Return the agent a server with these settings has, for looking at: it opens no journal."""
-    return _agent(settings, LazyModel(settings.model), MemoryCheckpointer(), _Parts.of(settings))
+    parts = _Parts.of(settings)
+    return _agent(settings, _model(settings, parts), MemoryCheckpointer(), parts)
+
+
+def _model(settings: Settings, parts: _Parts) -> LazyModel:
+    name = settings.model or DEFAULT_MODEL
+    return LazyModel(name, parts.profiles.for_model(name).init_kwargs)
 
 
 def _agent(settings: Settings, model: LazyModel, journal: Checkpointer, parts: _Parts) -> Agent:
@@ -145,7 +161,9 @@ def _agent(settings: Settings, model: LazyModel, journal: Checkpointer, parts: _
         memory=parts.memory,
         subagents=parts.subagents,
         interrupt_on=dict.fromkeys(settings.approve, True),
+        policy=parts.policy,
         checkpointer=journal,
+        profile=parts.profiles,
     )
 
 
@@ -176,7 +194,7 @@ def _assemble(
         settings, agent, journal, runs, announcements, parts.skills, parts.subagents, parts.backend
     )
     face = Face(services, _state_key(state.path / "request_state.key"))
-    return App(face.server, runs, agent, announcements)
+    return App(face.server, runs, agent, announcements, parts.policy)
 
 
 async def _recover(runs: RunManager) -> None:
@@ -193,13 +211,24 @@ async def _watch(parts: _Parts, announcements: Announcements) -> None:
     async def on_change(kind: Kind, names: frozenset[str]) -> None:
         if kind == "skills":
             await announcements.skills_changed()
+        elif kind == "policy":
+            _report(parts.policy)
 
     registries: dict[Kind, Reloadable] = {
         "skills": parts.skills,
         "agents": parts.subagents,
         "memory": parts.memory,
+        "policy": parts.policy,
     }
     await watch(registries, on_change)
+
+
+def _report(policy: PolicyFiles) -> None:
+    """Say what became of a saved policy file: it guards everything, so not in silence."""
+    for problem in policy.errors.values():
+        logger.error("%s", problem)
+    if not policy.errors:
+        logger.warning("the policy has changed; it holds from the next call on")
 
 
 def _state_key(path: Path) -> bytes:

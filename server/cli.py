@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from server.policy_commands import policy
 from server.thread_commands import threads
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def cli(ctx: click.Context) -> None:
 @click.option("--agents", metavar="DIR", help="Directory of subagent files.")
 @click.option("--memory", multiple=True, metavar="FILE", help="Memory every run reads. Repeatable.")
 @click.option("--model", metavar="NAME", help="Model of delegated runs, anthropic:<id>.")
+@click.option("--profiles", multiple=True, metavar="DIR", help="Profiles of models. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option(
     "--journal-key-file",
@@ -90,6 +92,12 @@ def cli(ctx: click.Context) -> None:
     multiple=True,
     metavar="GLOB",
     help="Tools whose calls need a person's approval, such as 'write_*'. Repeatable.",
+)
+@click.option(
+    "--policy",
+    multiple=True,
+    metavar="FILE",
+    help="Rules in front of every tool call; see `policy check`. Repeatable.",
 )
 @click.option("--wait-budget", metavar="SECONDS", help="How long a call waits for its run.  [45]")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
@@ -117,7 +125,9 @@ def demo(live: bool) -> None:
 @click.option("--agents", metavar="DIR")
 @click.option("--memory", multiple=True, metavar="FILE")
 @click.option("--model", metavar="NAME")
+@click.option("--profiles", multiple=True, metavar="DIR")
 @click.option("--approve", multiple=True, metavar="GLOB")
+@click.option("--policy", multiple=True, metavar="FILE")
 @click.option("--config", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def middleware(config: str | None, as_json: bool, **flags: object) -> None:
@@ -128,13 +138,18 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
         settings = load_settings(flags, os.environ, config=config)
     except SettingsError as error:
         raise _Refused(str(error)) from None
+    from harness.errors import HarnessError
     from server.app import built_agent
     from server.middleware_listing import list_middleware
 
-    listed = list_middleware(built_agent(settings))
+    try:
+        listed = list_middleware(built_agent(settings))
+    except HarnessError as error:
+        raise _Refused(str(error)) from None
     click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
 
 
+cli.add_command(policy)
 cli.add_command(threads)
 
 

@@ -1,4 +1,4 @@
-"""Hot reload: a saved skill, subagent or memory file reaches its registry within moments.
+"""Hot reload: a saved skill, subagent, memory or policy file reaches its registry in moments.
 
 `watch` follows the files of any number of registries, reloads the ones a change belongs to in a
 worker thread and reports what became different. It runs until it is cancelled; errors are logged
@@ -29,7 +29,7 @@ __all__ = ["Kind", "OnChange", "Reloadable", "watch"]
 
 logger = logging.getLogger(__name__)
 
-Kind: TypeAlias = Literal["skills", "agents", "memory"]
+Kind: TypeAlias = Literal["skills", "agents", "memory", "policy"]
 
 OnChange: TypeAlias = Callable[[Kind, frozenset[str]], Awaitable[None]]
 """Called with the kind, and the names of definitions, or paths of files, that are different now."""
@@ -51,7 +51,7 @@ class _Digests(Protocol):
 
 
 class Reloadable(Protocol):
-    """A registry that can be reloaded: of skills, subagents or memory files."""
+    """A registry that can be reloaded: of skills, subagents, memory files or rules."""
 
     @property
     def roots(self) -> Sequence[Path]:

@@ -6,7 +6,8 @@ but delegation works without a model, and the failed run says what to set.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
 
 from harness.messages import AIMessage
 from harness.models.base import ChatModel, ChatRequest, Delta
@@ -20,16 +21,18 @@ class LazyModel:
 
     Args:
         name: For `init_chat_model`; None for the default.
+        settings: Keywords that go with it.
     """
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, name: str | None, settings: Mapping[str, Any] | None = None) -> None:
         self._name = name or DEFAULT_MODEL
+        self._settings = dict(settings or {})
         self._made: ChatModel | None = None
 
     @property
     def _model(self) -> ChatModel:
         if self._made is None:
-            self._made = init_chat_model(self._name)
+            self._made = init_chat_model(self._name, **self._settings)
         return self._made
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from harness.agent import Agent
 from harness.backends.base import Backend, FileError
-from harness.backends.directory import DirectoryBackend
+from harness.backends.restorable import Restorable
 from harness.checkpoint.base import Checkpoint
 from harness.errors import UnknownCheckpoint
 from server.results import unknown
@@ -76,20 +76,20 @@ async def rewind(
         raise UnknownCheckpoint(unknown("checkpoint", checkpoint_id, known, advice))
     before = await _files(agent, thread_id)
     changes = await journal.file_changes(thread_id, target.checkpoint.seq)
+    able = backend if isinstance(backend, Restorable) else None
+    mine = [one for one in changes if able is not None and able.can_restore(one.path)]
+    left = sorted({one.path for one in changes} - {one.path for one in mine})
+    if left and not force:
+        raise _no_root(left)
     restored: list[str] = []
-    left: list[str] = []
-    if isinstance(backend, DirectoryBackend):
-        restored = await backend.restore(
-            changes,
+    if able is not None:
+        restored = await able.restore(
+            mine,
             thread_id=thread_id,
             run_id=run_id,
             checkpointer=journal,
             force=force,
         )
-    else:
-        left = sorted({change.path for change in changes})
-        if left and not force:
-            raise _no_root(left)
     fork = await agent.fork(thread_id, checkpoint_id)
     after = await _files(agent, thread_id)
     changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))

@@ -93,6 +93,16 @@ def _host_name(value: str) -> str:
     return value.lower()
 
 
+def _policy_file(value: Path) -> Path:
+    from harness.policy import Policy, PolicyError  # few have a policy
+
+    try:
+        Policy.from_toml(value)
+    except PolicyError as error:
+        raise ValueError(str(error).rstrip(".")) from error
+    return value
+
+
 def _journal_keys(value: SecretStr) -> SecretStr:
     from harness.checkpoint.keyring import Keyring  # few have a key
 
@@ -130,12 +140,14 @@ class Settings(BaseModel):
         skills: Directories of skills, added to the bundled ones; a later one wins.
         agents: Directory of subagent files.
         memory: Files (`AGENTS.md`) that every run reads; they need not exist yet.
+        profiles: Directories of model profiles, added to the built-in ones; a later one wins.
         model: Name for the model registry; None means its default.
         state_dir: Where the journal and the locks live.
         log_level: Least severe level that is logged to stderr.
         allow_hosts: Host names clients may use besides the loopback ones.
         wait_budget: Seconds `task` and `wait` block before they answer `running`.
         approve: Globs over tool names whose calls need a person's approval.
+        policy: Files of rules in front of every tool call, the first one's first.
         journal_key: Keys that seal the journal, the first of them what is written, as
             `harness.checkpoint.keyring.Keyring.parse` reads them; None leaves it readable. Read
             from the file that `journal_key_file` names, or from the environment.
@@ -157,6 +169,7 @@ class Settings(BaseModel):
     skills: tuple[ExistingDirectory, ...] = Field(default=(), description="existing directories")
     agents: ExistingDirectory | None = Field(default=None, description="an existing directory")
     memory: tuple[AnyPath, ...] = Field(default=(), description="paths of files")
+    profiles: tuple[ExistingDirectory, ...] = Field(default=(), description="existing directories")
     model: str | None = Field(
         default=None, min_length=1, description="a model name such as 'anthropic:<model id>'"
     )
@@ -173,6 +186,9 @@ class Settings(BaseModel):
     wait_budget: float = Field(default=45.0, ge=0, le=3_600, description="seconds from 0 to 3600")
     approve: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="globs over tool names, such as 'write_*'"
+    )
+    policy: tuple[Annotated[AnyPath, AfterValidator(_policy_file)], ...] = Field(
+        default=(), description="policy files that `deep-agent-mcp policy check` accepts"
     )
     journal_key: Annotated[SecretStr, AfterValidator(_journal_keys)] | None = Field(
         default=None,
@@ -207,7 +223,7 @@ class _Value:
 _Layer: TypeAlias = dict[str, _Value]
 """Dotted key (`port`, `limits.depth`) -> value."""
 
-_PATH_LISTS = frozenset({"skills", "memory"})
+_PATH_LISTS = frozenset({"skills", "memory", "policy", "profiles"})
 _NAME_LISTS = frozenset({"approve", "allow_hosts"})
 _KEY_FILE = "journal_key_file"
 _PATHS = frozenset({"root", "agents", "state_dir", _KEY_FILE}) | _PATH_LISTS

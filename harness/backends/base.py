@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -22,6 +22,8 @@ __all__ = [
     "Files",
     "GrepMatch",
     "Page",
+    "PathTest",
+    "artifact_path",
     "canonical_path",
 ]
 
@@ -78,6 +80,10 @@ class Page:
     truncated: bool = False
 
 
+PathTest: TypeAlias = Callable[[str], bool]
+"""Whether a file with this canonical path is meant."""
+
+
 class Files(Protocol):
     """Files as one tool call sees them. Every method raises `FileError` for normal failures."""
 
@@ -101,11 +107,12 @@ class Files(Protocol):
         ...
 
     async def glob(
-        self, pattern: str, path: str = "/", *, limit: int = 1_000
+        self, pattern: str | PathTest, path: str = "/", *, limit: int = 1_000
     ) -> Sequence[FileEntry]:
         """Return files below `path` that match, newest first where times are known.
 
-        `**` crosses directories; a pattern without `/` matches at any depth.
+        `**` crosses directories; a pattern without `/` matches at any depth. A test may take the
+        place of a pattern.
         """
         ...
 
@@ -114,7 +121,7 @@ class Files(Protocol):
         pattern: str,
         path: str = "/",
         *,
-        glob: str | None = None,
+        glob: str | PathTest | None = None,
         ignore_case: bool = False,
         limit: int = 1_000,
     ) -> Page:
@@ -132,7 +139,13 @@ class Files(Protocol):
 
 
 class Backend(Protocol):
-    """A place where files live."""
+    """A place where files live.
+
+    A backend may have more members: `canonical(path)`, its own way to make paths canonical;
+    `real_path(path)`, which resolves links in a canonical path (blocking), so that the policy
+    judges where they lead; `live`, False if agents that run side by side do not see each
+    other's changes; and `artifacts_root`, where what the harness keeps for the model appears.
+    """
 
     @property
     def description(self) -> str:
@@ -142,6 +155,12 @@ class Backend(Protocol):
     def open(self, runtime: ToolRuntime) -> Files:
         """Return the files as one tool call sees them."""
         ...
+
+
+def artifact_path(backend: Backend, name: str) -> str:
+    """Return where a backend has what the harness keeps under a name, such as long results."""
+    root: str = getattr(backend, "artifacts_root", "/")
+    return posixpath.join(root, name)
 
 
 _DRIVE = re.compile(r"^[A-Za-z]:[\\/]")

@@ -11,11 +11,13 @@ import os
 import posixpath
 import secrets
 import stat
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
-from harness.backends.base import FileEntry, FileError
+from harness.backends.base import FileEntry, FileError, PathTest
 from harness.backends.tree import (
     MAX_DEPTH,
     READ_FLAGS,
@@ -23,6 +25,7 @@ from harness.backends.tree import (
     Leaf,
     Present,
     changed,
+    every_path,
     file_errors,
     nameable,
     read_regular,
@@ -34,6 +37,7 @@ __all__ = ["DescriptorTree"]
 
 _DIR_FLAGS = READ_FLAGS | os.O_DIRECTORY
 _MAX_LINKS = 40
+_NAME = attrgetter("name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,21 @@ class DescriptorTree:
         with file_errors(path), self._directory(path) as fd, os.scandir(fd) as entries:
             return [self._entry(path, entry) for entry in entries if nameable(entry.name)]
 
-    def walk(self, path: str) -> Iterator[Leaf]:
+    def walk(self, path: str, wanted: PathTest = every_path) -> Iterator[Leaf]:
         """See `Tree`."""
         with file_errors(path), self._directory(path) as fd:
-            yield from _walk(fd, path.rstrip("/"), 0)
+            yield from _walk(fd, path.rstrip("/"), 0, wanted)
+
+    def pick(self, paths: Iterable[str]) -> Iterator[Leaf]:
+        """See `Tree`."""
+        for parent, group in groupby(paths, key=lambda path: path.rpartition("/")[0]):
+            with ExitStack() as stack:
+                try:
+                    fd = stack.enter_context(self._directory(parent or "/"))
+                except (OSError, FileError):
+                    continue
+                for path in group:
+                    yield Leaf(path, path.rpartition("/")[2], fd)
 
     def present(self, path: str, limit: int, *, create: bool = False) -> Present:
         """See `Tree`."""
@@ -259,24 +274,28 @@ def _enter(name: str, fd: int, *, create: bool) -> int:
     return os.open(name, _DIR_FLAGS, dir_fd=fd)
 
 
-def _walk(fd: int, prefix: str, depth: int) -> Iterator[Leaf]:
+def _walk(fd: int, prefix: str, depth: int, wanted: PathTest) -> Iterator[Leaf]:
     with os.scandir(fd) as scan:
-        entries = sorted(scan, key=lambda entry: entry.name)
+        entries = sorted(scan, key=_NAME)
     for entry in entries:
-        if not nameable(entry.name):
-            continue
-        path = f"{prefix}/{entry.name}"
-        if entry.is_file(follow_symlinks=False):
-            yield Leaf(path, entry, fd)
-        elif depth < MAX_DEPTH and entry.is_dir(follow_symlinks=False):
-            try:
-                child = os.open(entry.name, _DIR_FLAGS, dir_fd=fd)
-            except OSError:
-                continue  # gone, unreadable, or swapped for a link meanwhile
-            try:
-                yield from _walk(child, path, depth + 1)
-            finally:
-                os.close(child)
+        name = entry.name
+        path = f"{prefix}/{name}"
+        if entry.is_dir(follow_symlinks=False):
+            if depth < MAX_DEPTH and nameable(name):
+                yield from _below(fd, name, path, depth + 1, wanted)
+        elif nameable(name) and wanted(path) and entry.is_file(follow_symlinks=False):
+            yield Leaf(path, name, fd)
+
+
+def _below(fd: int, name: str, path: str, depth: int, wanted: PathTest) -> Iterator[Leaf]:
+    try:
+        child = os.open(name, _DIR_FLAGS, dir_fd=fd)
+    except OSError:
+        return  # gone, unreadable, or swapped for a link meanwhile
+    try:
+        yield from _walk(child, path, depth, wanted)
+    finally:
+        os.close(child)
 
 
 def _remove_empty(parent: int, name: str) -> None:

@@ -9,36 +9,46 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
 
 from harness.backends import undo
-from harness.backends.base import FileEntry, FileError, Page
+from harness.backends.base import FileEntry, FileError, Page, PathTest
+from harness.backends.ripgrep import Candidates, candidates, find_ripgrep
 from harness.backends.search import Budget, find_lines, glob_matcher, line_pattern
 from harness.backends.tree import (
-    Leaf,
     Present,
     Tree,
     changed,
     checked_path,
+    every_path,
     open_tree,
     size_text,
 )
+from harness.backends.widened import widened
 from harness.checkpoint.base import Batch, FileChange
 from harness.errors import AgentBuildError, ToolError
 from harness.tools import JournalWriter, ToolRuntime
+
+if TYPE_CHECKING:
+    import regex
 
 __all__ = ["DirectoryBackend", "DirectoryFiles", "native_to_virtual"]
 
 MAX_READ_BYTES = 16 << 20
 MAX_UNDO_BYTES = 8 << 20
+LIKELY_SHARE = 0.7
+"""Part of a search's time for finding out where to look."""
 
 _T = TypeVar("_T")
+_Document: TypeAlias = tuple[str, Callable[[], bytes | None]]
 
 
 def native_to_virtual(path: str, root: PurePath) -> str | None:
@@ -64,6 +74,8 @@ class DirectoryBackend:
         max_undo_bytes: Largest content kept for undo, per file, and per deleted directory.
         max_read_bytes: Larger files are not read, and skipped by grep.
         tree: Another implementation of confinement than the platform's best.
+        ripgrep: Whether grep asks ripgrep where to look, if it is there. What it finds is the same
+            without, and takes longer in large directories.
 
     Raises:
         AgentBuildError: The root is not a directory.
@@ -76,6 +88,7 @@ class DirectoryBackend:
         max_undo_bytes: int = MAX_UNDO_BYTES,
         max_read_bytes: int = MAX_READ_BYTES,
         tree: Callable[[str], Tree] = open_tree,
+        ripgrep: bool = True,
     ) -> None:
         self._given = Path(os.path.abspath(root))
         self.root = Path(os.path.realpath(root))
@@ -84,6 +97,7 @@ class DirectoryBackend:
         self.tree = tree(str(self.root))
         self.max_undo_bytes = max_undo_bytes
         self.max_read_bytes = max_read_bytes
+        self.ripgrep = ripgrep
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     @property
@@ -107,6 +121,14 @@ class DirectoryBackend:
                 return checked_path(path if shadowed else virtual)
         return checked_path(path)
 
+    def real_path(self, path: str) -> str:
+        """Return a canonical path with all links resolved, whether or not something is there.
+
+        A path that leads out of the files is returned as it is; nothing can be done with it.
+        """
+        real = os.path.realpath(self.root.joinpath(*path.split("/")[1:]))
+        return native_to_virtual(real, self.root) or path
+
     def open(self, runtime: ToolRuntime) -> DirectoryFiles:
         """Return the files; changes are recorded for the runtime's thread and run."""
         return DirectoryFiles(self, runtime.thread_id, runtime.run_id, runtime.journal)
@@ -117,6 +139,14 @@ class DirectoryBackend:
         if lock is None:
             lock = self._locks[path] = anyio.Lock()
         return lock
+
+    def can_restore(self, path: str) -> bool:
+        """Return True: every change is recorded with what was there before."""
+        return True
+
+    async def require_restorable(self, changes: Sequence[FileChange], *, force: bool) -> None:
+        """Raise what `restore` would raise before it does anything."""
+        await self._plan(changes, force)
 
     async def restore(
         self,
@@ -144,14 +174,15 @@ class DirectoryBackend:
                 `max_undo_bytes`. Nothing was done in either case.
             ToolError: The disk failed in between; the text says what was put back.
         """
-        plan = await anyio.to_thread.run_sync(
-            undo.plan, self.tree, changes, self.max_undo_bytes, force
-        )
+        plan = await self._plan(changes, force)
         if not plan:
             return []
         records = [_change(thread_id, run_id, step.present, step.target) for step in plan]
         await checkpointer.commit(Batch(thread_id, file_changes=records))
-        return await anyio.to_thread.run_sync(undo.apply, self.tree, plan)
+        return await _in_thread(undo.apply, self.tree, plan)
+
+    async def _plan(self, changes: Sequence[FileChange], force: bool) -> list[undo.Undo]:
+        return await _in_thread(undo.plan, self.tree, changes, self.max_undo_bytes, force)
 
 
 class DirectoryFiles:
@@ -212,7 +243,7 @@ class DirectoryFiles:
             await _in_thread(self._tree.remove, present)
 
     async def glob(
-        self, pattern: str, path: str = "/", *, limit: int = 1_000
+        self, pattern: str | PathTest, path: str = "/", *, limit: int = 1_000
     ) -> Sequence[FileEntry]:
         """See `Files`.
 
@@ -221,24 +252,32 @@ class DirectoryFiles:
         """
         path = checked_path(path)
         test = glob_matcher(pattern, path)
-        return await _search(lambda budget: self._glob(test, path, limit, budget))
+        return await _search(partial(self._glob, test, path, limit), Budget())
 
     async def grep(
         self,
         pattern: str,
         path: str = "/",
         *,
-        glob: str | None = None,
+        glob: str | PathTest | None = None,
         ignore_case: bool = False,
         limit: int = 1_000,
     ) -> Page:
         """See `Files`. Links are not followed; files above `max_read_bytes` are left out."""
         path = checked_path(path)
         expression = line_pattern(pattern, ignore_case=ignore_case)
-        test = glob_matcher(glob, path) if glob is not None else None
-        return await _search(
-            lambda budget: find_lines(self._documents(path, test), expression, limit, budget)
-        )
+        test = glob_matcher(glob, path) if glob is not None else every_path
+        budget = Budget()
+        likely = await self._likely(path, expression, budget)
+
+        def search(budget: Budget) -> Page:
+            if likely is None:
+                return find_lines(self._documents(path, test), expression, limit, budget)
+            documents = self._named(path, likely.names, test)
+            return find_lines(documents, expression, limit, budget)
+
+        page = await _search(search, budget)
+        return page if likely is None or likely.complete else replace(page, truncated=True)
 
     def update(self) -> Mapping[str, Any]:
         """Return nothing: these files are not part of the state."""
@@ -272,39 +311,61 @@ class DirectoryFiles:
             self._tree.remove(file)
         self._tree.remove_empty(path)
 
-    def _glob(
-        self, test: Callable[[str], bool], path: str, limit: int, budget: Budget
-    ) -> list[FileEntry]:
-        def found() -> Iterator[FileEntry]:
-            for leaf in self._tree.walk(path):
-                if budget.over():
-                    raise ToolError(
-                        f"looking through {path} took too long and was stopped. Search a "
-                        "directory further down, or use a pattern in a smaller one."
-                    )
-                if test(leaf.path) and (entry := _entry(leaf)) is not None:
-                    yield entry
+    def _glob(self, test: PathTest, path: str, limit: int, budget: Budget) -> list[FileEntry]:
+        def found() -> Iterator[tuple[float, str, int]]:
+            for leaf in self._tree.walk(path, _within(budget, path, test)):
+                try:
+                    status = leaf.status()
+                except OSError:
+                    continue
+                yield -status.st_mtime, leaf.path, status.st_size
 
-        return heapq.nsmallest(limit, found(), key=lambda one: (-(one.modified or 0), one.path))
+        return [
+            FileEntry(full, size=size, modified=-age)
+            for age, full, size in heapq.nsmallest(limit, found())
+        ]
 
-    def _documents(
-        self, path: str, test: Callable[[str], bool] | None
-    ) -> Iterator[tuple[str, Callable[[], bytes | None]]]:
+    async def _likely(
+        self, path: str, expression: regex.Pattern[str], budget: Budget
+    ) -> Candidates | None:
+        """Return the files below a directory that may match; None when nobody can say."""
+        program = find_ripgrep() if self._backend.ripgrep else None
+        wide = widened(expression) if program is not None else None
+        if program is None or wide is None or not await _in_thread(self._tree.is_dir, path):
+            return None
+        # Links in the path were found to stay inside; if one is swapped now, it yields only names.
+        directory = os.path.join(self._backend.root, path[1:])
+        limit = self._backend.max_read_bytes
+        seconds = budget.left * LIKELY_SHARE
+        return await candidates(program, wide, directory, most_bytes=limit, seconds=seconds)
+
+    def _named(self, path: str, names: Sequence[str], test: PathTest) -> Iterator[_Document]:
+        base, limit = path.rstrip("/"), self._backend.max_read_bytes
+        for leaf in self._tree.pick(f"{base}/{name}" for name in names):
+            if test(leaf.path):
+                yield leaf.path, lambda leaf=leaf: leaf.read(limit)
+
+    def _documents(self, path: str, test: PathTest) -> Iterator[_Document]:
         limit = self._backend.max_read_bytes
         if not self._tree.is_dir(path):
             yield path, lambda: self._tree.read(path, limit)
             return
-        for leaf in self._tree.walk(path):
-            if test is None or test(leaf.path):
-                yield leaf.path, lambda leaf=leaf: leaf.read(limit)
+        for leaf in self._tree.walk(path, test):
+            yield leaf.path, lambda leaf=leaf: leaf.read(limit)
 
 
-def _entry(leaf: Leaf) -> FileEntry | None:
-    try:
-        status = leaf.status()
-    except OSError:
-        return None
-    return FileEntry(leaf.path, size=status.st_size, modified=status.st_mtime)
+def _within(budget: Budget, path: str, test: PathTest) -> PathTest:
+    """Return the test, which ends the walk through `path` when there is no time left."""
+
+    def timely(full: str) -> bool:
+        if budget.over():
+            raise ToolError(
+                f"looking through {path} took too long and was stopped. Search a directory "
+                "further down, or use a pattern in a smaller one."
+            )
+        return test(full)
+
+    return timely
 
 
 def _change(thread_id: str, run_id: str, present: Present, data: bytes | None) -> FileChange:
@@ -316,9 +377,8 @@ async def _in_thread(function: Callable[..., _T], *args: Any) -> _T:
     return await anyio.to_thread.run_sync(function, *args)
 
 
-async def _search(function: Callable[[Budget], _T]) -> _T:
+async def _search(function: Callable[[Budget], _T], budget: Budget) -> _T:
     """Run a search in a thread; when the caller goes away, the thread ends soon after."""
-    budget = Budget()
     try:
         return await anyio.to_thread.run_sync(function, budget, abandon_on_cancel=True)
     finally:

@@ -12,16 +12,18 @@ import posixpath
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import groupby
 
-from harness.backends.base import FileEntry, FileError
+from harness.backends.base import FileEntry, FileError, PathTest
 from harness.backends.tree import (
     MAX_DEPTH,
     WRITE_FLAGS,
     Leaf,
     Present,
     changed,
+    every_path,
     file_errors,
     nameable,
     read_regular,
@@ -72,10 +74,20 @@ class RealpathTree:
         with file_errors(path), os.scandir(self._real(path)) as entries:
             return [self._entry(path, entry) for entry in entries if nameable(entry.name)]
 
-    def walk(self, path: str) -> Iterator[Leaf]:
+    def walk(self, path: str, wanted: PathTest = every_path) -> Iterator[Leaf]:
         """See `Tree`."""
         with file_errors(path):
-            yield from _walk(self._real(path), path.rstrip("/"), 0)
+            yield from _walk(self._real(path), path.rstrip("/"), 0, wanted)
+
+    def pick(self, paths: Iterable[str]) -> Iterator[Leaf]:
+        """See `Tree`."""
+        for parent, group in groupby(paths, key=lambda path: path.rpartition("/")[0]):
+            try:
+                real = self._real(parent or "/")
+            except (OSError, FileError):
+                continue
+            for path in group:
+                yield Leaf(path, os.path.join(real, path.rpartition("/")[2]))
 
     def present(self, path: str, limit: int, *, create: bool = False) -> Present:
         """See `Tree`."""
@@ -189,7 +201,7 @@ def _refuse(error: OSError) -> None:
     raise error
 
 
-def _walk(directory: str, prefix: str, depth: int) -> Iterator[Leaf]:
+def _walk(directory: str, prefix: str, depth: int, wanted: PathTest) -> Iterator[Leaf]:
     try:
         with os.scandir(directory) as scan:
             entries = sorted(scan, key=lambda entry: entry.name)
@@ -202,9 +214,10 @@ def _walk(directory: str, prefix: str, depth: int) -> Iterator[Leaf]:
             continue
         path = f"{prefix}/{entry.name}"
         if entry.is_file(follow_symlinks=False):
-            yield Leaf(path, entry, None)
+            if wanted(path):
+                yield Leaf(path, entry.path)
         elif depth < MAX_DEPTH and entry.is_dir(follow_symlinks=False) and not _junction(entry):
-            yield from _walk(entry.path, path, depth + 1)
+            yield from _walk(entry.path, path, depth + 1, wanted)
 
 
 def _junction(entry: os.DirEntry[str]) -> bool:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from wcmatch import glob as wcglob
 from wcmatch._wcparse import PatternLimitException
 
-from harness.backends.base import GrepMatch, Page
+from harness.backends.base import GrepMatch, Page, PathTest
 from harness.backends.text import decode
 from harness.errors import ToolError
 
@@ -56,8 +56,8 @@ class Budget:
         return self._stopped or time.monotonic() > self._deadline
 
 
-def glob_matcher(pattern: str, path: str) -> Callable[[str], bool]:
-    """Return a test of canonical paths below `path`.
+def glob_matcher(pattern: str | PathTest, path: str) -> PathTest:
+    """Return a test of canonical paths below `path`; a test is returned as it is.
 
     A pattern without `/` looks at names at any depth; one that starts with `/` at whole paths;
     others at what follows `path`.
@@ -65,24 +65,30 @@ def glob_matcher(pattern: str, path: str) -> Callable[[str], bool]:
     Raises:
         ToolError: The pattern is empty, or its braces expand to too many patterns.
     """
+    if not isinstance(pattern, str):
+        return pattern
     if not pattern.strip():
         raise ToolError("a glob pattern is needed, such as *.py or docs/**/*.md")
     try:
         included, excluded = wcglob.translate(pattern, flags=_GLOB_FLAGS, limit=200)
     except (PatternLimitException, re.error) as error:
         raise ToolError(f"the glob {pattern!r} cannot be used: {error}") from error
-    tests = [re.compile(expression).match for expression in included]
-    refused = [re.compile(expression).match for expression in excluded]
-
-    def test(text: str) -> bool:
-        return any(one(text) for one in tests) and not any(one(text) for one in refused)
-
+    test = _matcher(included, excluded)
     if pattern.startswith("/"):
-        return test
+        return lambda full: test(full) is not None
     if "/" not in pattern:
-        return lambda full: test(full.rpartition("/")[2])
+        return lambda full: test(full.rpartition("/")[2]) is not None
     start = len(path.rstrip("/")) + 1
-    return lambda full: test(full[start:])
+    return lambda full: test(full[start:]) is not None
+
+
+def _matcher(
+    included: Sequence[str], excluded: Sequence[str]
+) -> Callable[[str], re.Match[str] | None]:
+    """Return what matches any of the first expressions and none of the others, in one go."""
+    anywhere = "|".join(f"(?:{one})" for one in included)
+    nowhere = "".join(f"(?!{one})" for one in excluded)
+    return re.compile(f"{nowhere}(?:{anywhere})").match
 
 
 def line_pattern(pattern: str, *, ignore_case: bool = False) -> regex.Pattern[str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import anyio.to_thread
 
-from harness.backends.base import FileEntry, FileError, Page
+from harness.backends.base import FileEntry, FileError, Page, PathTest
 from harness.backends.search import Budget, find_lines, glob_matcher, line_pattern
 from harness.backends.tree import changed, checked_path, size_text
 from harness.state import Reducer
@@ -78,6 +78,9 @@ class StateBackend:
 
     description = "Files live in this thread: they are kept with its history and are not on disk."
 
+    live = False
+    """What other agents change while a call runs is not seen by it."""
+
     def open(self, runtime: ToolRuntime) -> StateFiles:
         """Return the files of the thread; writes show in this object at once."""
         return StateFiles(cast(Mapping[str, FileData], runtime.state.get("files") or {}))
@@ -133,7 +136,7 @@ class StateFiles:
         self._changes.update(dict.fromkeys(doomed))
 
     async def glob(
-        self, pattern: str, path: str = "/", *, limit: int = 1_000
+        self, pattern: str | PathTest, path: str = "/", *, limit: int = 1_000
     ) -> Sequence[FileEntry]:
         """See `Files`."""
         path = checked_path(path)
@@ -147,7 +150,7 @@ class StateFiles:
         pattern: str,
         path: str = "/",
         *,
-        glob: str | None = None,
+        glob: str | PathTest | None = None,
         ignore_case: bool = False,
         limit: int = 1_000,
     ) -> Page:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from harness.backends.base import FileEntry, FileError, canonical_path
+from harness.backends.base import FileEntry, FileError, PathTest, canonical_path
 from harness.errors import ToolError
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Tree",
     "changed",
     "checked_path",
+    "every_path",
     "file_errors",
     "nameable",
     "open_tree",
@@ -71,13 +72,18 @@ class Present:
     data: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A regular file met on a walk; usable until the walk moves on."""
+class Leaf(NamedTuple):
+    """A regular file met on a walk; usable until the walk moves on.
+
+    Attributes:
+        path: Its canonical path.
+        name: Its name in the directory `dir_fd`, or its real path without one.
+        dir_fd: The directory, open.
+    """
 
     path: str
-    entry: os.DirEntry[str]
-    dir_fd: int | None
+    name: str
+    dir_fd: int | None = None
 
     def status(self) -> os.stat_result:
         """Return size and times.
@@ -85,15 +91,19 @@ class Leaf:
         Raises:
             OSError: It is gone.
         """
-        return self.entry.stat(follow_symlinks=False)
+        return os.stat(self.name, dir_fd=self.dir_fd, follow_symlinks=False)
 
     def read(self, limit: int) -> bytes | None:
         """Return its bytes, or None when it is gone, unreadable or larger than `limit`."""
-        name = self.entry.path if self.dir_fd is None else self.entry.name
         try:
-            return read_regular(name, self.path, limit, dir_fd=self.dir_fd)
+            return read_regular(self.name, self.path, limit, dir_fd=self.dir_fd)
         except (OSError, FileError):
             return None
+
+
+def every_path(path: str) -> bool:
+    """Return True: all files are meant."""
+    return True
 
 
 class Tree(Protocol):
@@ -107,8 +117,15 @@ class Tree(Protocol):
         """Return the entries of a directory, unsorted."""
         ...
 
-    def walk(self, path: str) -> Iterator[Leaf]:
-        """Yield the regular files below a directory in a stable order, following no links."""
+    def walk(self, path: str, wanted: PathTest = every_path) -> Iterator[Leaf]:
+        """Yield the wanted files below a directory in a stable order, following no links."""
+        ...
+
+    def pick(self, paths: Iterable[str]) -> Iterator[Leaf]:
+        """Yield what is at paths, as `walk` would; those whose directory is gone are left out.
+
+        It is fastest where neighbours are in one directory.
+        """
         ...
 
     def is_dir(self, path: str) -> bool:
@@ -177,6 +194,8 @@ def checked_path(path: str) -> str:
 
 def nameable(name: str) -> bool:
     """Whether a name on disk can be written down; others are left out of listings."""
+    if name.isascii():
+        return True
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -268,10 +287,12 @@ def read_regular(name: str, path: str, limit: int, *, dir_fd: int | None = None)
         pieces: list[bytes] = []
         size = max(status.st_size, 0)
         _require_size(size, limit, path)
-        while piece := os.read(fd, min(size, 1 << 20) + 1):
+        most = min(size, 1 << 20) + 1
+        while piece := os.read(fd, most):
             pieces.append(piece)
-            if len(pieces) > 1:
-                _require_size(sum(map(len, pieces)), limit, path)
+            if len(pieces) == 1 and len(piece) < most:
+                break  # all of it, so nearly every file is read at once
+            _require_size(sum(map(len, pieces)), limit, path)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
     finally:
         os.close(fd)

@@ -51,6 +51,8 @@ class RunOptions:
         trust_cache: For driven calls: begin from the newest state this agent has seen without
             asking the journal. If somebody else has moved the thread, the run raises
             `StaleThread` before anything is stored or changed.
+        principal: On whose behalf it is carried out, for rules of the policy; empty for nobody in
+            particular. A run that is resumed is carried out on behalf of whoever resumes it.
     """
 
     run_id: str | None = None
@@ -67,6 +69,7 @@ class RunOptions:
     durability: Durability = "sync"
     log_events: bool = False
     trust_cache: bool = False
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

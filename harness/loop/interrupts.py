@@ -59,9 +59,17 @@ class Interrupted(BaseException):
         self.interrupts = tuple(interrupts)
 
 
-def approval_schema(decisions: Sequence[ApprovalDecision]) -> dict[str, JsonValue]:
-    """Return the schema of an answer to an approval."""
-    return {
+def approval_schema(
+    decisions: Sequence[ApprovalDecision], args: Mapping[str, JsonValue] | None = None
+) -> dict[str, JsonValue]:
+    """Return the schema of an answer to an approval.
+
+    Args:
+        decisions: What may be decided.
+        args: Schema of the tool's arguments, which edited ones must fit; for another tool they
+            are checked when that is judged.
+    """
+    schema: dict[str, JsonValue] = {
         "type": "object",
         "properties": {
             "decision": {
@@ -78,6 +86,14 @@ def approval_schema(decisions: Sequence[ApprovalDecision]) -> dict[str, JsonValu
         "required": ["decision"],
         "additionalProperties": False,
     }
+    # A reference would be looked up in this schema instead of the tool's.
+    if args and "edit" in decisions and '"$ref"' not in json.dumps(args):
+        schema["if"] = {
+            "properties": {"decision": {"const": "edit"}},
+            "not": {"required": ["tool"]},
+        }
+        schema["then"] = {"properties": {"args": dict(args)}}
+    return schema
 
 
 def check_answers(
@@ -177,6 +193,7 @@ class Asker:
         edits: int = 0,
         *,
         about: Mapping[str, JsonValue] | None = None,
+        args_schema: Mapping[str, JsonValue] | None = None,
     ) -> dict[str, Any]:
         """Return the decision on exactly this call, or stop it.
 
@@ -189,7 +206,8 @@ class Asker:
         subject = f"edit {edits} {subject}" if edits else subject
         subject += f" about {json.dumps(dict(about), sort_keys=True)}" if about else ""
         payload: dict[str, JsonValue] = {"tool": call.name, "args": call.args, **(about or {})}
-        answer = self._ask("approval", subject, message, payload, approval_schema(decisions))
+        schema = approval_schema(decisions, args_schema)
+        answer = self._ask("approval", subject, message, payload, schema)
         return cast(dict[str, Any], answer)
 
     def breakpoint(self, when: Literal["before", "after"], node: str) -> None:

@@ -23,7 +23,7 @@ from harness.loop.tool_body import ToolBody
 from harness.loop.tool_outcomes import failure, outcome_of, with_notice
 from harness.loop.wraps import Wrap, wraps_of
 from harness.messages import ToolCall, ToolMessage
-from harness.policy import Policy, Verdict, strictest
+from harness.policy import BoundPolicy, CallPolicy, Verdict, strictest
 from harness.records import changed
 from harness.tool_results import NO_OUTPUT
 from harness.tools import InvalidArguments, Tool
@@ -31,7 +31,10 @@ from harness.tools import InvalidArguments, Tool
 if TYPE_CHECKING:
     from harness.cache.tool_cache import ToolCache
 
-__all__ = ["ToolPipeline"]
+__all__ = ["EDIT_NOTICE", "ToolPipeline"]
+
+EDIT_NOTICE = "Note: a person edited this call before it ran. It ran as {call}."
+"""What precedes the result of an edited call."""
 
 
 class ToolPipeline:
@@ -41,7 +44,7 @@ class ToolPipeline:
         self,
         tools: Mapping[str, Tool],
         middleware: Sequence[AgentMiddleware],
-        policy: Policy,
+        policy: CallPolicy,
         cache: ToolCache | None = None,
     ) -> None:
         self.body = ToolBody(cache)
@@ -93,12 +96,31 @@ class ToolPipeline:
         """Return the strictest verdict of the policy and the middleware on a call."""
         call = request.call
         verdicts = [_judged(one, _with_own_arguments(request)) for one in self._judges]
-        return strictest(
-            [
-                self._policy.judge(call.name, call.args, self.find(request)),
-                *(verdict for verdict in verdicts if verdict is not None),
-            ]
+        runtime = request.runtime
+        own = self._policy.judge(
+            call.name,
+            call.args,
+            self.find(request),
+            agent=_agents(runtime.agent_path),
+            principal=runtime.principal,
         )
+        return strictest([own, *(verdict for verdict in verdicts if verdict is not None)])
+
+    def bound(self, request: ToolCallRequest, tool: Tool) -> ToolCallRequest:
+        """Return the request with what the policy says of paths, for tools that meet others."""
+        if not self._policy.reads_paths:
+            return request
+        call, runtime = request.call, request.runtime
+        bound = BoundPolicy(
+            self._policy,
+            call.name,
+            call.args,
+            tool,
+            self._tools.get("read_file", tool),
+            _agents(runtime.agent_path),
+            runtime.principal,
+        )
+        return changed(request, runtime=changed(runtime, policy=bound))
 
     def find(self, request: ToolCallRequest) -> Tool | None:
         """Return the tool a request names, or the one a wrapper supplied under that name."""
@@ -221,17 +243,14 @@ class _Gate:
                 )
             if verdict.action == "allow" or approved_tool == call.name:
                 return with_notice(await self._run(tool, args, request), notice)
-            decision = self._ask(call, verdict, edits)
+            decision = self._ask(call, tool, verdict, edits)
             match decision["decision"]:
                 case "approve":
                     approved_tool = call.name
                 case "edit":
                     request, approved_tool = _edited(request, decision)
                     edits += 1
-                    notice = (
-                        "Note: a person edited this call before it ran. It ran as "
-                        f"{request.call.name}({json.dumps(request.call.args)}).\n"
-                    )
+                    notice = _edit_notice(request.call, verdict)
                 case "respond":
                     text = decision.get("message") or NO_OUTPUT
                     return ToolCallOutcome(ToolMessage(call.id, text, name=call.name))
@@ -247,13 +266,28 @@ class _Gate:
         begun = await self._once.begin(request.call, tool.once) if tool.once else None
         if begun is not None:
             return begun
+        request = self._pipeline.bound(request, tool)
         return await self._pipeline.body.run(tool, args, request, self._meter, self._asker)
 
-    def _ask(self, call: ToolCall, verdict: Verdict, edits: int) -> dict[str, Any]:
+    def _ask(self, call: ToolCall, tool: Tool, verdict: Verdict, edits: int) -> dict[str, Any]:
         message = f"{call.name} needs approval"
         if verdict.reason:
             message += f" ({verdict.reason})"
-        return self._asker.approval(call, message, verdict.decisions, edits)
+        return self._asker.approval(
+            call, message, verdict.decisions, edits, args_schema=tool.parameters
+        )
+
+
+def _edit_notice(call: ToolCall, verdict: Verdict) -> str:
+    """Return what tells the model that a call did not run as it wrote it, lest it repeat it."""
+    text = EDIT_NOTICE if verdict.edit_notice is None else verdict.edit_notice
+    shown = f"{call.name}({json.dumps(call.args)})"
+    return f"{text.replace('{call}', shown)}\n" if text else ""
+
+
+def _agents(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the agents in a path, which alternate with the ids of calls."""
+    return path[::2]
 
 
 def _with_own_arguments(request: ToolCallRequest) -> ToolCallRequest:

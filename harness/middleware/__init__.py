@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from harness.middleware.model_fallback import ModelFallbackMiddleware
     from harness.middleware.model_retry import ModelRetryMiddleware
     from harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
+    from harness.middleware.pii import PIIMiddleware
+    from harness.middleware.pii_threads import redact_thread
     from harness.middleware.prompt_caching import PromptCachingMiddleware
     from harness.middleware.provider_tool_search import ProviderToolSearchMiddleware
     from harness.middleware.repeat_guard import RepeatGuardMiddleware
@@ -50,6 +52,7 @@ __all__ = [
     "ModelCallLimitMiddleware",
     "ModelFallbackMiddleware",
     "ModelRetryMiddleware",
+    "PIIMiddleware",
     "PatchToolCallsMiddleware",
     "PromptCachingMiddleware",
     "ProviderToolSearchMiddleware",
@@ -64,6 +67,7 @@ __all__ = [
     "ToolExclusionMiddleware",
     "ToolRetryMiddleware",
     "UnsupportedContentMiddleware",
+    "redact_thread",
 ]
 
 _HOMES = {
@@ -83,6 +87,7 @@ _HOMES = {
     "ModelCallLimitMiddleware": "model_call_limit",
     "ModelFallbackMiddleware": "model_fallback",
     "ModelRetryMiddleware": "model_retry",
+    "PIIMiddleware": "pii",
     "PatchToolCallsMiddleware": "patch_tool_calls",
     "PromptCachingMiddleware": "prompt_caching",
     "ProviderToolSearchMiddleware": "provider_tool_search",
@@ -97,6 +102,7 @@ _HOMES = {
     "ToolExclusionMiddleware": "tool_exclusion",
     "ToolRetryMiddleware": "tool_retry",
     "UnsupportedContentMiddleware": "unsupported_content",
+    "redact_thread": "pii_threads",
 }
 
 

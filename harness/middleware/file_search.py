@@ -25,6 +25,7 @@ from harness.backends.file_results import (
     results,
 )
 from harness.backends.pages import fit, shown
+from harness.backends.policed_files import policed
 from harness.errors import AgentBuildError, ToolError
 from harness.loop.middleware import AgentMiddleware
 from harness.tools import Tool, ToolResult, ToolRuntime, tool
@@ -87,7 +88,7 @@ class _SearchCalls:
         """Find files by name, newest first. ** crosses directories; hidden files are included."""
         _check_pattern(pattern)
         path = self._backend.canonical(path)
-        files = self._backend.open(runtime)
+        files = policed(self._backend.open(runtime), self._backend, runtime)
         entries = await files.glob(pattern, path, limit=_MAX_FILES + 1)
         rows = [entry_row(entry) for entry in entries[:_MAX_FILES]]
         listing = fit(rows, entry_line, offset, self._budget(pattern, path))
@@ -112,7 +113,8 @@ class _SearchCalls:
         """Search text files line by line with a regular expression; binary ones are left out."""
         _check_pattern(include)
         path = self._backend.canonical(path)
-        page = await self._backend.open(runtime).grep(
+        files = policed(self._backend.open(runtime), self._backend, runtime)
+        page = await files.grep(
             pattern,
             path,
             glob=include or None,

@@ -1,4 +1,4 @@
-"""Files for an agent: six tools over a backend, and a place for results that are too long.
+"""Files for an agent: tools over a backend, and a place for what is too long to show.
 
 Paths are made canonical before the policy sees a call, so its rules need one form of each path
 (peers E21). The tools themselves are in `harness.backends.file_tools`.
@@ -12,22 +12,28 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Annotated, Any, NotRequired, cast
 
-from harness.backends.base import Backend, FileError
-from harness.backends.file_tools import FILE_TOOLS, canonicaliser, file_tools
+from harness.backends.base import Backend, FileError, artifact_path
+from harness.backends.file_guards import canonicaliser
+from harness.backends.file_tools import ALL_FILE_TOOLS, FILE_TOOLS, file_tools
+from harness.backends.history import history_directory, message_path
 from harness.backends.pages import call_text
+from harness.backends.path_claims import CLAIMS
 from harness.backends.state import FilesState
 from harness.errors import AgentBuildError
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import (
+    HookResult,
     ModelHandler,
     ModelRequest,
     ModelResponse,
+    Runtime,
     ToolCallOutcome,
     ToolCallRequest,
     ToolHandler,
 )
-from harness.messages import Content, TextBlock
-from harness.state import Mark, Reducer
+from harness.messages import Content, HumanMessage, Message, TextBlock
+from harness.middleware.edited_prefix import EditedMessages
+from harness.state import Mark, Reducer, State
 from harness.tools import ToolRuntime
 
 __all__ = ["FilesystemMiddleware", "FilesystemState"]
@@ -44,29 +50,41 @@ class FilesystemState(FilesState):
     """State of the middleware: the files of `StateBackend`, and what this agent has seen.
 
     `file_digests` maps canonical paths to the SHA-256 of the content last read or written here.
+    `long_messages` are the ids of messages that the model sees as a preview.
     """
 
     file_digests: Annotated[
         NotRequired[dict[str, str]], Reducer(_merge, default=dict[str, str]), Mark.PRIVATE
     ]
+    long_messages: Annotated[NotRequired[list[str]], Mark.PRIVATE]
 
 
 class FilesystemMiddleware(AgentMiddleware):
     """Brings `ls`, `read_file`, `write_file`, `edit_file`, `glob` and `grep`.
 
     Results of other tools that are longer than `evict_chars` are written to a file and replaced by
-    their beginning, their end and the path (peers C1.12).
+    their beginning, their end and the path (peers C1.12). A message of the user that is longer
+    than `evict_message_chars` is shown in the same way; the log keeps all of it, and `read_file`
+    finds it, like the whole transcript, below `/conversation_history` (peers C1.14).
 
     Args:
         backend: Where the files live.
         tools: Names of the tools to bring; `read_file` must be among them, because evicted results
-            are read back through it (peers C1.1).
+            are read back through it (peers C1.1). `delete_file` is only there when it is named.
         evict_chars: Length above which a result is evicted; None for never.
-        evict_to: Directory for evicted results.
+        evict_to: Directory for evicted results; by default `large_tool_results` at the backend's
+            `artifacts_root`.
+        evict_message_chars: Length above which a message of the user, or a subagent's task, is
+            shown as a preview; None for never.
+        history: Whether the thread's messages can be read as files.
         page_chars: Most characters of text or results in one answer of a file tool.
+        system_prompt: The section `filesystem` of the system prompt; None for our own text, empty
+            for none.
+        custom_tool_descriptions: What the model reads about a tool instead of our own text.
 
     Raises:
-        AgentBuildError: `tools` names an unknown tool or leaves out `read_file`.
+        AgentBuildError: `tools` names an unknown tool or leaves out `read_file`, or a description
+            is for a tool that is not there.
     """
 
     state_schema = FilesystemState
@@ -77,25 +95,71 @@ class FilesystemMiddleware(AgentMiddleware):
         *,
         tools: Sequence[str] = FILE_TOOLS,
         evict_chars: int | None = 60_000,
-        evict_to: str = "/large_tool_results",
+        evict_to: str | None = None,
+        evict_message_chars: int | None = 200_000,
+        history: bool = True,
         page_chars: int = 8_000,
+        system_prompt: str | None = None,
+        custom_tool_descriptions: Mapping[str, str] | None = None,
     ) -> None:
-        unknown = sorted(set(tools) - set(FILE_TOOLS))
+        unknown = sorted(set(tools) - set(ALL_FILE_TOOLS))
         if unknown or "read_file" not in tools:
             raise AgentBuildError(
-                f"the file tools are {', '.join(FILE_TOOLS)}, and read_file is always needed; "
+                f"the file tools are {', '.join(ALL_FILE_TOOLS)}, and read_file is always needed; "
                 f"got {', '.join(tools) or 'none'}"
             )
+        described = custom_tool_descriptions or {}
+        unknown = sorted(set(described) - set(tools))
+        if unknown:
+            raise AgentBuildError(
+                f"custom_tool_descriptions names {', '.join(unknown)}; the tools of this "
+                f"middleware are {', '.join(tools)}"
+            )
         self.backend = backend
-        self.tools = file_tools(backend, tools, page_chars=page_chars)
+        self.tools = file_tools(
+            backend, tools, page_chars=page_chars, history=history, descriptions=described
+        )
+        self._names = frozenset(tools)
         self._canonical = canonicaliser(backend)
         self._evict_chars = evict_chars
-        self._evict_to = evict_to
-        self._section = self._prompt()
+        self._evict_to = evict_to or artifact_path(backend, "large_tool_results")
+        self._evict_message_chars = evict_message_chars if history else None
+        self._section = self._prompt() if system_prompt is None else system_prompt
+        self._views = EditedMessages()
+
+    def before_agent(self, state: State, runtime: Runtime) -> HookResult:
+        """Note which messages are too long to show."""
+        if self._evict_message_chars is None:
+            return None
+        messages: Sequence[Message] = state.get("messages", ())
+        long = [one.id for one in messages if self._is_long(one)]
+        known: Sequence[str] = state.get("long_messages", ())
+        return {"long_messages": long} if long != [*known] else None
+
+    def after_agent(self, state: State, runtime: Runtime) -> None:
+        """Forget the run's claims."""
+        if not runtime.ns:
+            CLAIMS.drop(runtime.run_id)
+
+    def _is_long(self, message: Message) -> bool:
+        most = self._evict_message_chars
+        return most is not None and isinstance(message, HumanMessage) and len(message.text) > most
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Say in the system prompt where paths lead."""
-        return await handler(request.with_section("filesystem", self._section))
+        """Say in the system prompt where paths lead; show long messages as previews."""
+        # What subagents changed is in the state now.
+        CLAIMS.settle(request.runtime.run_id, request.runtime.ns)
+        if self._section:
+            request = request.with_section("filesystem", self._section)
+        long = cast(Sequence[str], request.state.get("long_messages", ()))
+        if long:
+            runtime, terms = request.runtime, tuple(long)
+            key = f"{runtime.thread_id}/{runtime.ns}"
+            shown = self._views.get(
+                key, terms, request.messages, lambda one: _previewed(one, terms)
+            )
+            request = request.override(messages=shown)
+        return await handler(request)
 
     async def wrap_tool_call(
         self, request: ToolCallRequest, handler: ToolHandler
@@ -103,7 +167,7 @@ class FilesystemMiddleware(AgentMiddleware):
         """Make the path of a file tool's call canonical; a wrong one is left for the tool."""
         call = request.call
         written = call.args.get("path")
-        if call.name in FILE_TOOLS and isinstance(written, str):
+        if call.name in self._names and isinstance(written, str):
             try:
                 path = self._canonical(written)
             except FileError:
@@ -115,13 +179,13 @@ class FilesystemMiddleware(AgentMiddleware):
     async def evict(self, request: ToolCallRequest, outcome: ToolCallOutcome) -> ToolCallOutcome:
         """Move the text of a long result into a file."""
         message = outcome.message
-        if self._evict_chars is None or request.call.name in FILE_TOOLS:
+        if self._evict_chars is None or request.call.name in self._names:
             return outcome
         text = message.text
         if len(text) <= self._evict_chars:
             return outcome
         note, update = await self._keep(request.runtime, request.call.id, text)
-        preview = _preview(text, note)
+        preview = _preview("result", text, note)
         # Clients that show data instead of text would show all of it, so it goes with the text.
         short = replace(message, content=_with_text(message.content, preview), artifact=None)
         return replace(outcome, message=short, update=_merged(outcome.update, update))
@@ -141,14 +205,13 @@ class FilesystemMiddleware(AgentMiddleware):
         )
 
     def _prompt(self) -> str:
-        evicted = ""
+        parts = [f"## Files\n{self.backend.description} Paths start at the root, /."]
+        if "edit_file" in self._names:
+            parts.append("Read a file before you edit it.")
+        parts.append("Long answers come in pages; their first line has the call for the next.")
         if self._evict_chars is not None:
-            evicted = f" Results that are too long to show are kept in {self._evict_to}."
-        return (
-            f"## Files\n{self.backend.description} Paths start with / at the root of the files. "
-            "Read a file before you edit it. Long answers come in pages: their first line names "
-            f"the call that gets the next one.{evicted}"
-        )
+            parts.append(f"Results too long to show are kept in {self._evict_to}.")
+        return " ".join(parts)
 
 
 def _file_name(call_id: str) -> str:
@@ -159,10 +222,21 @@ def _file_name(call_id: str) -> str:
     return f"{safe}_{sha256(call_id.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
-def _preview(text: str, note: str) -> str:
+def _previewed(message: Message, long: Sequence[str]) -> Message:
+    """Return a long message with its beginning, its end and its path; others as they are."""
+    if not isinstance(message, HumanMessage) or message.id not in long:
+        return message
+    path = message_path(message)
+    note = f"All of it is in {path}; read on with {call_text('read_file', path=path)}."
+    return replace(
+        message, content=_with_text(message.content, _preview("message", message.text, note))
+    )
+
+
+def _preview(what: str, text: str, note: str) -> str:
     hidden = len(text) - 2 * _PREVIEW_CHARS
     return (
-        f"[The result has {len(text)} characters; the first and last {_PREVIEW_CHARS} follow. "
+        f"[The {what} has {len(text)} characters; the first and last {_PREVIEW_CHARS} follow. "
         f"{note}]\n{text[:_PREVIEW_CHARS]}\n[… {hidden} characters left out …]\n"
         f"{text[-_PREVIEW_CHARS:]}"
     )

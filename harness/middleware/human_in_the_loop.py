@@ -51,7 +51,11 @@ class HumanInTheLoopMiddleware(AgentMiddleware):
             not to ask, or an `InterruptOnConfig`. An exact name goes before globs, globs are
             tried in the order given, and the first match decides: `{"*": True, "ls": False}`
             asks about everything but `ls`.
-        description: What the person reads when the config has no description of its own.
+        description_prefix: What the person reads, before the tool's name, when the config has no
+            description of its own.
+        edit_notice: What precedes the result of an edited call, so that the model does not make
+            the call again as it wrote it; `{call}` stands for the call as it ran. None for our own
+            text, empty for nothing.
 
     Raises:
         AgentBuildError: A config allows no decision or an unknown one, or has a wrong type.
@@ -61,9 +65,11 @@ class HumanInTheLoopMiddleware(AgentMiddleware):
         self,
         interrupt_on: Mapping[str, bool | InterruptOnConfig],
         *,
-        description: str = "Tool execution requires approval",
+        description_prefix: str = "Tool execution requires approval",
+        edit_notice: str | None = None,
     ) -> None:
-        self.description = description
+        self._prefix = description_prefix
+        self._edit_notice = edit_notice
         self._exact: dict[str, InterruptOnConfig | None] = {}
         self._globs: dict[str, InterruptOnConfig | None] = {}
         for pattern, value in interrupt_on.items():
@@ -78,7 +84,8 @@ class HumanInTheLoopMiddleware(AgentMiddleware):
         description = config.description
         text = description if isinstance(description, str) else description(request)
         decisions = tuple(dict.fromkeys(config.allowed_decisions))
-        return Verdict("ask", text or f"{self.description}: {request.call.name}", decisions)
+        reason = text or f"{self._prefix}: {request.call.name}"
+        return Verdict("ask", reason, decisions, self._edit_notice)
 
     def _config(self, tool: str) -> InterruptOnConfig | None:
         if tool in self._exact:

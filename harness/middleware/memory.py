@@ -2,7 +2,9 @@
 
 What the prompt says is pinned when the thread starts, so the provider's prompt cache holds. A
 file that changes later, by whoever's hand, is given to the model as a message before its next
-call; the agent sees its own edits at once (peers C9.3, E17).
+call; the agent sees its own edits at once (peers C9.3, E17). When a summary takes such a message
+out of the model's view, the prompt is made anew: what it says must never be older than what the
+model was told.
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 import anyio.to_thread
 
+from harness.errors import AgentBuildError
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
 from harness.memory import MemoryFile, MemoryFiles, MemorySnapshot
 from harness.messages import HumanMessage
+from harness.middleware.notices import is_cut
 from harness.state import Mark, State
 
-__all__ = ["MemoryMiddleware", "MemoryState", "MemoryTold"]
+__all__ = ["SYSTEM_PROMPT", "MemoryMiddleware", "MemoryState", "MemoryTold"]
 
-_GUIDE = """\
+SYSTEM_PROMPT = """\
 ## Memory
 
 These files hold what you shall know in every conversation. Follow them as the user's standing
@@ -31,7 +35,12 @@ When the user corrects you, or tells you something that will matter beyond this 
 are done here, what they prefer, where things are), add it to the file it belongs in with
 edit_file, in a sentence, before you go on. Don't record what only concerns this task, and never
 passwords, keys or other secrets. A file that changes is shown to you again in a message; the
-newest version counts."""
+newest version counts.
+
+{agent_memory}"""
+"""What the section says; the files take the place of the slot."""
+
+_SLOT = "{agent_memory}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +52,16 @@ class MemoryTold:
 
 
 class MemoryState(TypedDict):
-    """What a thread keeps: its section of the system prompt, and what the model heard since."""
+    """What a thread keeps.
+
+    Attributes:
+        memory_section: Its section of the system prompt.
+        memory_pinned: What that tells.
+        memory_told: What the model heard since.
+    """
 
     memory_section: Annotated[NotRequired[str], Mark.PRIVATE]
+    memory_pinned: Annotated[NotRequired[MemoryTold], Mark.PRIVATE]
     memory_told: Annotated[NotRequired[MemoryTold], Mark.PRIVATE]
 
 
@@ -54,28 +70,40 @@ class MemoryMiddleware(AgentMiddleware):
 
     Args:
         files: The files; shared by any number of agents.
+        system_prompt: The section `memory` of the system prompt, with `{agent_memory}` where the
+            files shall be. None adds none; changes are still told.
+
+    Raises:
+        AgentBuildError: `system_prompt` has no such slot.
     """
 
     state_schema = MemoryState
 
-    def __init__(self, files: MemoryFiles) -> None:
+    def __init__(self, files: MemoryFiles, *, system_prompt: str | None = SYSTEM_PROMPT) -> None:
+        if system_prompt is not None and _SLOT not in system_prompt:
+            raise AgentBuildError(
+                f"system_prompt of MemoryMiddleware needs {_SLOT} where the files shall be; with "
+                "None nothing is added to the prompt"
+            )
         self._files = files
+        self._template = system_prompt
 
     async def before_agent(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
         """Pin the section when the thread starts."""
         if "memory_section" in state:
             return None
-        return _pin(await self._look())
+        return self._pin(await self._look())
 
     async def before_model(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
         """Tell the model about files that changed since it last heard of them."""
         snapshot = await self._look()
         if "memory_section" not in state:
-            return _pin(snapshot)
+            return self._pin(snapshot)
         told = cast(MemoryTold, state.get("memory_told", MemoryTold()))
         now = _told(snapshot)
         if told == now:
-            return None
+            stale = state.get("memory_pinned") != now
+            return self._pin(snapshot) if stale and is_cut(state, "memory") else None
         return {
             "messages": [HumanMessage(_notice(told, snapshot), source="memory")],
             "memory_told": now,
@@ -86,6 +114,12 @@ class MemoryMiddleware(AgentMiddleware):
         section = cast(str, request.state.get("memory_section", ""))
         return await handler(request.with_section("memory", section) if section else request)
 
+    def _pin(self, snapshot: MemorySnapshot) -> dict[str, Any]:
+        texts = "\n\n".join(_quoted(file) for file in snapshot.files if file.text)
+        section = self._template.replace(_SLOT, texts) if self._template and texts else ""
+        told = _told(snapshot)
+        return {"memory_section": section, "memory_pinned": told, "memory_told": told}
+
     async def _look(self) -> MemorySnapshot:
         await anyio.to_thread.run_sync(self._files.reload)
         return self._files.snapshot
@@ -93,14 +127,6 @@ class MemoryMiddleware(AgentMiddleware):
 
 def _told(snapshot: MemorySnapshot) -> MemoryTold:
     return MemoryTold({file.path: file.digest for file in snapshot.files}, dict(snapshot.errors))
-
-
-def _pin(snapshot: MemorySnapshot) -> dict[str, Any]:
-    texts = [_quoted(file) for file in snapshot.files if file.text]
-    return {
-        "memory_section": "\n\n".join([_GUIDE, *texts]) if texts else "",
-        "memory_told": _told(snapshot),
-    }
 
 
 def _quoted(file: MemoryFile) -> str:

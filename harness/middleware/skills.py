@@ -7,29 +7,44 @@ come and go as tools: there is the one tool `skill`, with or without skills.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Mapping
-from dataclasses import field
-from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict, cast
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, NotRequired, TypedDict, cast, get_args
 
 import anyio.to_thread
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from harness.definition_files import no_such
-from harness.errors import ToolError
+from harness.errors import AgentBuildError, InvalidUpdate, ToolError
+from harness.identity_cache import IdentityCache
 from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
+from harness.loop.requests import (
+    ModelHandler,
+    ModelRequest,
+    ModelResponse,
+    Runtime,
+    ToolCallRequest,
+)
 from harness.messages import HumanMessage
-from harness.records import record
-from harness.skills import SKILL_FILE, Skill, SkillRegistry
-from harness.state import Mark, State
-from harness.tools import Tool, ToolRuntime, flat_schema
+from harness.middleware.notices import is_cut
+from harness.middleware.skill_grants import active_skills, comes_with, grants, included_tools
+from harness.middleware.skill_texts import (
+    PAGE_CHARS,
+    SkillsTold,
+    file_text,
+    instructions,
+    listing,
+    notice,
+    one_line,
+    page,
+    pinned_text,
+    relative,
+)
+from harness.policy import Action, Verdict
+from harness.skills import Skill, SkillRegistry
+from harness.state import Mark, Reducer, State
+from harness.tools import Tool, ToolResult, ToolRuntime, flat_schema
 
-__all__ = ["SkillsMiddleware", "SkillsState", "SkillsTold"]
-
-PAGE_CHARS = 9_000
-"""Most characters in one answer of the tool."""
+__all__ = ["PAGE_CHARS", "SkillsMiddleware", "SkillsState", "SkillsTold"]
 
 _MAX_ERRORS = 20
 _ERROR_CHARS = 1_000
@@ -44,44 +59,51 @@ with skill(name="…", file="…").
 """
 
 _DESCRIPTION = """\
-Read a skill: instructions for one kind of work, with files that go with them.
-
-Without a name it lists all skills and what they are for. With a name it returns the skill's
-instructions, the folder it lies in and its other files. With a name and a file it returns that
-file. Long texts come in pages; pass the offset that a page ends with to get the next one. Skills
-that break the rules are listed with what is wrong. Load a skill before you begin work that its
-description fits; don't load it again while its text is still in the conversation."""
+Read a skill: tested instructions for one kind of work. Load it before you begin work that its
+description fits, not again while its text is in the conversation. Without a name: all skills, and
+what is wrong with broken ones. With a name: its instructions, folder and further files. With a
+file too: that file. Long texts come in pages; each ends with the call for the next."""
 
 
 # Written out, because making a schema from a signature would cost each agent milliseconds.
 class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field("", description="Name of the skill; empty to list all.")
+    name: str = Field("", description="Empty: list all.")
     file: str = Field(
         "",
-        description="A file of the skill, relative to its folder, such as "
-        "references/checklist.md; empty for the instructions.",
+        description="Such as references/checklist.md; empty: the instructions.",
     )
-    offset: int = Field(0, ge=0, description="First character to return, for the next page.")
+    offset: int = Field(0, ge=0, description="Characters to skip.")
 
 
 _PARAMETERS = flat_schema(_Arguments.model_json_schema())
 
 
-@record
-class SkillsTold:
-    """What the model last heard: the digest of each skill, and the error of each broken one."""
-
-    skills: dict[str, str] = field(default_factory=dict[str, str])
-    errors: dict[str, str] = field(default_factory=dict[str, str])
+def _joined(current: Sequence[str], write: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([*current, *write]))
 
 
 class SkillsState(TypedDict):
-    """What a thread keeps: its pinned listing, and what the model heard since."""
+    """What a thread keeps.
 
+    Attributes:
+        pinned_skills: Skills whose instructions the caller puts into the system prompt.
+        skills_listing: What the system prompt lists.
+        skills_listed: What there was when it was made.
+        skills_told: What the model heard since.
+        skills_pinned: What the system prompt says of pinned skills, by name.
+        skills_loaded: Skills that the model loaded.
+    """
+
+    pinned_skills: Annotated[NotRequired[list[str]], Mark.OMIT_FROM_OUTPUT]
     skills_listing: Annotated[NotRequired[dict[str, str]], Mark.PRIVATE]
+    skills_listed: Annotated[NotRequired[SkillsTold], Mark.PRIVATE]
     skills_told: Annotated[NotRequired[SkillsTold], Mark.PRIVATE]
+    skills_pinned: Annotated[NotRequired[dict[str, str]], Mark.PRIVATE]
+    skills_loaded: Annotated[
+        NotRequired[list[str]], Reducer(_joined, default=list[str]), Mark.PRIVATE
+    ]
 
 
 class SkillsMiddleware(AgentMiddleware):
@@ -90,14 +112,45 @@ class SkillsMiddleware(AgentMiddleware):
     Args:
         registry: Where the skills are; shared by any number of agents.
         names: Names of the skills this agent sees; None for all.
+        pinned: Skills whose instructions are in the system prompt from the beginning. A caller
+            pins more with the state key `pinned_skills`; for subagents it does not count.
+        tools: Tools that come with skills: each is offered, and can be called, once a skill is
+            loaded or pinned that names it under `include_tools` in its `metadata`.
+        beyond_allowed_tools: What follows when a skill that was loaded in the present turn, or is
+            pinned, states `allowed-tools`, and the model calls another tool: `allow` (the field
+            is only shown), `ask` a person, or `deny`. Entries are names or globs of tools; one
+            with parentheses matches nothing, as what it bounds is not known here. The field never
+            permits what the policy forbids.
+
+    Raises:
+        AgentBuildError: `beyond_allowed_tools` is none of the three, or a tool is named `skill`.
     """
 
     state_schema = SkillsState
 
-    def __init__(self, registry: SkillRegistry, *, names: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        registry: SkillRegistry,
+        *,
+        names: Collection[str] | None = None,
+        pinned: Sequence[str] = (),
+        tools: Sequence[Tool] = (),
+        beyond_allowed_tools: Action = "allow",
+    ) -> None:
+        if beyond_allowed_tools not in get_args(Action):
+            choices = ", ".join(get_args(Action))
+            raise AgentBuildError(
+                f"beyond_allowed_tools is one of {choices}; got {beyond_allowed_tools!r}"
+            )
+        self._extra = frozenset(one.name for one in tools)
+        if "skill" in self._extra:
+            raise AgentBuildError("a tool that comes with skills cannot be named 'skill'")
         self._registry = registry
         self._only = None if names is None else frozenset(names)
+        self._pinned = tuple(pinned)
+        self._beyond: Action = beyond_allowed_tools
         self._newest: tuple[int, SkillsTold] | None = None
+        self._offers: dict[frozenset[str], IdentityCache[Any, Any]] = {}
         self.tools = (
             Tool(
                 name="skill",
@@ -110,6 +163,7 @@ class SkillsMiddleware(AgentMiddleware):
                 idempotent=True,
                 open_world=False,
             ),
+            *tools,
         )
 
     def _visible(self) -> Mapping[str, Skill]:
@@ -122,7 +176,7 @@ class SkillsMiddleware(AgentMiddleware):
         if self._only is not None:
             return {}
         errors = list(self._registry.errors.items())[:_MAX_ERRORS]
-        return {path: _one_line(error)[:_ERROR_CHARS] for path, error in errors}
+        return {path: one_line(error)[:_ERROR_CHARS] for path, error in errors}
 
     def _tell(self) -> SkillsTold:
         version = self._registry.version
@@ -132,47 +186,135 @@ class SkillsMiddleware(AgentMiddleware):
         return self._newest[1]
 
     def _pin(self) -> dict[str, Any]:
-        listing = {name: _one_line(one.description) for name, one in self._visible().items()}
-        return {"skills_listing": listing, "skills_told": self._tell()}
+        told = self._tell()
+        return {
+            "skills_listing": listing(self._visible()),
+            "skills_listed": told,
+            "skills_told": told,
+        }
 
     def before_agent(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
-        """Pin the listing when the thread starts."""
-        return None if "skills_listing" in state else self._pin()
+        """Pin the listing when the thread starts, and the skills that shall be pinned.
+
+        Raises:
+            InvalidUpdate: A skill that shall be pinned is not there.
+        """
+        update = {} if "skills_listing" in state else self._pin()
+        asked = () if runtime.ns else cast(Sequence[str], state.get("pinned_skills") or ())
+        known = cast(Mapping[str, str], state.get("skills_pinned") or {})
+        wanted = dict.fromkeys((*self._pinned, *asked))
+        if list(wanted) != list(known):
+            texts = {name: known.get(name) or self._pinned_text(name) for name in wanted}
+            update["skills_pinned"] = texts
+        return update or None
+
+    def _pinned_text(self, name: str) -> str:
+        skills = self._visible()
+        if name not in skills:
+            raise InvalidUpdate(
+                f"{no_such('skill', name, skills)} It was to be pinned; the model was not asked. "
+                "Name another, or set pinned_skills to []."
+            )
+        return pinned_text(skills[name], self._tools_of(skills[name]))
 
     def before_model(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
-        """Tell the model about skills that changed since it last heard of them."""
+        """Tell the model about skills that changed since it last heard of them.
+
+        Once a summary has taken the last notice out of view, the listing is made anew instead.
+        """
         if "skills_listing" not in state:
             return self._pin()
         told = cast("SkillsTold | None", state.get("skills_told")) or SkillsTold()
         now = self._tell()
         if told is now or told == now:
-            return None
-        notice = _notice(told, now, self._visible())
-        return {"messages": [HumanMessage(notice, source="skills")], "skills_told": now}
+            listed = state.get("skills_listed")
+            return self._pin() if listed != now and is_cut(state, "skills") else None
+        text = notice(told, now, self._visible())
+        return {"messages": [HumanMessage(text, source="skills")], "skills_told": now}
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """Add the pinned listing to the system prompt."""
-        listing = cast(Mapping[str, str], request.state.get("skills_listing", {}))
-        if not listing:
-            return await handler(request)
-        lines = "\n".join(f"- {name}: {description}" for name, description in listing.items())
-        return await handler(request.with_section("skills", f"{_GUIDE}\n{lines}"))
+        """Add the listing to the system prompt; hold back tools whose skill is not loaded."""
+        if self._extra:
+            hidden = self._extra - self._disclosed(request.state)
+            if hidden:
+                request = request.override(tools=self._without(request.tools, hidden))
+        listed = cast(Mapping[str, str], request.state.get("skills_listing", {}))
+        pinned = cast(Mapping[str, str], request.state.get("skills_pinned") or {})
+        parts: list[str] = []
+        if listed:
+            parts = [_GUIDE, *(f"- {name}: {description}" for name, description in listed.items())]
+        if pinned:
+            parts += ["", "In force from the beginning:", *pinned.values()]
+        if parts:
+            request = request.with_section("skills", "\n".join(parts).strip())
+        return await handler(request)
 
-    async def _answer(self, args: dict[str, Any], runtime: ToolRuntime) -> str:
-        return await anyio.to_thread.run_sync(
-            self._read, args["name"], args["file"], args["offset"]
+    def judge(self, request: ToolCallRequest) -> Verdict | None:
+        """Refuse tools whose skill is not loaded, and what goes beyond `allowed-tools`."""
+        name = request.call.name
+        if name in self._extra and name not in self._disclosed(request.state):
+            skills = comes_with(name, self._visible())
+            calls = " or ".join(f'skill(name="{one}")' for one in skills)
+            return Verdict("deny", f"it comes with a skill; call {calls or 'skill()'} first")
+        if self._beyond == "allow" or name == "skill":
+            return None
+        skills = self._visible()
+        pinned = cast(Mapping[str, str], request.state.get("skills_pinned") or {})
+        active = [*pinned, *active_skills(request.state.get("messages", ()))]
+        stating = [
+            skills[one]
+            for one in dict.fromkeys(active)
+            if one in skills and skills[one].allowed_tools
+        ]
+        if not stating or any(grants(one, name) for one in stating):
+            return None
+        names = ", ".join(one.name for one in stating)
+        return Verdict(self._beyond, f"the skill in use ({names}) does not name {name}")
+
+    def _disclosed(self, state: State) -> frozenset[str]:
+        """Return the tools whose skill is loaded or pinned."""
+        skills = self._visible()
+        loaded = cast(Sequence[str], state.get("skills_loaded") or ())
+        names = [*loaded, *cast(Mapping[str, str], state.get("skills_pinned") or {})]
+        return frozenset(
+            one for name in names if name in skills for one in self._tools_of(skills[name])
         )
 
+    def _tools_of(self, skill: Skill) -> Sequence[str]:
+        return [one for one in included_tools(skill) if one in self._extra]
+
+    def _without(
+        self, tools: Sequence[Tool | Mapping[str, JsonValue]], hidden: frozenset[str]
+    ) -> Sequence[Tool | Mapping[str, JsonValue]]:
+        """Return the tools that are not hidden; the same object for the same tuple."""
+
+        def shown(tools: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(one for one in tools if not (isinstance(one, Tool) and one.name in hidden))
+
+        if not isinstance(tools, tuple):
+            return shown(tools)
+        if len(self._offers) > 64:
+            self._offers.clear()
+        return self._offers.setdefault(hidden, IdentityCache(shown))(tools)
+
+    async def _answer(self, args: dict[str, Any], runtime: ToolRuntime) -> str | ToolResult:
+        name = args["name"].strip()
+        text = await anyio.to_thread.run_sync(
+            self._read, name, args["file"].strip(), args["offset"]
+        )
+        if not self._extra or not name:
+            return text
+        return ToolResult(text, update={"skills_loaded": [name]})
+
     def _read(self, name: str, file: str, offset: int) -> str:
-        name, file = name.strip(), file.strip()
         if not name:
-            return _page(self._list(), offset, "skill(")
+            return page(self._list(), offset, "skill(")
         found = self._get(name)
         call = f'skill(name="{found.name}", '
         if not file:
-            return _page(_instructions(found), offset, call)
-        path = _relative(found, file)
-        return _page(_file_text(found, path), offset, f'{call}file="{path}", ')
+            return page(instructions(found, self._tools_of(found)), offset, call)
+        path = relative(found, file)
+        return page(file_text(found, path), offset, f'{call}file="{path}", ')
 
     def _get(self, name: str) -> Skill:
         skills = self._visible()
@@ -182,7 +324,7 @@ class SkillsMiddleware(AgentMiddleware):
 
     def _list(self) -> str:
         skills = self._visible()
-        lines = [f"- {name}: {_one_line(one.description)}" for name, one in skills.items()]
+        lines = [f"- {name}: {one_line(one.description)}" for name, one in skills.items()]
         text = "\n".join(["Skills:", *lines]) if lines else "There are no skills."
         errors = self._errors()
         if errors:
@@ -190,91 +332,3 @@ class SkillsMiddleware(AgentMiddleware):
                 f"- {error}" for error in errors.values()
             )
         return text
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _instructions(skill: Skill) -> str:
-    facts = {
-        "License": skill.license,
-        "Compatibility": skill.compatibility,
-        "Tools it names (no permission to use them)": " ".join(skill.allowed_tools),
-    }
-    lines = [f"Skill: {skill.name}", f"Folder: {skill.directory}"]
-    lines += [f"{label}: {_one_line(fact)}" for label, fact in facts.items() if fact]
-    others = [file for file in skill.files if file.path != SKILL_FILE]
-    if others:
-        lines.append(f'Other files, for skill(name="{skill.name}", file="…"):')
-        lines += [f"- {file.path} ({file.size:,} bytes)" for file in others]
-    return "\n".join(lines) + f"\n\n{skill.body}"
-
-
-def _relative(skill: Skill, file: str) -> str:
-    """Return the skill's own path of a file; nothing that is not in its list can be read."""
-    path = file.replace("\\", "/").removeprefix("./")
-    names = [one.path for one in skill.files]
-    if path not in names:
-        raise ToolError(
-            f"{no_such('file', path, names)} Paths are relative to the folder of {skill.name!r}."
-        )
-    return path
-
-
-def _file_text(skill: Skill, file: str) -> str:
-    real = Path(os.path.realpath(skill.directory / file))
-    if not real.is_relative_to(os.path.realpath(skill.directory.parent)):
-        raise ToolError(f"{file!r} is now a link that leads out of the skills; it was not read.")
-    try:
-        data = real.read_bytes()
-    except OSError as error:
-        raise ToolError(
-            f"{real} cannot be read ({error.strerror or error}). It may have been moved just now; "
-            f'call skill(name="{skill.name}") to see the present files.'
-        ) from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ToolError(
-            f"{real} is not text ({len(data):,} bytes), so it cannot be shown here. Use it by its "
-            "path if one of your tools can."
-        ) from error
-
-
-def _page(text: str, offset: int, call: str) -> str:
-    """Return a piece of a text, cut at a line end, with the call that gets the next."""
-    if offset >= len(text) and offset:
-        raise ToolError(f"offset {offset} is past the end; the text has {len(text)} characters.")
-    rest = text[offset:]
-    if len(rest) <= PAGE_CHARS:
-        return rest or "(empty)"
-    room = PAGE_CHARS - 200
-    cut = rest.rfind("\n", room // 2, room) + 1 or room
-    following = offset + cut
-    return (
-        f"{rest[:cut]}\n[Characters {offset} to {following} of {len(text)}. "
-        f"Next page: {call}offset={following})]"
-    )
-
-
-def _notice(told: SkillsTold, now: SkillsTold, skills: Mapping[str, Skill]) -> str:
-    def lines(title: str, names: list[str]) -> list[str]:
-        entries = [f"- {name}: {_one_line(skills[name].description)}" for name in names]
-        return [title, *entries] if entries else []
-
-    added = [name for name in now.skills if name not in told.skills]
-    changed = [
-        name for name in now.skills if told.skills.get(name, now.skills[name]) != now.skills[name]
-    ]
-    removed = [name for name in told.skills if name not in now.skills]
-    broken = [text for path, text in now.errors.items() if told.errors.get(path) != text]
-    mended = [path for path in told.errors if path not in now.errors]
-    parts = ["[Notice from the system, not from the user: skills changed.]"]
-    parts += lines("New skills:", added)
-    parts += lines("Changed skills; read them again before you rely on them:", changed)
-    if removed:
-        parts.append(f"No longer there: {', '.join(removed)}.")
-    parts += [f"A skill file has a problem: {text}" for text in broken]
-    parts += [f"The problem with {path} is solved." for path in mended]
-    return "\n".join(parts)

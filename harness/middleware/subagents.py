@@ -7,20 +7,19 @@ inside it resumes inside it. Its failure is a result for the caller, never the e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import MethodType
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
 from harness.subagents.definitions import SubAgent
-from harness.subagents.registry import SubAgentRegistry
 from harness.tools import Tool, ToolResult, ToolRuntime, tool
 
-__all__ = ["SubAgentMiddleware"]
+__all__ = ["SubAgentMiddleware", "SubAgents"]
 
 DESCRIPTION = """\
 Hand a self-contained piece of work to a subagent. It starts with nothing but your description, \
@@ -28,6 +27,23 @@ works with tools of its own in the same files, and returns one report. Use it fo
 steps whose details you do not need to see, and several calls in one answer for pieces that are \
 independent. Do small steps yourself. Write into the description everything the subagent must \
 know, and what it shall report."""
+
+
+class SubAgents(Protocol):
+    """Who there is to hand work to, such as a `SubAgentRegistry`."""
+
+    @property
+    def subagents(self) -> Mapping[str, SubAgent]:
+        """The subagents by name."""
+        ...
+
+    def get(self, name: str) -> SubAgent:
+        """Return a subagent.
+
+        Raises:
+            UnknownSubAgent: There is none of that name.
+        """
+        ...
 
 
 class SubAgentMiddleware(AgentMiddleware):
@@ -38,7 +54,7 @@ class SubAgentMiddleware(AgentMiddleware):
         build: Makes the `Agent` of a definition.
     """
 
-    def __init__(self, registry: SubAgentRegistry, build: Callable[[SubAgent], Any]) -> None:
+    def __init__(self, registry: SubAgents, build: Callable[[SubAgent], Any]) -> None:
         self._registry = registry
         self._build = build
         self._built: dict[SubAgent, Any] = {}
@@ -49,7 +65,7 @@ class SubAgentMiddleware(AgentMiddleware):
         listing = "\n".join(
             f"- {one.name}: {one.description}" for one in self._registry.subagents.values()
         )
-        text = f"Subagents for the `task` tool:\n{listing}"
+        text = f"Subagents for the `task` tool:\n{listing or '(none at present)'}"
         return await handler(request.with_section("subagents", text))
 
     def agent(self, name: str) -> Any:

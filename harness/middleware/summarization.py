@@ -9,15 +9,22 @@ the view stays as it was (peers B8, C3, E12).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import ClassVar, Literal, TypeAlias, cast
+from typing import ClassVar, TypeAlias, cast
 
 from harness.errors import AgentBuildError, ModelError
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
 from harness.messages import Message
+from harness.middleware.compact_tool import compact_request
+from harness.middleware.compact_tool import compact_tool as _tool
+from harness.middleware.context_edits import Frontier, frontier_place
+from harness.middleware.edited_prefix import EditedPrefixes
+from harness.middleware.short_arguments import shortened
+from harness.middleware.summary_prompts import SUMMARY_TEMPLATES, SummaryTemplate
+from harness.middleware.summary_triggers import Size, Trigger, checked_size, clauses_of
 from harness.middleware.summary_view import (
     SummarizationState,
     SummaryChunk,
@@ -29,8 +36,8 @@ from harness.middleware.summary_view import (
     pinned_places,
     view_after,
 )
-from harness.middleware.summary_writer import SUMMARY_PROMPT, SummaryFailed, SummaryWriter
-from harness.models.base import ChatModel
+from harness.middleware.summary_writer import SummaryFailed, SummaryWriter
+from harness.models.base import ChatModel, ChatRequest
 from harness.token_counting import (
     RunningCount,
     messages_tokens,
@@ -45,22 +52,21 @@ __all__ = [
     "SummarizationMiddleware",
     "SummarizationState",
     "SummaryChunk",
+    "TokenCounter",
     "Trigger",
     "View",
     "build_view",
 ]
 
-Size: TypeAlias = tuple[Literal["fraction", "tokens", "messages"], float]
-"""A part of the model's window (above 0, up to 1), a number of tokens, or one of messages."""
-
-Trigger: TypeAlias = Size | Mapping[str, float] | Sequence["Size | Mapping[str, float]"]
-"""One size; a mapping of sizes, all of which must be met; or a list, any of which will do."""
+TokenCounter: TypeAlias = Callable[[ChatRequest], Awaitable[int]]
+"""Returns the input tokens of a request, such as `AnthropicModel.count_tokens`."""
 
 _log = logging.getLogger(__name__)
 
 _UNKNOWN_WINDOW = 200_000
 _NEARLY_FULL = 0.95
-_COUNTED = ("tokens", "messages")
+_COUNT_FROM = 0.5
+"""Part of the trigger from which on a counter is asked; below it an estimate is good enough."""
 
 
 class SummarizationMiddleware(AgentMiddleware):
@@ -77,9 +83,19 @@ class SummarizationMiddleware(AgentMiddleware):
         keep: How much of the end stays word for word; at least the last message with what
             belongs to it, and never more than half of what triggers. By default a tenth of the
             window, or 20 messages if that is unknown.
-        prompt: Instructions for the summary.
+        summary_prompt: What the summariser is told: `sections`, `handover` (longer, and thought
+            out first; see `SUMMARY_TEMPLATES`), or a system prompt of your own.
+        instructions: What it must heed besides.
         max_summary_tokens: Length of one summary at most.
         max_attempts: Calls for one summary at most; after that the view stays uncut.
+        token_counter: Counts requests exactly, once they have half of the tokens that trigger.
+            Without one, and when it fails, the larger counts of an estimate, and the usage of the
+            last answer with an estimate of what is new.
+        max_argument_chars: Before anything is summarised, longer arguments of old calls of
+            `write_file` and `edit_file` are cut in the view; None for never (peers C3.3).
+        compact_tool: Bring the tool `compact`, with which the model asks for a summary itself.
+        history: Path at which `read_file` finds all messages (`HISTORY_FILE`); the summary
+            names it. None if there is no such file.
 
     Raises:
         AgentBuildError: A size or number is out of range.
@@ -93,47 +109,87 @@ class SummarizationMiddleware(AgentMiddleware):
         *,
         trigger: Trigger | None = ("fraction", 0.85),
         keep: Size | None = None,
-        prompt: str = SUMMARY_PROMPT,
+        summary_prompt: str = "sections",
+        instructions: str = "",
         max_summary_tokens: int = 4_000,
         max_attempts: int = 3,
+        token_counter: TokenCounter | None = None,
+        max_argument_chars: int | None = 2_000,
+        compact_tool: bool = False,
+        history: str | None = None,
     ) -> None:
         self.model = model
-        self._trigger = _clauses(trigger)
-        self._keep = None if keep is None else _checked("keep", keep)
+        self._trigger = clauses_of(trigger)
+        self._keep = None if keep is None else checked_size("keep", keep)
         if max_attempts < 1 or max_summary_tokens < 1:
             raise AgentBuildError("max_attempts and max_summary_tokens must be 1 or more")
-        self._prompt = prompt
+        if max_argument_chars is not None and max_argument_chars < 100:
+            raise AgentBuildError("max_argument_chars must be 100 or more, or None")
+        if not summary_prompt.strip():
+            raise AgentBuildError(
+                f"summary_prompt is empty; use {', '.join(SUMMARY_TEMPLATES)} or a text of your own"
+            )
+        own = SummaryTemplate(summary_prompt)
+        template = SUMMARY_TEMPLATES.get(summary_prompt, own)
+        self._template = template.with_instructions(instructions)
         self._max_summary_tokens = max_summary_tokens
         self._max_attempts = max_attempts
+        self._counter = token_counter
+        self._max_argument_chars = max_argument_chars
+        self._history = history
         self._counts = RunningCount()
+        self._short = EditedPrefixes()
+        self.tools = (_tool(),) if compact_tool else ()
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """Show the view, summarise first if it is too large, and once more if it is refused."""
-        view = build_view(request.messages, request.state.get("summaries", ()))
-        made: list[SummaryChunk] = []
-        size = self._size(request, view)
-        if self._is_due(size, len(view.messages), _window(request)):
-            view = await self._condense(request, view, size, made)
+        work = _Work(asked=compact_request(request.messages))
+        upto = cast("Frontier | None", request.state.get("shortened_upto"))
+        request = self._with_short_arguments(request, upto)
+        view = self._view(request)
+        size = await self._size(request, view, upto)
+        window = _window(request)
+        if self._is_due(size, len(view.messages), window):
+            request, view, size = self._shorten(request, view, size, work)
+        if work.asked is not None or self._is_due(size, len(view.messages), window):
+            view = await self._condense(request, view, size, work)
         try:
             response = await handler(_showing(request, view))
         except ModelError as error:
             if error.kind != "overflow":
                 raise
-            smaller = await self._condense(request, view, None, made)
+            smaller = await self._condense(request, view, None, work)
             if smaller is view:
                 raise
             response = await handler(_showing(request, smaller))
-        return response.with_update(summaries=made) if made else response
+        return response.with_update(**work.update) if work.update else response
+
+    def _view(self, request: ModelRequest) -> View:
+        return build_view(
+            request.messages, request.state.get("summaries", ()), self._history_of(request)
+        )
+
+    def _history_of(self, request: ModelRequest) -> str | None:
+        return self._history if self._history and request.offers("read_file") else None
 
     # --- measuring -------------------------------------------------------------------------
 
-    def _size(self, request: ModelRequest, view: View) -> int:
-        """Return the larger of our estimate and the provider's count, in tokens."""
+    async def _size(self, request: ModelRequest, view: View, upto: Frontier | None) -> int:
+        """Return what the request costs, in tokens."""
         runtime = request.runtime
-        key = f"{runtime.thread_id}/{runtime.ns}"
+        # Another mark means other messages, though the first and the last are the same.
+        key = f"{runtime.thread_id}/{runtime.ns} {upto.upto_message_id if upto else ''}"
         estimate = _overhead(request) + self._counts.count(key, view.messages)
         since = max(view.start, view.chunks[-1].made_at) if view.chunks else 0
-        return max(estimate, reported_tokens(request.messages, since) or 0)
+        since = since if upto is None else max(since, upto.made_at)
+        tokens = max(estimate, reported_tokens(request.messages, since) or 0)
+        if self._counter is None or tokens < _COUNT_FROM * self._token_limit(_window(request)):
+            return tokens
+        try:
+            return await self._counter(_chat_request(request, view))
+        except ModelError as error:
+            _log.warning("thread %s: tokens not counted (%s)", runtime.thread_id, error.kind)
+            return tokens
 
     def _is_due(self, tokens: int, messages: int, window: int) -> bool:
         have = {"fraction": tokens / window, "tokens": tokens, "messages": messages}
@@ -148,22 +204,66 @@ class SummarizationMiddleware(AgentMiddleware):
         ]
         return int(min((limit for limit in limits if limit), default=0.85 * window))
 
+    # --- shortening ------------------------------------------------------------------------
+
+    def _with_short_arguments(self, request: ModelRequest, upto: Frontier | None) -> ModelRequest:
+        """Return the request with long arguments cut up to the mark."""
+        most, messages = self._max_argument_chars, request.messages
+        end = frontier_place(messages, upto)
+        if most is None or not end:
+            return request
+        runtime = request.runtime
+        head = self._short.get(
+            f"{runtime.thread_id}/{runtime.ns}",
+            (upto, most),
+            messages,
+            end,
+            lambda stretch: shortened(stretch, most),
+        )
+        return request.override(messages=[*head, *messages[end:]])
+
+    def _shorten(
+        self, request: ModelRequest, view: View, size: int, work: _Work
+    ) -> tuple[ModelRequest, View, int]:
+        """Move the mark to where the kept end begins, if that frees a good deal."""
+        messages, limit = request.messages, self._token_limit(_window(request))
+        end = None
+        if self._max_argument_chars is not None:
+            end = self._cut(request, view, self._keeping(request, limit))
+        if end is None:
+            return request, view, size
+        upto = Frontier(messages[end - 1].id, end - 1, len(messages))
+        shorter = self._with_short_arguments(request, upto)
+        freed = messages_tokens(messages[view.start : end])
+        freed -= messages_tokens(shorter.messages[view.start : end])
+        if freed < max(limit // 10, 1):
+            return request, view, size
+        work.shortened_upto = upto
+        return shorter, self._view(shorter), size - freed
+
     # --- cutting ---------------------------------------------------------------------------
 
     async def _condense(
-        self, request: ModelRequest, view: View, size: int | None, made: list[SummaryChunk]
+        self, request: ModelRequest, view: View, size: int | None, work: _Work
     ) -> View:
-        """Return a smaller view, adding the summary it needed to `made`; the same one if none.
+        """Return a smaller view, noting the summary it needed; the same one if there is none.
 
         A `size` of None means that the provider refused the view: then as little as possible is
         kept, and long results are clipped.
         """
         limit = self._token_limit(_window(request))
-        cut = self._cut(request, view, limit, hard=size is None)
+        keeping = self._keeping(request, limit)
+        if size is None:
+            keeping = (0.0, 0.0)
+        elif work.asked is not None:
+            keeping = (min(keeping[0], size // 10), keeping[1])
+        cut = self._cut(request, view, keeping)
         messages = request.messages
-        if cut is not None and (size is None or self._is_worth_it(request, view, cut, size, limit)):
+        wanted = size is None or work.asked is not None
+        if cut is not None and (wanted or self._is_worth_it(request, view, cut, size or 0, limit)):
             merge = sum(chunk.tokens for chunk in view.chunks) > limit // 4
-            text = await self._write(request, view, messages[view.start : cut], merge=merge)
+            part = messages[view.start : cut]
+            text = await self._write(request, view, part, work.asked or "", merge=merge)
             if text is not None:
                 chunk = SummaryChunk(
                     upto_message_id=messages[cut - 1].id,
@@ -174,10 +274,12 @@ class SummarizationMiddleware(AgentMiddleware):
                     request_index=latest_request(messages, cut, None),
                     made_at=len(messages),
                 )
-                made.append(chunk)
-                view = view_after(messages, (chunk,) if merge else (*view.chunks, chunk), cut)
+                work.made.append(chunk)
+                chunks = (chunk,) if merge else (*view.chunks, chunk)
+                view = view_after(messages, chunks, cut, self._history_of(request))
         if size is None or self._overflows(request, view):
-            shorter = [clipped(message) for message in view.messages]
+            history = self._history_of(request)
+            shorter = [clipped(message, history) for message in view.messages]
             if any(new is not old for new, old in zip(shorter, view.messages, strict=True)):
                 view = replace(view, messages=shorter)
         return view
@@ -188,7 +290,7 @@ class SummarizationMiddleware(AgentMiddleware):
         tokens = _overhead(request) + messages_tokens(view.messages)
         return window is not None and tokens > _NEARLY_FULL * window
 
-    def _cut(self, request: ModelRequest, view: View, limit: int, *, hard: bool) -> int | None:
+    def _cut(self, request: ModelRequest, view: View, keeping: tuple[float, float]) -> int | None:
         """Return where the kept end shall begin, or None if nothing before it could go."""
         messages = request.messages
         stored = {one.id for one in cast(Iterable[Message], request.state.get("messages", ()))}
@@ -198,7 +300,7 @@ class SummarizationMiddleware(AgentMiddleware):
             if not stored or messages[place - 1].id in stored
         ]
         chosen, end, tokens = None, len(messages), 0
-        most_tokens, most_messages = (0, 0) if hard else self._keeping(request, limit)
+        most_tokens, most_messages = keeping
         for cut in reversed(places):
             tokens += messages_tokens(messages[cut:end])
             end = cut
@@ -239,12 +341,12 @@ class SummarizationMiddleware(AgentMiddleware):
         return gain >= limit // 10 or not self._is_due(size - gain, left, _window(request))
 
     async def _write(
-        self, request: ModelRequest, view: View, part: Sequence[Message], *, merge: bool
+        self, request: ModelRequest, view: View, part: Sequence[Message], focus: str, *, merge: bool
     ) -> str | None:
         writer = SummaryWriter(
             self.model or request.model,
             request.runtime.meter,
-            self._prompt,
+            self._template.with_instructions(focus),
             self._max_summary_tokens,
             self._max_attempts,
         )
@@ -261,6 +363,40 @@ class SummarizationMiddleware(AgentMiddleware):
             return None
 
 
+@dataclass(slots=True)
+class _Work:
+    """What one call does beside asking the model.
+
+    Attributes:
+        asked: What the model wants kept, if it asked for a summary.
+        made: Summaries.
+        shortened_upto: Where the mark for arguments was moved.
+    """
+
+    asked: str | None
+    made: list[SummaryChunk] = field(default_factory=list[SummaryChunk])
+    shortened_upto: Frontier | None = None
+
+    @property
+    def update(self) -> dict[str, object]:
+        """The state writes it amounts to."""
+        upto = self.shortened_upto
+        return {
+            **({"summaries": self.made} if self.made else {}),
+            **({"shortened_upto": upto} if upto is not None else {}),
+        }
+
+
+def _chat_request(request: ModelRequest, view: View) -> ChatRequest:
+    return ChatRequest(
+        messages=view.messages,
+        system=request.system,
+        tools=request.tool_specs(),
+        tool_choice=request.tool_choice,
+        settings=request.settings,
+    )
+
+
 def _window(request: ModelRequest) -> int:
     return request.model.context_window or _UNKNOWN_WINDOW
 
@@ -273,35 +409,3 @@ def _showing(request: ModelRequest, view: View) -> ModelRequest:
     if view.messages is request.messages:
         return request
     return request.override(messages=view.messages, cache_messages=())
-
-
-def _clauses(trigger: Trigger | None) -> tuple[Mapping[str, float], ...]:
-    """Return a trigger as a list of mappings; any mapping will do, all of its sizes must be met."""
-    if trigger is None:
-        return ()
-    if isinstance(trigger, Mapping) or (len(trigger) == 2 and isinstance(trigger[0], str)):
-        trigger = (cast("Size | Mapping[str, float]", trigger),)
-    clauses: list[Mapping[str, float]] = []
-    for one in cast("Sequence[Size | Mapping[str, float]]", trigger):
-        pairs = list(one.items()) if isinstance(one, Mapping) else [one]
-        if not pairs:
-            raise AgentBuildError("trigger: an empty mapping would always be met")
-        clauses.append(dict(_checked("trigger", pair) for pair in pairs))
-    return tuple(clauses)
-
-
-def _checked(what: str, size: object) -> Size:
-    """Return a size; raise `AgentBuildError` if it is none. Sizes come from files too."""
-    kind, number = cast(tuple[object, object], size) if _is_pair(size) else (None, None)
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        number = 0
-    if 0 < number <= 1 if kind == "fraction" else kind in _COUNTED and number >= 1:
-        return cast(Size, size)
-    raise AgentBuildError(
-        f'{what}: {size!r} is no size. Use ("fraction", 0 to 1), ("tokens", 1 or more) or '
-        '("messages", 1 or more).'
-    )
-
-
-def _is_pair(size: object) -> bool:
-    return isinstance(size, tuple) and len(cast(tuple[object, ...], size)) == 2

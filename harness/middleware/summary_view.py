@@ -19,6 +19,7 @@ from harness.messages import (
     ThinkingBlock,
     ToolMessage,
 )
+from harness.middleware.context_edits import Frontier
 from harness.records import record
 from harness.state import Mark, Reducer
 from harness.token_counting import message_tokens
@@ -67,11 +68,12 @@ class SummaryChunk:
 
 
 class SummarizationState(TypedDict):
-    """What the middleware keeps."""
+    """What the middleware keeps: its summaries, and up to where it shortens arguments."""
 
     summaries: Annotated[
         NotRequired[list[SummaryChunk]], Reducer(add, default=list[SummaryChunk]), Mark.PRIVATE
     ]
+    shortened_upto: Annotated[NotRequired[Frontier], Mark.PRIVATE]
 
 
 @record
@@ -89,11 +91,18 @@ class View:
     start: int = 0
 
 
-def build_view(messages: Sequence[Message], chunks: Sequence[SummaryChunk]) -> View:
+def build_view(
+    messages: Sequence[Message], chunks: Sequence[SummaryChunk], history: str | None = None
+) -> View:
     """Return the view of a transcript; costs what is after the last summary, not the whole.
 
     Chunks whose end is not in the transcript any more are ignored. Without chunks the view is
     the transcript itself.
+
+    Args:
+        messages: The transcript.
+        chunks: Its summaries, oldest first.
+        history: Where the model can read all messages.
     """
     for count in range(len(chunks), 0, -1):
         index = _index_of(messages, chunks[count - 1])
@@ -101,15 +110,20 @@ def build_view(messages: Sequence[Message], chunks: Sequence[SummaryChunk]) -> V
             continue
         kept = chunks[:count]
         oldest = max((place for place, chunk in enumerate(kept) if chunk.whole), default=0)
-        return view_after(messages, tuple(kept[oldest:]), index + 1)
+        return view_after(messages, tuple(kept[oldest:]), index + 1, history)
     return View(messages)
 
 
-def view_after(messages: Sequence[Message], chunks: tuple[SummaryChunk, ...], start: int) -> View:
+def view_after(
+    messages: Sequence[Message],
+    chunks: tuple[SummaryChunk, ...],
+    start: int,
+    history: str | None = None,
+) -> View:
     """Return the view with these summaries, which cover the transcript up to `start`."""
     pinned = [messages[place] for place in pinned_places(messages, start, chunks[-1])]
     tail = _without_old_thinking(messages[start:])
-    return View([*pinned, _summary_message(chunks), *tail], chunks, start)
+    return View([*pinned, _summary_message(chunks, history), *tail], chunks, start)
 
 
 def _is_in_place(messages: Sequence[Message], chunk: SummaryChunk) -> bool:
@@ -151,11 +165,12 @@ def latest_request(
     return next((at for at in range(start - 1, -1, -1) if _is_request(messages[at])), None)
 
 
-def _summary_message(chunks: Sequence[SummaryChunk]) -> HumanMessage:
+def _summary_message(chunks: Sequence[SummaryChunk], history: str | None) -> HumanMessage:
+    detail = f" What it leaves out can be looked up in {history}." if history else ""
     text = "\n\n".join(f"<summary>\n{chunk.text}\n</summary>" for chunk in chunks)
     return HumanMessage(
         "Older messages were replaced by this summary. Requests above it are the user's own "
-        f"words; what follows it is what happened since.\n\n{text}",
+        f"words; what follows it is what happened since.{detail}\n\n{text}",
         source=SOURCE,
         id=f"summary_{chunks[-1].upto_message_id}",
     )
@@ -199,17 +214,23 @@ def cuts(messages: Sequence[Message], start: int) -> list[int]:
     return places
 
 
-def clipped(message: Message) -> Message:
-    """Return a result with its middle left out if it is long; others unchanged (peers C3.6)."""
+def clipped(message: Message, history: str | None = None) -> Message:
+    """Return a result with its middle left out if it is long; others unchanged (peers C3.6).
+
+    Args:
+        message: The message.
+        history: Where the model can read all messages.
+    """
     if not isinstance(message, ToolMessage):
         return message
     text = message.text
     if len(text) <= _CLIP and message_tokens(message) <= _CLIP:
         return message
     left_out = max(len(text) - _CLIP, 0)
+    way = f"look them up in {history}" if history else "get them again in smaller parts"
     note = (
         f"\n[{left_out} characters and all images were left out here to fit the model's window. "
-        "If they matter, get them again in smaller parts.]\n"
+        f"If they matter, {way}.]\n"
     )
     head, tail = text[: _CLIP * 3 // 4], text[max(len(text) - _CLIP // 4, _CLIP * 3 // 4) :]
     return replace(message, content=f"{head}{note}{tail}")

@@ -59,6 +59,9 @@ _CONTEXT_WINDOWS = {
 _NATIVE_OUTPUT = tuple(_CONTEXT_WINDOWS)
 """Families with structured outputs, by the start of an id: all since 4.5 have them."""
 
+_COUNTED = ("system", "tools", "tool_choice", "thinking")
+"""What a request for a token count takes besides model and messages."""
+
 _MAX_CONTINUATIONS = 8
 """How often one answer that its provider paused is taken up again."""
 
@@ -173,6 +176,30 @@ class AnthropicModel:
             answer.resume()
         yield answer.message(self.model, request.agent or None)
 
+    async def count_tokens(self, request: ChatRequest) -> int:
+        """Return the input tokens of a request as the provider counts them: one call, not billed.
+
+        Raises:
+            ModelError: They cannot be counted; a server other than Anthropic's may be unable to.
+        """
+        import anthropic
+
+        sdk = await self._client()
+        body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
+        betas = {**self._parameters, **request.settings}.get("betas")
+        try:
+            count = await sdk.messages.count_tokens(
+                model=body["model"],
+                messages=body["messages"],
+                extra_body={name: body[name] for name in _COUNTED if name in body},
+                extra_headers=_beta_headers(betas),
+            )
+        except anthropic.AnthropicError as error:
+            raise from_sdk(error) from error
+        except UnicodeEncodeError as error:
+            raise _not_unicode() from error
+        return count.input_tokens
+
     async def _events(
         self, sdk: AsyncAnthropic, body: Mapping[str, Any], betas: object
     ) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -181,7 +208,6 @@ class AnthropicModel:
         import httpx2
 
         named = ("model", "max_tokens", "messages")
-        names = cast(list[str], betas) if isinstance(betas, list | tuple) else []
         try:
             async with sdk.messages.with_streaming_response.create(
                 model=body["model"],
@@ -189,7 +215,7 @@ class AnthropicModel:
                 messages=body["messages"],
                 stream=True,
                 extra_body={key: value for key, value in body.items() if key not in named},
-                extra_headers={"anthropic-beta": ",".join(names)} if names else None,
+                extra_headers=_beta_headers(betas),
             ) as response:
                 async for event in anthropic.AsyncStream.raw_events(response.http_response):
                     if event.data:
@@ -199,11 +225,7 @@ class AnthropicModel:
         except httpx2.HTTPError as error:
             raise connection_error(f"{type(error).__name__} {error}".strip()) from error
         except UnicodeEncodeError as error:
-            raise ModelError(
-                "The request holds text that is not valid Unicode (a lone surrogate). Nothing was "
-                "sent. Remove the message or tool call that holds it.",
-                kind="invalid_request",
-            ) from error
+            raise _not_unicode() from error
         except ValueError as error:
             raise connection_error(f"the stream is garbled ({error})") from error
 
@@ -272,6 +294,19 @@ class AnthropicModel:
         client = state.clients.pop(self, None) if state is not None else None
         if client is not None:
             await client.sdk.close()
+
+
+def _beta_headers(betas: object) -> dict[str, str] | None:
+    names = cast(list[str], betas) if isinstance(betas, list | tuple) else []
+    return {"anthropic-beta": ",".join(names)} if names else None
+
+
+def _not_unicode() -> ModelError:
+    return ModelError(
+        "The request holds text that is not valid Unicode (a lone surrogate). Nothing was "
+        "sent. Remove the message or tool call that holds it.",
+        kind="invalid_request",
+    )
 
 
 def _decoded(data: str) -> Mapping[str, Any]:

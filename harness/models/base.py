@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import JsonValue
@@ -25,6 +26,9 @@ __all__ = [
 class PromptSection:
     """A named part of the system prompt.
 
+    A deep agent's prompt begins with `base` (what all of them are told), `profile` (what its
+    model is told) and `agent` (what its author says); sections of middleware follow.
+
     Attributes:
         name: Who owns it, such as `agent`, `filesystem` or `skills`.
         text: What the model reads.
@@ -34,6 +38,11 @@ class PromptSection:
     name: str
     text: str
     cache: bool = False
+
+    @property
+    def version(self) -> str:
+        """Eight hex digits that another text has others of; to compare prompts and log them."""
+        return sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 @record

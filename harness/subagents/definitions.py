@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from harness.frontmatter import DefinitionError, Frontmatter, decode
+from harness.policy import Policy
 from harness.skills.definitions import check_name
 
 __all__ = ["GENERAL_PURPOSE", "SubAgent", "load_subagent"]
@@ -30,6 +31,8 @@ class SubAgent:
         model: Such as `anthropic:<model>`; None for its caller's.
         skills: Names of the skills it sees; None for all of its caller's.
         mcp_servers: Names of the mounted MCP servers whose tools it gets; None for all.
+        policy: Further rules for its calls. The stricter verdict of these and its caller's holds,
+            so they can only narrow what it may do.
     """
 
     name: str
@@ -39,11 +42,13 @@ class SubAgent:
     model: str | None = None
     skills: tuple[str, ...] | None = None
     mcp_servers: tuple[str, ...] | None = None
+    policy: Policy | None = None
 
     @property
     def digest(self) -> str:
         """A SHA-256 over all of it."""
-        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        return hashlib.sha256(json.dumps(said, default=repr).encode()).hexdigest()
 
 
 GENERAL_PURPOSE = SubAgent(

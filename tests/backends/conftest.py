@@ -1,19 +1,24 @@
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
-from tests.backends.workbench import BACKENDS, Bench, make_backend
+from tests.backends.workbench import BACKENDS, DISKS, SHARED, Bench, opened
 
 
 @pytest.fixture(params=BACKENDS)
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
-    root = tmp_path / "root"
-    root.mkdir()
-    return Bench(make_backend(request.param, root), root)
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Bench]:
+    async with opened(request.param, tmp_path) as made:
+        yield made
 
 
-@pytest.fixture(params=BACKENDS[1:])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
-    root = tmp_path / "root"
-    root.mkdir()
-    return Bench(make_backend(request.param, root), root)
+@pytest.fixture(params=DISKS)
+async def disk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Bench]:
+    async with opened(request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(params=SHARED)
+async def shared(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Bench]:
+    async with opened(request.param, tmp_path) as made:
+        yield made

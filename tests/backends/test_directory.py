@@ -59,7 +59,7 @@ async def test_links_that_lead_out_are_refused_everywhere(disk: Bench, outside: 
 
 
 async def test_links_that_stay_inside_are_followed(disk: Bench):
-    disk.seed("/real/f", b"x")
+    await disk.seed("/real/f", b"x")
     (disk.root / "rel").symlink_to("real/f")
     (disk.root / "abs").symlink_to(disk.root / "real")
     (disk.root / "real" / "back").symlink_to("../real/f")
@@ -166,7 +166,7 @@ async def test_names_that_are_not_unicode_are_left_out(disk: Bench):
 
 
 async def test_a_write_keeps_the_mode_and_leaves_nothing_beside(disk: Bench):
-    disk.seed("/run.sh", b"old")
+    await disk.seed("/run.sh", b"old")
     (disk.root / "run.sh").chmod(0o750)
     inode = (disk.root / "run.sh").stat().st_ino
     await disk.files().write("/run.sh", b"new")
@@ -177,7 +177,7 @@ async def test_a_write_keeps_the_mode_and_leaves_nothing_beside(disk: Bench):
 
 
 async def test_a_change_is_recorded_before_it_is_made(disk: Bench, monkeypatch: pytest.MonkeyPatch):
-    disk.seed("/f", b"old")
+    await disk.seed("/f", b"old")
     seen: list[tuple[bytes | None, bytes]] = []
     commit = disk.checkpointer.commit
 
@@ -193,9 +193,9 @@ async def test_a_change_is_recorded_before_it_is_made(disk: Bench, monkeypatch: 
 
 async def test_what_could_not_be_undone_is_refused(tmp_path: Path, disk: Bench):
     small = Bench(make_backend("descriptors", disk.root, max_undo_bytes=10), disk.root)
-    disk.seed("/big", b"x" * 11)
-    disk.seed("/d/1", b"x" * 6)
-    disk.seed("/d/2", b"x" * 6)
+    await disk.seed("/big", b"x" * 11)
+    await disk.seed("/d/1", b"x" * 6)
+    await disk.seed("/d/2", b"x" * 6)
     assert await refused(small.files().write("/big", b"y")) == "too_large"
     assert await refused(small.files().delete("/big")) == "too_large"
     assert await refused(small.files().delete("/d")) == "too_large"
@@ -204,7 +204,7 @@ async def test_what_could_not_be_undone_is_refused(tmp_path: Path, disk: Bench):
 
 
 async def test_links_are_not_deleted(disk: Bench):
-    disk.seed("/d/f", b"x")
+    await disk.seed("/d/f", b"x")
     (disk.root / "d/link").symlink_to("f")
     assert await refused(disk.files().delete("/d")) == "not_a_file"
     assert await refused(disk.files().delete("/d/link")) == "not_a_file"
@@ -214,14 +214,14 @@ async def test_links_are_not_deleted(disk: Bench):
 
 async def test_large_files_are_not_read(disk: Bench):
     small = Bench(make_backend("descriptors", disk.root, max_read_bytes=10), disk.root)
-    disk.seed("/big", b"x" * 11)
+    await disk.seed("/big", b"x" * 11)
     assert await refused(small.files().read("/big")) == "too_large"
     assert not (await small.files().grep("x")).matches
 
 
 async def test_a_search_that_nobody_waits_for_stops(disk: Bench, monkeypatch: pytest.MonkeyPatch):
     for number in range(200):
-        disk.seed(f"/{number}", b"x\n")
+        await disk.seed(f"/{number}", b"x\n")
     reading, go_on, budgets = threading.Event(), threading.Event(), []
     over = Budget.over
 
@@ -242,7 +242,7 @@ async def test_a_search_that_nobody_waits_for_stops(disk: Bench, monkeypatch: py
 
 
 async def test_a_search_over_its_time_says_so(disk: Bench, monkeypatch: pytest.MonkeyPatch):
-    disk.seed("/a", b"x")
+    await disk.seed("/a", b"x")
     monkeypatch.setattr(Budget, "over", lambda self: True)
     assert (await disk.files().grep("x")).truncated
     with pytest.raises(ToolError, match="too long"):

@@ -33,9 +33,9 @@ def tree(disk: Bench) -> dict[str, bytes]:
 
 
 async def test_every_kind_of_change_is_undone_and_redone(disk: Bench):
-    disk.seed("/changed", b"1")
-    disk.seed("/deleted", b"2")
-    disk.seed("/d/e/inner", bytes(range(256)))
+    await disk.seed("/changed", b"1")
+    await disk.seed("/deleted", b"2")
+    await disk.seed("/d/e/inner", bytes(range(256)))
     before = tree(disk)
     files = disk.files()
     await files.write("/changed", b"1.5")
@@ -56,8 +56,8 @@ async def test_every_kind_of_change_is_undone_and_redone(disk: Bench):
 
 
 async def test_nothing_is_done_when_somebody_else_changed_a_file(disk: Bench):
-    disk.seed("/a", b"a")
-    disk.seed("/b", b"b")
+    await disk.seed("/a", b"a")
+    await disk.seed("/b", b"b")
     await disk.files().write("/a", b"A")
     await disk.files().write("/b", b"B")
     (disk.root / "a").write_bytes(b"theirs")
@@ -86,7 +86,7 @@ async def test_changes_of_others_in_between_are_noticed_too(disk: Bench):
 
 
 async def test_a_file_that_somebody_deleted_is_noticed(disk: Bench):
-    disk.seed("/d/a", b"1")
+    await disk.seed("/d/a", b"1")
     await disk.files().write("/d/a", b"2")
     (disk.root / "d/a").unlink()
     (disk.root / "d").rmdir()
@@ -99,7 +99,7 @@ async def test_a_file_that_somebody_deleted_is_noticed(disk: Bench):
 async def test_a_recorded_change_that_never_happened_does_no_harm(
     disk: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    disk.seed("/a", b"1")
+    await disk.seed("/a", b"1")
     await disk.files().write("/a", b"2")
 
     class Crash(Exception):
@@ -125,7 +125,7 @@ async def test_restoring_what_is_as_it_was_does_nothing(disk: Bench):
 
 
 async def test_a_link_in_the_files_place_is_somebody_elses_change(disk: Bench):
-    disk.seed("/other", b"2")
+    await disk.seed("/other", b"2")
     await disk.files().write("/a", b"2")
     (disk.root / "a").unlink()
     (disk.root / "a").symlink_to("other")
@@ -137,7 +137,7 @@ async def test_a_link_in_the_files_place_is_somebody_elses_change(disk: Bench):
 async def test_a_file_changed_while_it_is_restored_is_left_alone(
     disk: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    disk.seed("/a", b"1")
+    await disk.seed("/a", b"1")
     await disk.files().write("/a", b"2")
     commit = disk.checkpointer.commit
 

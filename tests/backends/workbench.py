@@ -2,31 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.backends.base import Backend, Files
+from harness.backends.composite import CompositeBackend
 from harness.backends.descriptor_tree import DescriptorTree
 from harness.backends.directory import DirectoryBackend
 from harness.backends.realpath_tree import RealpathTree
-from harness.backends.state import FileData, StateBackend
+from harness.backends.state import StateBackend
+from harness.backends.store import StoreBackend
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.loop.requests import ToolCallOutcome, ToolCallRequest
 from harness.messages import ToolCall, ToolMessage
 from harness.middleware.filesystem import FilesystemMiddleware, FilesystemState
 from harness.state import AgentState, StateSchema
+from harness.store.memory import MemoryStore
+from harness.store.sqlite import SqliteStore
 from harness.tools import Tool, ToolResult, ToolRuntime
 
-BACKENDS = ("state", "descriptors", "realpath")
+BACKENDS = (
+    *("state", "store", "sqlite-store", "composite"),
+    *("descriptors", "realpath", "without-ripgrep"),
+)
+DISKS = ("descriptors", "realpath", "without-ripgrep")
+SHARED = (*DISKS, "store", "sqlite-store")
+"""Those whose files other calls see as soon as they are written."""
+
 SCHEMA = StateSchema.of((AgentState, "agent"), (FilesystemState, "files"))
 
 
 def make_backend(kind: str, root: Path, **options: Any) -> Backend:
     if kind == "state":
         return StateBackend()
+    if kind == "store":
+        return StoreBackend(MemoryStore(), ("files", "ann"))
+    if kind == "sqlite-store":
+        return StoreBackend(SqliteStore(root.parent / "store.db"), lambda _: ("files", "ann"))
+    if kind == "composite":
+        disk = root / "b"
+        disk.mkdir(exist_ok=True)
+        notes = StoreBackend(MemoryStore(), ("notes",))
+        return CompositeBackend(StateBackend(), {"/b": DirectoryBackend(disk), "/s/": notes})
+    if kind == "without-ripgrep":
+        return DirectoryBackend(root, ripgrep=False, **options)
     tree = {"descriptors": DescriptorTree, "realpath": RealpathTree}[kind]
     return DirectoryBackend(root, tree=tree, **options)
+
+
+@asynccontextmanager
+async def opened(kind: str, directory: Path, **options: Any) -> AsyncGenerator[Bench]:
+    """Make a bench, and close what it holds in the end."""
+    root = directory / "root"
+    root.mkdir()
+    bench = Bench(make_backend(kind, root), root, **options)
+    try:
+        yield bench
+    finally:
+        parts = getattr(bench.backend, "routes", {}).values()
+        for backend in (bench.backend, *parts):
+            if isinstance(backend, StoreBackend) and backend.store is not None:
+                await backend.store.close()
 
 
 async def _unused(*_: Any, **__: Any) -> Any:
@@ -57,20 +96,27 @@ class Bench:
             run_subagent=_unused,
         )
 
+    @property
+    def mounts(self) -> set[str]:
+        """Directories that are there from the start."""
+        return set(self.backend.routes) if isinstance(self.backend, CompositeBackend) else set()
+
     def files(self) -> Files:
         return self.backend.open(self.runtime)
 
     def tool(self, name: str) -> Tool:
         return next(tool for tool in self.middleware.tools if tool.name == name)
 
-    def seed(self, path: str, data: bytes) -> None:
+    async def seed(self, path: str, data: bytes) -> None:
         """Put a file where it is without the tools noticing."""
-        if isinstance(self.backend, StateBackend):
-            self.apply({"files": {path: FileData.of(data)}})
-        else:
+        if isinstance(self.backend, DirectoryBackend):
             real = self.root / path[1:]
             real.parent.mkdir(parents=True, exist_ok=True)
             real.write_bytes(data)
+        else:
+            files = self.files()
+            await files.write(path, data)
+            self.apply(dict(files.update()))
 
     async def data(self, path: str) -> bytes:
         return await self.files().read(path)

@@ -17,6 +17,9 @@ from tests.fake_anthropic.refusals import Refused, refuse_bad
 
 Answers = Iterable[Answer | Mapping[str, Any] | str]
 
+_COUNT = "/v1/messages/count_tokens"
+_COUNTED = {"model", "messages", "system", "tools", "tool_choice", "thinking"}
+
 
 @dataclass
 class Recorded:
@@ -84,7 +87,8 @@ class FakeAnthropic:
 
     async def _exchange(self, connection: _Connection) -> None:
         method, path, headers, data = await connection.request()
-        if path.partition("?")[0] != "/v1/messages" or method != "POST":
+        route = path.partition("?")[0]
+        if route not in ("/v1/messages", _COUNT) or method != "POST":
             await connection.error(404, "not_found_error", f"Not found: {method} {path}")
             return
         key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer")
@@ -102,6 +106,9 @@ class FakeAnthropic:
             return
         record = Recorded(body, headers)
         self.recorded.append(record)
+        if route == _COUNT:
+            await self._count(connection, body)
+            return
         try:
             self._check(body)
         except Refused as refusal:
@@ -119,6 +126,15 @@ class FakeAnthropic:
             await connection.json(200, answer.body(record.body["model"]), answer.headers)
         else:
             await self._stream(connection, record, answer)
+
+    async def _count(self, connection: _Connection, body: dict[str, Any]) -> None:
+        """Count four characters as a token, and refuse what only an answer needs."""
+        extra = sorted(body.keys() - _COUNTED)
+        if extra:
+            message = f"{extra[0]}: Extra inputs are not permitted"
+            await connection.error(400, "invalid_request_error", message)
+            return
+        await connection.json(200, {"input_tokens": len(json.dumps(body)) // 4}, {})
 
     def _next(self, body: dict[str, Any]) -> Answer:
         text = json.dumps([body.get("system"), body["messages"][-1]], ensure_ascii=False)

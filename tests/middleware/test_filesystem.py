@@ -4,6 +4,7 @@ import base64
 import codecs
 import json
 import re
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from harness.loop.requests import ToolCallOutcome, ToolCallRequest
 from harness.messages import AIMessage, ImageBlock, TextBlock, ToolCall, ToolMessage
 from harness.middleware.filesystem import FilesystemMiddleware
 from harness.tools import InvalidArguments
-from tests.backends.workbench import BACKENDS, Bench, make_backend
+from tests.backends.workbench import BACKENDS, Bench, make_backend, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -26,10 +27,9 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 
 
 @pytest.fixture(params=BACKENDS)
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
-    root = tmp_path / "root"
-    root.mkdir()
-    return Bench(make_backend(request.param, root), root)
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Bench]:
+    async with opened(request.param, tmp_path) as made:
+        yield made
 
 
 def body(answer: str) -> str:
@@ -61,12 +61,12 @@ async def read_all(bench: Bench, path: str, **args: Any) -> str:
 
 
 async def test_a_read_has_one_header_line_then_verbatim_text(bench: Bench):
-    bench.seed("/a.txt", b"one\n  two\n")
+    await bench.seed("/a.txt", b"one\n  two\n")
     assert await bench.call("read_file", path="/a.txt") == "[/a.txt lines 1-2 of 2]\none\n  two\n"
 
 
 async def test_a_page_names_the_next(bench: Bench):
-    bench.seed("/a.txt", b"0\n1\n2\n3")
+    await bench.seed("/a.txt", b"0\n1\n2\n3")
     answer = await bench.call("read_file", path="/a.txt", offset=1, limit=2)
     assert answer == '[/a.txt lines 2-3 of 4; next: read_file(path="/a.txt", offset=3)]\n1\n2\n'
     answer = await bench.call("read_file", path="/a.txt", offset=3)
@@ -83,7 +83,7 @@ async def test_a_page_names_the_next(bench: Bench):
     ],
 )
 async def test_pages_put_together_are_the_file(bench: Bench, text: str):
-    bench.seed("/a.txt", text.encode())
+    await bench.seed("/a.txt", text.encode())
     read = await read_all(bench, "/a.txt")
     # A page that ends inside of a line carries no line end, all others do.
     assert read.replace("\n", "") == text.replace("\n", "")
@@ -91,41 +91,41 @@ async def test_pages_put_together_are_the_file(bench: Bench, text: str):
 
 
 async def test_empty_files_and_ends_are_said(bench: Bench):
-    bench.seed("/e", b"")
-    bench.seed("/a", b"x\n")
+    await bench.seed("/e", b"")
+    await bench.seed("/a", b"x\n")
     assert await bench.call("read_file", path="/e") == "[/e is empty]"
     assert "past the end" in await bench.call("read_file", path="/a", offset=5)
     assert "past the end" in await bench.call("read_file", path="/a", column=5)
 
 
 async def test_wrong_page_arguments_are_refused(bench: Bench):
-    bench.seed("/a", b"x\n")
+    await bench.seed("/a", b"x\n")
     for args in ({"offset": -1}, {"limit": 0}, {"column": -1}, {"lines": 3}):
         with pytest.raises(InvalidArguments, match="read_file was not run"):
             await bench.call("read_file", path="/a", **args)
 
 
 async def test_unusual_encodings_and_line_ends_are_said(bench: Bench):
-    bench.seed("/w", "ä\r\nb\r\n".encode("latin-1"))
+    await bench.seed("/w", "ä\r\nb\r\n".encode("latin-1"))
     answer = await bench.call("read_file", path="/w")
     assert answer == "[/w lines 1-2 of 2; CRLF line ends, latin-1, kept by edit_file]\nä\nb\n"
 
 
 async def test_images_are_shown_and_other_binaries_named(bench: Bench):
-    bench.seed("/p.png", PNG)
-    bench.seed("/x", b"\0\1\2")
+    await bench.seed("/p.png", PNG)
+    await bench.seed("/x", b"\0\1\2")
     content = (await bench.result("read_file", path="/p.png")).content
     assert content == (
         TextBlock("[/p.png: image/png, 28 bytes]"),
         ImageBlock("image/png", base64.b64encode(PNG).decode()),
     )
     assert "binary file of 3 bytes" in await bench.call("read_file", path="/x")
-    bench.seed("/big.png", PNG + b"\0" * 4_000_000)
+    await bench.seed("/big.png", PNG + b"\0" * 4_000_000)
     assert "too large to show" in await bench.call("read_file", path="/big.png")
 
 
 async def test_a_missing_file_names_what_is_near(bench: Bench):
-    bench.seed("/docs/plan.md", b"x")
+    await bench.seed("/docs/plan.md", b"x")
     with pytest.raises(FileError, match=r"Near it: /docs/plan\.md"):
         await bench.call("read_file", path="/docs/plans.md")
     with pytest.raises(FileError, match=r'start with ls\(path="/"\)'):
@@ -149,7 +149,7 @@ async def test_a_write_creates_then_replaces(bench: Bench):
 async def test_text_that_is_no_text_is_refused(bench: Bench):
     with pytest.raises(ToolError, match="surrogate"):
         await bench.call("write_file", path="/a", content="x\ud800")
-    assert not await bench.files().ls("/")
+    assert {one.path for one in await bench.files().ls("/")} == bench.mounts
 
 
 # edit_file
@@ -160,7 +160,7 @@ async def edit(bench: Bench, old: str, new: str, **args: Any) -> str:
 
 
 async def test_an_edit_needs_a_read_first(bench: Bench):
-    bench.seed("/f", b"a")
+    await bench.seed("/f", b"a")
     with pytest.raises(ToolError, match=r'Call read_file\(path="/f"\) first'):
         await edit(bench, "a", "b")
     assert await bench.data("/f") == b"a"
@@ -177,9 +177,9 @@ async def test_a_written_file_can_be_edited_at_once(bench: Bench):
 
 
 async def test_an_edit_of_a_file_that_somebody_changed_is_refused(bench: Bench):
-    bench.seed("/f", b"a\n")
+    await bench.seed("/f", b"a\n")
     await bench.call("read_file", path="/f")
-    bench.seed("/f", b"a\ntheirs\n")
+    await bench.seed("/f", b"a\ntheirs\n")
     with pytest.raises(FileError, match="somebody else changed it") as caught:
         await edit(bench, "a", "b")
     assert caught.value.code == "changed"
@@ -190,7 +190,7 @@ async def test_an_edit_of_a_file_that_somebody_changed_is_refused(bench: Bench):
 
 
 async def test_replacements_are_counted(bench: Bench):
-    bench.seed("/f", b"x\na a\na\n")
+    await bench.seed("/f", b"x\na a\na\n")
     await bench.call("read_file", path="/f")
     with pytest.raises(ToolError, match=r"there 3 times \(lines 2, 2, 3\).*replace_all"):
         await edit(bench, "a", "b")
@@ -219,7 +219,7 @@ async def test_replacements_are_counted(bench: Bench):
 async def test_an_edit_that_cannot_be_made_says_why(
     bench: Bench, old: str, new: str, hint: str | None
 ):
-    bench.seed("/f", b"one\n  two\nthree")
+    await bench.seed("/f", b"one\n  two\nthree")
     await bench.call("read_file", path="/f")
     if hint is None:
         await edit(bench, old, new)
@@ -230,14 +230,14 @@ async def test_an_edit_that_cannot_be_made_says_why(
 
 
 async def test_binary_files_are_not_edited(bench: Bench):
-    bench.seed("/f", b"a\0")
+    await bench.seed("/f", b"a\0")
     await bench.call("read_file", path="/f")
     with pytest.raises(ToolError, match="not text"):
         await edit(bench, "a", "b")
 
 
 async def test_characters_the_files_encoding_does_not_have_are_refused(bench: Bench):
-    bench.seed("/f", b"caf\xe9")
+    await bench.seed("/f", b"caf\xe9")
     await bench.call("read_file", path="/f")
     with pytest.raises(ToolError, match="stored as latin-1, which has no '→'"):
         await edit(bench, "caf", "→")
@@ -260,7 +260,7 @@ async def test_characters_the_files_encoding_does_not_have_are_refused(bench: Be
     ],
 )
 async def test_edits_keep_every_other_byte(bench: Bench, before: bytes, after: bytes):
-    bench.seed("/f", before)
+    await bench.seed("/f", before)
     await bench.call("read_file", path="/f")
     await edit(bench, "b\n", "B\nB2\n")
     assert await bench.data("/f") == after
@@ -277,14 +277,14 @@ async def test_edits_keep_every_other_byte(bench: Bench, before: bytes, after: b
 )
 async def test_an_edit_leaves_the_bytes_around_it(left: str, right: str, codec: str):
     bench = Bench(make_backend("state", Path("/")), Path("/"))
-    bench.seed("/f", (left + "OLD" + right).encode(codec))
+    await bench.seed("/f", (left + "OLD" + right).encode(codec))
     await bench.call("read_file", path="/f")
     await edit(bench, "OLD", "NEW!")
     assert await bench.data("/f") == (left + "NEW!" + right).encode(codec)
 
 
 async def test_two_changes_of_one_file_in_one_answer_do_not_overwrite_each_other(bench: Bench):
-    bench.seed("/f", b"a b")
+    await bench.seed("/f", b"a b")
     await bench.call("read_file", path="/f")
     calls = (
         ToolCall("c1", "edit_file", {"path": "/f", "old_string": "a", "new_string": "A"}),
@@ -303,28 +303,29 @@ async def test_two_changes_of_one_file_in_one_answer_do_not_overwrite_each_other
 
 
 async def test_ls_lists_with_sizes(bench: Bench):
-    bench.seed("/d/x", b"1")
-    bench.seed("/a", b"12")
-    result = await bench.result("ls")
-    assert result.content == "[/: entries 1-2 of 2]\n/d/\n/a (2 bytes)"
+    await bench.seed("/b/d/x", b"1")
+    await bench.seed("/b/a", b"12")
+    result = await bench.result("ls", path="/b")
+    assert result.content == "[/b: entries 1-2 of 2]\n/b/d/\n/b/a (2 bytes)"
     assert result.artifact == {
-        "path": "/",
+        "path": "/b",
         "total": 2,
         "entries": [
-            {"path": "/d", "is_dir": True},
-            {"path": "/a", "is_dir": False, "size": 2},
+            {"path": "/b/d", "is_dir": True},
+            {"path": "/b/a", "is_dir": False, "size": 2},
         ],
     }
 
 
 async def test_an_empty_root_is_listed(bench: Bench):
-    assert await bench.call("ls") == "[/: no entries]"
+    listed = await bench.call("ls")
+    assert listed == ("[/: entries 1-2 of 2]\n/b/\n/s/" if bench.mounts else "[/: no entries]")
 
 
 @pytest.mark.parametrize("name", ["ls", "glob", "grep"])
 async def test_long_lists_come_in_pages_that_skip_nothing(bench: Bench, name: str):
     for number in range(400):
-        bench.seed(f"/directory/file {number:04}.txt", b"word\n")
+        await bench.seed(f"/directory/file {number:04}.txt", b"word\n")
     arguments: dict[str, Any] = {
         "ls": {"path": "/directory"},
         "glob": {"pattern": "*.txt"},
@@ -344,8 +345,8 @@ async def test_long_lists_come_in_pages_that_skip_nothing(bench: Bench, name: st
 
 
 async def test_grep_modes(bench: Bench):
-    bench.seed("/a.py", b"x = 1\ny = 2\nX = 3\n")
-    bench.seed("/b.md", b"x = 4\n")
+    await bench.seed("/a.py", b"x = 1\ny = 2\nX = 3\n")
+    await bench.seed("/b.md", b"x = 4\n")
     assert (await bench.call("grep", pattern="x =")).splitlines()[1:] == ["/a.py", "/b.md"]
     counted = await bench.call("grep", pattern="x =", output_mode="count", ignore_case=True)
     assert counted.splitlines()[1:] == ["/a.py: 2", "/b.md: 1"]
@@ -364,7 +365,7 @@ async def test_grep_modes(bench: Bench):
 
 
 async def test_searches_that_found_more_than_they_keep_say_so(bench: Bench):
-    bench.seed("/a", b"x\n" * 1_500)
+    await bench.seed("/a", b"x\n" * 1_500)
     result = await bench.result("grep", pattern="x", output_mode="content")
     artifact: Any = result.artifact
     assert artifact["truncated"] and "narrow it" in str(result.content)
@@ -372,15 +373,15 @@ async def test_searches_that_found_more_than_they_keep_say_so(bench: Bench):
 
 
 async def test_odd_names_stay_on_one_line(bench: Bench):
-    bench.seed("/a\nb", b"x")
-    assert await bench.call("ls") == '[/: entries 1-1 of 1]\n"/a\\nb" (1 bytes)'
+    await bench.seed("/s/a\nb", b"x")
+    assert await bench.call("ls", path="/s") == '[/s: entries 1-1 of 1]\n"/s/a\\nb" (1 bytes)'
 
 
 # the tools themselves
 
 
 async def test_data_fits_the_schema_that_the_tool_promises(bench: Bench):
-    bench.seed("/f", b"x\n")
+    await bench.seed("/f", b"x\n")
     await bench.call("read_file", path="/f")
     calls: list[tuple[str, dict[str, Any]]] = [
         ("ls", {}),
@@ -401,7 +402,7 @@ async def test_data_fits_the_schema_that_the_tool_promises(bench: Bench):
     assert (await bench.result("read_file", path="/f")).artifact is None
 
 
-def test_hints_are_stated_and_schemas_are_flat(bench: Bench):
+async def test_hints_are_stated_and_schemas_are_flat(bench: Bench):
     hints = {
         tool.name: (tool.read_only, tool.destructive, tool.idempotent, tool.open_world)
         for tool in bench.middleware.tools
@@ -487,8 +488,8 @@ async def test_images_of_a_long_result_stay(bench: Bench):
 
 
 async def test_files_that_the_call_wrote_itself_are_kept(bench: Bench):
-    if bench.backend.description.startswith("Files live on disk"):
-        pytest.skip("files on disk are not part of the update")
+    if not bench.backend.description.startswith("Files live in this thread"):
+        pytest.skip("only files of the thread are part of the update")
     outcome = await evicted(bench, "x" * 70_000, files={"/mine": None})
     assert set(outcome.update["files"]) == {"/mine", "/large_tool_results/toolu_1.txt"}
 
@@ -503,7 +504,7 @@ async def test_any_call_id_makes_a_file_in_its_directory(bench: Bench, call_id: 
 
 
 async def test_a_result_that_cannot_be_kept_is_still_cut(bench: Bench):
-    bench.seed("/large_tool_results", b"a file in the way")
+    await bench.seed("/large_tool_results", b"a file in the way")
     outcome = await evicted(bench, "x" * 70_000)
     assert "could not be kept" in outcome.message.text
     assert len(outcome.message.text) < 6_000 and not outcome.update

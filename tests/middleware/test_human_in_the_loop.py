@@ -2,12 +2,15 @@ from typing import Any, cast
 
 import pytest
 
-from harness.errors import AgentBuildError
+from harness.agent import Agent, create_agent
+from harness.errors import AgentBuildError, InvalidAnswer
+from harness.loop.carrier import RunResult
 from harness.loop.requests import ToolCallRequest
-from harness.messages import ToolCall
+from harness.messages import ToolCall, ToolMessage
 from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
 from harness.policy import ALL_DECISIONS, Verdict
-from harness.tools import ToolRuntime
+from harness.tools import ToolRuntime, tool
+from tests.loop.models import Turns, call, says
 
 
 def request(name: str, **args: Any) -> ToolCallRequest:
@@ -60,7 +63,7 @@ def test_descriptions_are_texts_or_functions_of_the_call() -> None:
     assert judge({"rm": fixed}, "rm").reason == "Careful"
     made = InterruptOnConfig(description=lambda one: f"Delete {one.call.args['path']}?")
     assert judge({"rm": made}, "rm", path="/a").reason == "Delete /a?"
-    middleware = HumanInTheLoopMiddleware({"rm": True}, description="Please look")
+    middleware = HumanInTheLoopMiddleware({"rm": True}, description_prefix="Please look")
     verdict = middleware.judge(request("rm"))
     assert verdict is not None
     assert verdict.reason == "Please look: rm"
@@ -90,3 +93,90 @@ def test_a_wrong_config_is_refused_when_the_agent_is_built(value: Any, message: 
 def test_an_empty_tool_name_is_refused() -> None:
     with pytest.raises(AgentBuildError, match="tool name"):
         HumanInTheLoopMiddleware({"": True})
+
+
+@tool
+def send(place: str, count: int = 1) -> str:
+    """Send."""
+    return f"sent {count} to {place}"
+
+
+@tool
+def post(text: str) -> str:
+    """Post."""
+    return f"posted {text}"
+
+
+async def asked(*calls: ToolCall, **options: Any) -> tuple[Agent, Turns, RunResult]:
+    model = Turns(says("", *calls), says("done"))
+    middleware = HumanInTheLoopMiddleware({"*": True}, **options)
+    agent = create_agent(model, [send, post], middleware=[middleware])
+    return agent, model, await agent.ainvoke("go")
+
+
+def answered(model: Turns) -> list[str]:
+    return [one.text for one in model.requests[-1].messages if isinstance(one, ToolMessage)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("notice", "text"),
+    [
+        (None, "Note: a person edited this call before it ran. It ran as send("),
+        ("Changed to {call}!", 'Changed to send({"place": "b"})!\nsent 1 to b'),
+        ("", "sent 1 to b"),
+    ],
+)
+async def test_the_notice_of_an_edit_can_be_worded_or_left_out(
+    notice: str | None, text: str
+) -> None:
+    agent, model, result = await asked(call("1", "send", place="a"), edit_notice=notice)
+    (question,) = result.interrupts
+    edit = {"decision": "edit", "args": {"place": "b"}}
+    await agent.aresume(result.run.id, {question.id: edit})
+    assert answered(model)[0].startswith(text)
+
+
+@pytest.mark.anyio
+async def test_an_edit_that_the_tool_could_not_take_is_refused_before_it_is_stored() -> None:
+    agent, model, result = await asked(call("1", "send", place="a"))
+    (question,) = result.interrupts
+    for args in ({}, {"place": "b", "count": "many"}, {"place": "b", "why": "x"}):
+        with pytest.raises(InvalidAnswer, match="Nothing was stored"):
+            await agent.aresume(result.run.id, {question.id: {"decision": "edit", "args": args}})
+    assert len(model.requests) == 1
+    edit = {"decision": "edit", "args": {"place": "b", "count": 2}}
+    await agent.aresume(result.run.id, {question.id: edit})
+    assert answered(model)[0].endswith("sent 2 to b")
+
+
+@pytest.mark.anyio
+async def test_an_edit_into_another_tool_is_not_held_to_the_first_ones_arguments() -> None:
+    agent, model, result = await asked(call("1", "send", place="a"))
+    (question,) = result.interrupts
+    edit = {"decision": "edit", "tool": "post", "args": {"text": "hi"}}
+    result = await agent.aresume(result.run.id, {question.id: edit})
+    (again,) = result.interrupts
+    await agent.aresume(result.run.id, {again.id: {"decision": "approve"}})
+    assert answered(model)[0].endswith("posted hi")
+
+
+@pytest.mark.anyio
+async def test_calls_of_one_answer_are_asked_at_once_and_answered_in_any_order() -> None:
+    calls = [call(str(n), "send", place=place) for n, place in enumerate("abcd")]
+    agent, model, result = await asked(*calls)
+    assert [one.payload["args"] for one in result.interrupts] == [one.args for one in calls]
+    a, b, c, d = (one.id for one in result.interrupts)
+    result = await agent.aresume(result.run.id, {c: {"decision": "respond", "message": "no need"}})
+    assert [one.id for one in result.interrupts] == [a, b, d]
+    await agent.aresume(
+        result.run.id,
+        {
+            d: {"decision": "reject", "message": "too far"},
+            b: {"decision": "edit", "args": {"place": "B"}},
+            a: {"decision": "approve"},
+        },
+    )
+    first, second, third, fourth = answered(model)
+    assert (first, third) == ("sent 1 to a", "no need")
+    assert second.endswith("\nsent 1 to B") and "too far" in fourth

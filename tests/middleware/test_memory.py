@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from harness.agent import create_agent
+from harness.errors import AgentBuildError
 from harness.memory import MemoryFiles
 from harness.messages import HumanMessage
 from harness.middleware.memory import MemoryMiddleware
+from harness.middleware.summarization import SummaryChunk
 from harness.tools import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.hooks import Thread
@@ -132,3 +134,36 @@ async def test_a_real_agent_sees_its_own_edit_at_its_next_call(path: Path):
     assert last.source == "memory"
     assert "Use spaces." in last.text
     assert model.requests[0].system == model.requests[1].system
+
+
+async def test_the_section_can_be_worded_otherwise_or_left_out(path: Path):
+    save(path, "Use {braces}.")
+    files = MemoryFiles([path])
+    thread = Thread(MemoryMiddleware(files, system_prompt="Know: {agent_memory} That is all."))
+    await thread.start()
+    assert await thread.section() == (
+        f'Know: <memory_file path="{path}">\nUse {{braces}}.\n</memory_file> That is all.'
+    )
+    thread = Thread(MemoryMiddleware(files, system_prompt=None))
+    await thread.start()
+    assert await thread.section() is None
+    save(path, "New.")
+    assert "New." in (await thread.notice() or "")
+    with pytest.raises(AgentBuildError, match=r"needs \{agent_memory\}"):
+        MemoryMiddleware(files, system_prompt="Know.")
+
+
+async def test_when_a_summary_took_the_notice_the_prompt_says_what_holds_now(path: Path):
+    thread = await begun(path)
+    before = await thread.section()
+    save(path, "Use spaces.")
+    assert await thread.notice()
+    thread.state = {**thread.state, "messages": [*thread.state["messages"], HumanMessage("on")]}
+    for upto, stale in ((None, True), (-1, True), (0, False)):
+        chunks = [] if upto is None else [SummaryChunk("m", "s", 1, upto_index=upto)]
+        thread.state = {**thread.state, "summaries": chunks}
+        assert await thread.notice() is None
+        section = await thread.section() or ""
+        assert (section == before) is stale and ("Use spaces." in section) is not stale
+    update = await thread.hook("before_model")
+    assert update is None, "once is enough"

@@ -1,0 +1,417 @@
+"""Several backends under one root, chosen by the beginning of the path (peers C2.5).
+
+What a part answers and records gets its prefix back, so every path that leaves here counts from
+the one root: in results, in errors, and in the changes by which files are put back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+import anyio
+
+from harness.backends.base import (
+    Backend,
+    FileEntry,
+    FileError,
+    Files,
+    GrepMatch,
+    Page,
+    PathTest,
+    canonical_path,
+)
+from harness.backends.restorable import Restorable
+from harness.backends.search import glob_matcher
+from harness.backends.state import StateBackend
+from harness.backends.tree import checked_path, every_path
+from harness.checkpoint.base import Batch, FileChange
+from harness.errors import AgentBuildError, ToolError
+from harness.tools import JournalWriter, ToolRuntime
+
+__all__ = ["CompositeBackend", "CompositeFiles"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A backend and the path it is mounted at; empty for the default."""
+
+    prefix: str
+    backend: Backend
+
+    def inner(self, path: str) -> str:
+        """Return a path of the whole as the part's own."""
+        return path[len(self.prefix) :] or "/"
+
+    def outer(self, path: str) -> str:
+        """Return a path of the part as one of the whole."""
+        return self.prefix + path if path != "/" else self.prefix or "/"
+
+    def holds(self, path: str) -> bool:
+        """Whether a path begins with the prefix."""
+        return path == self.prefix or path.startswith(self.prefix + "/")
+
+    def error(self, error: FileError) -> FileError:
+        """Return an error of the part with the paths in it as paths of the whole."""
+        if not self.prefix:
+            return error
+        asked = rf"{_BEFORE}{re.escape(error.path)}{_AFTER}"
+        paths = re.compile(rf"{asked}|{_BEFORE}/[^\s'\":;,)]+(?<!\.)")
+        text = paths.sub(lambda path: self.outer(path[0]), str(error))
+        return FileError(error.code, self.outer(error.path), text)
+
+
+_BEFORE = r"(?<![^\s'\"(])"
+_AFTER = r"(?![^\s'\":;,.)]|\.\w)"
+
+
+class _Layout:
+    """Which part a path belongs to."""
+
+    def __init__(self, default: Backend, routes: Mapping[str, Backend]) -> None:
+        mounted = [_Part(prefix, backend) for prefix, backend in routes.items()]
+        self.default = _Part("", default)
+        self.mounted = sorted(mounted, key=lambda part: (-len(part.prefix), part.prefix))
+        self.parts = [self.default, *sorted(mounted, key=lambda part: part.prefix)]
+
+    def owner(self, path: str) -> _Part:
+        """Return the part with the longest prefix of a path."""
+        return next((part for part in self.mounted if part.holds(path)), self.default)
+
+    def below(self, path: str) -> list[_Part]:
+        """Return the parts mounted further down than `path`."""
+        within = _Part("" if path == "/" else path, self.default.backend)
+        return [
+            part for part in self.parts[1:] if within.holds(part.prefix) and part.prefix != path
+        ]
+
+
+class CompositeBackend:
+    """Several backends under one root: the longest prefix of a path decides.
+
+    What the default, or another part, has below a prefix cannot be reached. Searches and listings
+    from further up cover all parts, and their caps hold for what they find together. A part that
+    is mounted cannot be deleted, nor a directory that holds one.
+
+    Args:
+        default: Where everything else is.
+        routes: Backends by prefix, such as `{"/memories": StoreBackend(…)}`.
+        artifacts_root: Directory in which results that are too long to show, and the thread's
+            messages as files, appear; a middleware that is told another place uses that.
+
+    Raises:
+        AgentBuildError: A prefix is not usable or there twice, or two parts would both keep their
+            files in the thread's state.
+    """
+
+    def __init__(
+        self, default: Backend, routes: Mapping[str, Backend], artifacts_root: str = "/"
+    ) -> None:
+        prefixes = [_prefix(written) for written in routes]
+        twice = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
+        if twice:
+            raise AgentBuildError(f"more than one backend is mounted at {', '.join(twice)}")
+        if sum(map(_in_state, (default, *routes.values()))) > 1:
+            raise AgentBuildError(
+                "only one part can be a StateBackend: a thread's state holds one set of files. "
+                "Use a StoreBackend or a DirectoryBackend for the others"
+            )
+        self.default = default
+        self.routes: Mapping[str, Backend] = dict(zip(prefixes, routes.values(), strict=True))
+        self.artifacts_root = _prefix(artifacts_root, root=True)
+        self._layout = _Layout(default, self.routes)
+        self.live = all(getattr(part, "live", True) for part in (default, *routes.values()))
+        """Whether no part hides what others change while a call runs."""
+
+    @property
+    def description(self) -> str:
+        """One line for the system prompt."""
+        first, *others = self._layout.parts
+        told = [f"Below {part.prefix}: {part.backend.description}" for part in others]
+        return " ".join([first.backend.description, *told])
+
+    def canonical(self, path: str) -> str:
+        """Return the canonical path; where a part knows another form of its paths, from that.
+
+        Raises:
+            FileError: The path is not usable.
+        """
+        try:
+            plain = checked_path(path)
+        except FileError:
+            plain = None
+        if plain is not None and self._layout.owner(plain).prefix:
+            return plain
+        for part in (*self._layout.mounted, self._layout.default):
+            canonical = cast(Callable[[str], str], getattr(part.backend, "canonical", checked_path))
+            try:
+                inner = canonical(path)
+            except FileError:
+                continue
+            if inner != plain:
+                return part.outer(inner)
+        return plain if plain is not None else canonical_path(path)
+
+    def real_path(self, path: str) -> str:
+        """Return the canonical path with links resolved, where a part has links. Blocking."""
+        part = self._layout.owner(path)
+        real = cast("Callable[[str], str] | None", getattr(part.backend, "real_path", None))
+        return path if real is None else part.outer(real(part.inner(path)))
+
+    def open(self, runtime: ToolRuntime) -> CompositeFiles:
+        """Return the files of all parts."""
+
+        def opened(part: _Part) -> Files:
+            journal = _Prefixing(runtime.journal, part) if part.prefix else runtime.journal
+            return part.backend.open(replace(runtime, journal=journal))
+
+        return CompositeFiles(self._layout, {one.prefix: opened(one) for one in self._layout.parts})
+
+    def can_restore(self, path: str) -> bool:
+        """Whether the part that a path belongs to can put files back."""
+        part = self._layout.owner(path)
+        return isinstance(part.backend, Restorable) and part.backend.can_restore(part.inner(path))
+
+    async def require_restorable(self, changes: Sequence[FileChange], *, force: bool) -> None:
+        """Raise what `restore` would raise before it does anything."""
+        for part, mine in self._restorers(changes):
+            backend = cast(Restorable, part.backend)
+            try:
+                await backend.require_restorable(mine, force=force)
+            except FileError as error:
+                raise part.error(error) from error
+
+    async def restore(
+        self,
+        changes: Sequence[FileChange],
+        *,
+        thread_id: str,
+        run_id: str,
+        checkpointer: JournalWriter,
+        force: bool = False,
+    ) -> list[str]:
+        """Undo changes in the parts that can, and return the paths that were put back.
+
+        See `DirectoryBackend.restore`; all parts are looked at before one is changed.
+        """
+        await self.require_restorable(changes, force=force)
+        restored: list[str] = []
+        for part, mine in self._restorers(changes):
+            backend = cast(Restorable, part.backend)
+            try:
+                paths = await backend.restore(
+                    mine,
+                    thread_id=thread_id,
+                    run_id=run_id,
+                    checkpointer=_Prefixing(checkpointer, part),
+                    force=force,
+                )
+            except ToolError as error:
+                done = ", ".join(restored) or "nothing"
+                raise ToolError(f"{error} Put back in other parts before: {done}.") from error
+            restored += map(part.outer, paths)
+        return restored
+
+    def _restorers(self, changes: Sequence[FileChange]) -> list[tuple[_Part, list[FileChange]]]:
+        """Return the parts with something to undo that they can undo, and their changes."""
+        mine: dict[str, list[FileChange]] = {}
+        for change in changes:
+            if self.can_restore(change.path):
+                part = self._layout.owner(change.path)
+                inner = replace(change, path=part.inner(change.path))
+                mine.setdefault(part.prefix, []).append(inner)
+        return [(part, mine[part.prefix]) for part in self._layout.parts if part.prefix in mine]
+
+
+class CompositeFiles:
+    """`Files` of several parts."""
+
+    def __init__(self, layout: _Layout, files: Mapping[str, Files]) -> None:
+        self._layout = layout
+        self._files = files
+
+    async def ls(self, path: str) -> Sequence[FileEntry]:
+        """See `Files`. What parts are mounted in is a directory, too."""
+        path = checked_path(path)
+        part, further = self._layout.owner(path), self._layout.below(path)
+        entries: dict[str, FileEntry] = {}
+        try:
+            inner = await self._ask(part, lambda files: files.ls(part.inner(path)))
+        except FileError as error:
+            if error.code != "not_found" or not further:
+                raise
+        else:
+            entries = {
+                full: replace(one, path=full) for one in inner for full in [part.outer(one.path)]
+            }
+        base = "" if path == "/" else path
+        for one in further:
+            full = f"{base}/{one.prefix[len(base) + 1 :].partition('/')[0]}"
+            entries[full] = FileEntry(full, is_dir=True)
+        return sorted(entries.values(), key=lambda entry: (not entry.is_dir, entry.path))
+
+    async def read(self, path: str) -> bytes:
+        """See `Files`."""
+        path = checked_path(path)
+        self._require_file(path)
+        part = self._layout.owner(path)
+        return await self._ask(part, lambda files: files.read(part.inner(path)))
+
+    async def write(self, path: str, data: bytes, *, expected: bytes | None = None) -> bool:
+        """See `Files`."""
+        path = checked_path(path)
+        self._require_file(path)
+        part = self._layout.owner(path)
+        return await self._ask(
+            part, lambda files: files.write(part.inner(path), data, expected=expected)
+        )
+
+    async def delete(self, path: str) -> None:
+        """See `Files`. Refused where a part is mounted at the path or below."""
+        path = checked_path(path)
+        part = self._layout.owner(path)
+        if path == (part.prefix or "/") or self._layout.below(path):
+            raise FileError(
+                "permission_denied",
+                path,
+                f"{path} cannot be deleted: other files are mounted there. Nothing was done; "
+                "delete what is in it.",
+            )
+        await self._ask(part, lambda files: files.delete(part.inner(path)))
+
+    async def glob(
+        self, pattern: str | PathTest, path: str = "/", *, limit: int = 1_000
+    ) -> Sequence[FileEntry]:
+        """See `Files`."""
+        path = checked_path(path)
+        test = glob_matcher(pattern, path)
+
+        async def ask(part: _Part, files: Files, inner: str) -> list[FileEntry]:
+            found = await files.glob(self._own(part, test), inner, limit=limit)
+            return [replace(one, path=part.outer(one.path)) for one in found]
+
+        found = [entry for entries in await self._ask_all(path, ask) for entry in entries]
+        found.sort(key=lambda entry: (-(entry.modified or 0), entry.path))
+        return found[:limit]
+
+    async def grep(
+        self,
+        pattern: str,
+        path: str = "/",
+        *,
+        glob: str | PathTest | None = None,
+        ignore_case: bool = False,
+        limit: int = 1_000,
+    ) -> Page:
+        """See `Files`. Matches come part by part, the default's first."""
+        path = checked_path(path)
+        test = every_path if glob is None else glob_matcher(glob, path)
+
+        async def ask(part: _Part, files: Files, inner: str) -> Page:
+            page = await files.grep(
+                pattern,
+                inner,
+                glob=self._own(part, test),
+                ignore_case=ignore_case,
+                limit=limit,
+            )
+            return replace(
+                page, matches=[replace(one, path=part.outer(one.path)) for one in page.matches]
+            )
+
+        pages = await self._ask_all(path, ask)
+        matches: list[GrepMatch] = [match for page in pages for match in page.matches]
+        truncated = len(matches) > limit or any(page.truncated for page in pages)
+        return Page(matches[:limit], truncated)
+
+    def update(self) -> Mapping[str, Any]:
+        """Return the state writes of the part that keeps its files in the state."""
+        return {
+            key: value for files in self._files.values() for key, value in files.update().items()
+        }
+
+    def _own(self, part: _Part, test: PathTest) -> PathTest:
+        """Return a test of a part's own paths: those that can be reached and fit."""
+
+        def own(inner: str) -> bool:
+            path = part.outer(inner)
+            return self._layout.owner(path) is part and test(path)
+
+        return own
+
+    def _require_file(self, path: str) -> None:
+        if self._layout.below(path):
+            raise FileError("is_directory", path, f"{path} is a directory, not a file; list it.")
+
+    async def _ask(self, part: _Part, question: Callable[[Files], Awaitable[_T]]) -> _T:
+        try:
+            return await question(self._files[part.prefix])
+        except FileError as error:
+            raise part.error(error) from error
+
+    async def _ask_all(
+        self, path: str, question: Callable[[_Part, Files, str], Awaitable[_T]]
+    ) -> list[_T]:
+        """Ask the part that has a path and those mounted below it, at once.
+
+        Raises:
+            ToolError: What the first part that failed says. That the directory is not there is no
+                failure where other parts are mounted below it.
+        """
+        owner, further = self._layout.owner(path), self._layout.below(path)
+        answers: dict[str, _T] = {}
+        failures: dict[str, ToolError] = {}
+
+        async def ask(part: _Part, inner: str) -> None:
+            try:
+                answers[part.prefix] = await self._ask(
+                    part, lambda files: question(part, files, inner)
+                )
+            except ToolError as error:
+                failures[part.prefix] = error
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, owner, owner.inner(path))
+            for part in further:
+                group.start_soon(ask, part, "/")
+        own = failures.get(owner.prefix)
+        if further and isinstance(own, FileError) and own.code == "not_found":
+            del failures[owner.prefix]
+        for part in (owner, *further):
+            if part.prefix in failures:
+                raise failures[part.prefix]
+        return [answers[part.prefix] for part in (owner, *further) if part.prefix in answers]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefixing:
+    """Records changes of a part's files under their paths of the whole."""
+
+    journal: JournalWriter
+    part: _Part
+
+    async def commit(self, batch: Batch) -> None:
+        """See `JournalWriter`."""
+        changes = [replace(one, path=self.part.outer(one.path)) for one in batch.file_changes]
+        await self.journal.commit(replace(batch, file_changes=changes))
+
+
+def _prefix(written: str, *, root: bool = False) -> str:
+    try:
+        path = canonical_path(written)
+    except FileError as error:
+        raise AgentBuildError(f"{written!r} is no path for files: {error}") from error
+    if path == "/" and not root:
+        raise AgentBuildError("the backend of / is the default; routes have a name, such as /docs")
+    return path
+
+
+def _in_state(backend: Backend) -> int:
+    """Return how many parts keep their files in the thread's state."""
+    if isinstance(backend, CompositeBackend):
+        return sum(map(_in_state, (backend.default, *backend.routes.values())))
+    return int(isinstance(backend, StateBackend))

@@ -1,0 +1,181 @@
+"""What must hold before a file is changed, and what the refusal says (peers C1.7, C1.15).
+
+A model changes only what it has seen, a file is changed once in an answer, and agents that run
+side by side do not undo each other's changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from hashlib import sha256
+from typing import Any, cast
+
+from harness.backends.base import Backend, FileError, Files, canonical_path
+from harness.backends.pages import call_text, shown
+from harness.backends.path_claims import CLAIMS
+from harness.errors import ToolError
+from harness.messages import AIMessage, Message
+from harness.tools import ToolRuntime
+
+__all__ = [
+    "canonicaliser",
+    "claimed",
+    "read",
+    "require_file",
+    "require_first",
+    "require_free",
+    "require_seen",
+    "seen",
+    "with_hint",
+]
+
+_CHANGING = ("write_file", "edit_file", "delete_file")
+
+
+def canonicaliser(backend: Backend) -> Callable[[str], str]:
+    """Return how the backend makes paths canonical: its own way if it has one."""
+    return cast(Callable[[str], str], getattr(backend, "canonical", canonical_path))
+
+
+def require_first(backend: Backend, runtime: ToolRuntime, path: str) -> None:
+    """Refuse a change when an earlier call of the same answer changes the file (C1.15).
+
+    Calls of one answer run side by side on the same state, so one change would be lost.
+    """
+    canonical = canonicaliser(backend)
+    messages = cast(Sequence[Message], runtime.state.get("messages") or ())
+    answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
+    for call in answer.tool_calls if answer is not None else ():
+        if call.id == runtime.tool_call_id:
+            return
+        other = call.args.get("path")
+        if call.name in _CHANGING and isinstance(other, str) and _same(canonical, other, path):
+            raise ToolError(
+                f"{shown(path)} was not changed: call {call.id} of the same answer changes it "
+                "already. Make this change in your next answer."
+            )
+
+
+async def require_free(
+    backend: Backend, runtime: ToolRuntime, files: Files, path: str
+) -> bytes | None:
+    """Refuse a change that would undo the one of an agent that runs beside (C1.15).
+
+    Where both see the same file, it is enough to know what is in it now; that is returned, and
+    must still be there when the file is replaced.
+    """
+    if not CLAIMS.taken(runtime.run_id, runtime.ns, _place(backend, path)):
+        return None
+    if getattr(backend, "live", True):
+        try:
+            data = await files.read(path)
+        except FileError as error:
+            if error.code != "not_found":
+                raise
+        else:
+            if _is_known(runtime, path, data):
+                return data
+        raise ToolError(
+            f"{shown(path)} was not changed: another agent of this run changes it at the same "
+            f"time. Call {call_text('read_file', path=path)}, then change what it says now."
+        )
+    raise ToolError(
+        f"{shown(path)} was not changed: another agent of this run changes it at the same "
+        "time, and one of the changes would be lost. Leave the file to it, and say in your "
+        "report what it still needs."
+    )
+
+
+@contextmanager
+def claimed(backend: Backend, runtime: ToolRuntime, path: str) -> Generator[None]:
+    """Note that the call changes a file, for agents that run beside; no more if it fails."""
+    place = _place(backend, path)
+    before = CLAIMS.take(runtime.run_id, runtime.ns, place)
+    try:
+        yield
+    except FileError:
+        CLAIMS.put_back(runtime.run_id, place, before)
+        raise
+
+
+def _place(backend: Backend, path: str) -> str:
+    return f"{backend.description} {path}"
+
+
+def _same(canonical: Callable[[str], str], written: str, path: str) -> bool:
+    try:
+        return canonical(written) == path
+    except FileError:
+        return False
+
+
+def seen(path: str, data: bytes) -> dict[str, Any]:
+    """Return the state write that says that this thread knows the content of a file."""
+    return {"file_digests": {path: sha256(data).hexdigest()}}
+
+
+def _is_known(runtime: ToolRuntime, path: str, data: bytes) -> bool:
+    """Whether this thread knows the file's present content."""
+    digests = cast(Mapping[str, str], runtime.state.get("file_digests") or {})
+    return digests.get(path) == sha256(data).hexdigest()
+
+
+def require_seen(runtime: ToolRuntime, path: str, data: bytes) -> None:
+    """Raise unless this thread knows the file's present content (peers C1.7)."""
+    digests = cast(Mapping[str, str], runtime.state.get("file_digests") or {})
+    reading = call_text("read_file", path=path)
+    if path not in digests:
+        raise ToolError(
+            f"{shown(path)} was not changed: it was not read in this thread yet. Call {reading} "
+            "first, then edit."
+        )
+    if not _is_known(runtime, path, data):
+        raise FileError(
+            "changed",
+            path,
+            f"{shown(path)} was not changed: somebody else changed it since it was read here. "
+            f"Call {reading}, then edit again.",
+        )
+
+
+async def read(files: Files, path: str) -> bytes:
+    """Return a file's bytes; an error names what is near."""
+    try:
+        return await files.read(path)
+    except FileError as error:
+        raise await with_hint(files, error) from error
+
+
+async def require_file(files: Files, path: str) -> None:
+    """Raise unless a file is there; a directory would take what policy rules protect with it."""
+    try:
+        await files.ls(path)
+    except FileError as error:
+        if error.code != "not_a_directory":
+            raise await with_hint(files, error) from error
+    else:
+        raise FileError(
+            "is_directory",
+            path,
+            f"{shown(path)} is a directory and was not deleted; delete its files one by one.",
+        )
+
+
+async def with_hint(files: Files, error: FileError) -> FileError:
+    """Return a `not_found` error that also names what is there."""
+    if error.code != "not_found":
+        return error
+    parent, _, name = error.path.rpartition("/")
+    try:
+        entries = [entry.path for entry in await files.ls(parent or "/")]
+    except FileError:
+        hint = (
+            f"{shown(parent or '/')} does not exist either; start with {call_text('ls', path='/')}."
+        )
+    else:
+        near = get_close_matches(f"{parent}/{name}", entries, n=3)
+        hint = f"Near it: {', '.join(map(shown, near))}." if near else ""
+        hint = hint or f"See {call_text('ls', path=parent or '/')}."
+    return FileError("not_found", error.path, f"{error} {hint}")

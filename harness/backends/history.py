@@ -1,0 +1,73 @@
+"""The thread's own messages as read-only files: the way back to what left the model's view.
+
+Nothing is copied: the files are made from the thread's state when they are read, so they fork and
+rewind with it, and cost nothing until then (peers C1.14, C3.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from harness.backends.base import Backend, FileError, artifact_path
+from harness.backends.state import FileData, StateFiles
+from harness.messages import HumanMessage, Message
+from harness.tools import ToolRuntime
+from harness.transcript_text import transcript_text
+
+__all__ = ["HISTORY_DIRECTORY", "HISTORY_FILE", "HistoryFiles", "history_directory", "message_path"]
+
+HISTORY_DIRECTORY = "/conversation_history"
+_TRANSCRIPT = "transcript.md"
+HISTORY_FILE = f"{HISTORY_DIRECTORY}/{_TRANSCRIPT}"
+"""All messages of the thread as text, in their order."""
+
+
+def history_directory(backend: Backend) -> str:
+    """Return where the messages of threads appear: `HISTORY_DIRECTORY`, or that below `artifacts_root`."""
+    return artifact_path(backend, HISTORY_DIRECTORY[1:])
+
+
+def message_path(message: HumanMessage, directory: str = HISTORY_DIRECTORY) -> str:
+    """Return where one message can be read."""
+    return f"{directory}/{message.id.replace('/', '_')}.md"
+
+
+class HistoryFiles(StateFiles):
+    """`Files` below a directory: the transcript, and messages shown as a preview.
+
+    Args:
+        runtime: The call that reads.
+        long: Ids of the messages shown as a preview.
+        directory: Where they appear.
+    """
+
+    def __init__(
+        self, runtime: ToolRuntime, long: Sequence[str], directory: str = HISTORY_DIRECTORY
+    ) -> None:
+        messages = cast(Sequence[Message], runtime.state.get("messages") or ())
+        texts = {f"{directory}/{_TRANSCRIPT}": transcript_text(messages)}
+        for message in messages if long else ():
+            if isinstance(message, HumanMessage) and message.id in long:
+                texts[message_path(message, directory)] = message.text
+        super().__init__({path: _file(text) for path, text in texts.items()})
+
+    async def write(self, path: str, data: bytes, *, expected: bytes | None = None) -> bool:
+        """Refuse; see `Files`."""
+        raise _read_only(path)
+
+    async def delete(self, path: str) -> None:
+        """Refuse; see `Files`."""
+        raise _read_only(path)
+
+
+def _file(text: str) -> FileData:
+    return FileData(text.encode("utf-8", "replace").decode())
+
+
+def _read_only(path: str) -> FileError:
+    return FileError(
+        "permission_denied",
+        path,
+        f"{path} is part of this thread's history, which cannot be changed. Nothing was done.",
+    )

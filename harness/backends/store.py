@@ -1,0 +1,416 @@
+"""Files in a long-term store: they outlive threads, and agents on other machines see them.
+
+Each file is two items: an *entry* with its size and digest, and its content. So a listing loads no
+contents. Both are written in one batch, and what is there was written whole (peers C2.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Literal, TypeAlias, cast
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.to_thread
+
+from harness.backends.base import FileEntry, FileError, GrepMatch, Page, PathTest
+from harness.backends.search import Budget, find_lines, glob_matcher, line_pattern
+from harness.backends.state import FileData
+from harness.backends.tree import changed, checked_path, every_path, size_text
+from harness.errors import AgentBuildError, ToolError
+from harness.store.base import (
+    Delete,
+    Filter,
+    Get,
+    Index,
+    InvalidNamespace,
+    InvalidOperation,
+    Item,
+    Namespace,
+    Operation,
+    Put,
+    Result,
+    Search,
+    Store,
+    StoreError,
+)
+from harness.store.names import check_key, check_namespace
+from harness.tools import ToolRuntime
+
+__all__ = ["NamespaceFactory", "StoreBackend", "StoreFiles"]
+
+MAX_BYTES = 16 << 20
+
+NamespaceFactory: TypeAlias = Callable[[ToolRuntime], Namespace]
+"""Returns where the files of a call are, such as `lambda runtime: ("users", runtime.context.id)`.
+
+Only what a model cannot choose should decide it: the context, never a call's arguments.
+"""
+
+_ENTRIES = "file_entries"
+_CONTENTS = "file_contents"
+_AT_ONCE = 4 << 20
+"""Bytes of contents that a search loads at once, if one file is not more."""
+_MOST_AT_ONCE = 500
+_ALL = 1 << 40
+
+
+class StoreBackend:
+    """Files of a namespace in a `Store`.
+
+    They belong to no thread: rewinding one does not change them. They do not expire, whatever the
+    store's default is. Below the namespace, `file_entries` and `file_contents` are taken.
+
+    Two changes of one file are noticed: of two writers that expect the same content, one gets
+    `changed`. Where they are in different processes, the one that comes second may replace the
+    first one's content for the moment that it takes to put it back.
+
+    Args:
+        store: Where the files are kept; None for the agent's own store.
+        namespace: Their namespace, or what returns it for each call.
+        index: Which parts of a text file a `query` of the store finds: False for none,
+            `["content"]` for its text.
+
+    Raises:
+        AgentBuildError: The namespace breaks the rules of stores.
+    """
+
+    def __init__(
+        self,
+        store: Store | None,
+        namespace: Namespace | NamespaceFactory,
+        *,
+        index: Index = False,
+    ) -> None:
+        if not callable(namespace):
+            try:
+                _check(namespace)
+            except InvalidNamespace as error:
+                raise AgentBuildError(f"files cannot live there: {error}") from error
+        self.store = store
+        self._namespace = namespace
+        self._index: Index = index
+        self._locks: WeakValueDictionary[tuple[Namespace, str], anyio.Lock] = WeakValueDictionary()
+
+    @property
+    def description(self) -> str:
+        """One line for the system prompt."""
+        return "Files live in long-term memory: they are kept when this thread is gone."
+
+    def open(self, runtime: ToolRuntime) -> StoreFiles:
+        """Return the files of the namespace.
+
+        Raises:
+            ToolError: There is no store, or the namespace breaks the rules.
+        """
+        store = self.store if self.store is not None else runtime.store
+        if store is None:
+            raise ToolError(
+                "the files live in the agent's store, and it was made without one. Nothing was "
+                "done; whoever runs the agent has to give it a store."
+            )
+        namespace = self._namespace(runtime) if callable(self._namespace) else self._namespace
+        try:
+            _check(namespace)
+        except InvalidNamespace as error:
+            raise ToolError(f"it is not known whose files are meant: {error}") from error
+        return StoreFiles(store, namespace, self._index, partial(self._lock, namespace))
+
+    def _lock(self, namespace: Namespace, path: str) -> anyio.Lock:
+        name = (namespace, path)
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = anyio.Lock()
+        return lock
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is known of a file without its content."""
+
+    path: str
+    size: int
+    digest: str
+    modified: float
+
+    @classmethod
+    def of(cls, item: Item) -> _Entry:
+        value = cast(Mapping[str, Any], item.value)
+        return cls(value["path"], value["size"], value["sha256"], item.updated_at)
+
+    def listed(self) -> FileEntry:
+        return FileEntry(self.path, size=self.size, modified=self.modified)
+
+
+class StoreFiles:
+    """`Files` of a namespace in a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        namespace: Namespace,
+        index: Index,
+        lock: Callable[[str], anyio.Lock],
+    ) -> None:
+        self.store = store
+        self._entries = (*namespace, _ENTRIES)
+        self._contents = (*namespace, _CONTENTS)
+        self._index: Index = index
+        self._lock = lock
+
+    async def ls(self, path: str) -> Sequence[FileEntry]:
+        """See `Files`."""
+        path = checked_path(path)
+        prefix = _prefix(path)
+        entries: dict[str, FileEntry] = {}
+        for entry in await self._below(path):
+            name, slash, _ = entry.path[len(prefix) :].partition("/")
+            full = prefix + name
+            entries[full] = FileEntry(full, is_dir=True) if slash else entry.listed()
+        return sorted(entries.values(), key=lambda entry: (not entry.is_dir, entry.path))
+
+    async def read(self, path: str) -> bytes:
+        """See `Files`."""
+        path = checked_path(path)
+        (content,) = await self._batch([Get(self._contents, _key(path))])
+        if content is not None:
+            return _data(cast(Item, content))
+        below = path == "/" or await self._holds_files(path)
+        raise _is_directory(path) if below else _not_found(path)
+
+    async def write(self, path: str, data: bytes, *, expected: bytes | None = None) -> bool:
+        """See `Files`. `too_large` above 16 MiB."""
+        path = checked_path(path)
+        if len(data) > MAX_BYTES:
+            raise FileError(
+                "too_large",
+                path,
+                f"{path}: {size_text(len(data))} is too much for one file; the bound is "
+                f"{size_text(MAX_BYTES)}. Nothing was written.",
+            )
+        async with self._lock(path):
+            present = await self._require_place(path)
+            if expected is None:
+                results = await self._batch([Get(self._entries, _key(path)), *self._puts(path, data)])
+                return results[0] is None
+            if present is None or present.digest != _digest(expected):
+                raise changed(path)
+            await self._replace(path, data, present)
+            return False
+
+    async def delete(self, path: str) -> None:
+        """See `Files`."""
+        path = checked_path(path)
+        if path == "/":
+            raise FileError("permission_denied", path, "the root itself cannot be deleted.")
+        async with self._lock(path):
+            (entry,) = await self._batch([Get(self._entries, _key(path))])
+            doomed = [path] if entry is not None else [one.path for one in await self._below(path)]
+            places = (self._entries, self._contents)
+            await self._batch([Delete(place, _key(full)) for full in doomed for place in places])
+
+    async def glob(
+        self, pattern: str | PathTest, path: str = "/", *, limit: int = 1_000
+    ) -> Sequence[FileEntry]:
+        """See `Files`."""
+        path = checked_path(path)
+        test = glob_matcher(pattern, path)
+        found = [entry.listed() for entry in await self._below(path) if test(entry.path)]
+        found.sort(key=lambda entry: (-(entry.modified or 0), entry.path))
+        return found[:limit]
+
+    async def grep(
+        self,
+        pattern: str,
+        path: str = "/",
+        *,
+        glob: str | PathTest | None = None,
+        ignore_case: bool = False,
+        limit: int = 1_000,
+    ) -> Page:
+        """See `Files`."""
+        path = checked_path(path)
+        expression = line_pattern(pattern, ignore_case=ignore_case)
+        test = every_path if glob is None else glob_matcher(glob, path)
+        (entry,) = await self._batch([Get(self._entries, _key(path))]) if path != "/" else (None,)
+        found = [_Entry.of(cast(Item, entry))] if entry is not None else await self._below(path)
+        budget = Budget()
+        matches: list[GrepMatch] = []
+        try:
+            for portion in _portions([one for one in found if test(one.path)]):
+                documents = await self._documents(portion)
+                page = await anyio.to_thread.run_sync(
+                    *(find_lines, documents, expression, limit - len(matches), budget),
+                    abandon_on_cancel=True,
+                )
+                matches += page.matches
+                if page.truncated:
+                    return Page(matches, truncated=True)
+        finally:
+            budget.stop()
+        return Page(matches)
+
+    def update(self) -> Mapping[str, Any]:
+        """Return nothing: these files are not part of the state."""
+        return {}
+
+    async def _replace(self, path: str, data: bytes, present: _Entry) -> None:
+        """Replace a file that has to be as `present` says.
+
+        The batch also returns what it replaced. If that is something else, somebody in another
+        process was faster by a moment; theirs is put back.
+        """
+        before = [Get(self._entries, _key(path)), Get(self._contents, _key(path))]
+        entry, content, *_ = await self._batch([*before, *self._puts(path, data)])
+        if entry is not None and _Entry.of(cast(Item, entry)).digest == present.digest:
+            return
+        if entry is None or content is None:
+            back: list[Operation] = [Delete(place, _key(path)) for place in (self._entries, self._contents)]
+        else:
+            back = self._puts(path, _data(cast(Item, content)))
+        with anyio.CancelScope(shield=True):
+            await self._batch(back)
+        raise changed(path)
+
+    async def _require_place(self, path: str) -> _Entry | None:
+        """Return the file that is at a path, or None if there can be one.
+
+        Raises:
+            FileError: It is a directory, or a part of it is a file.
+        """
+        if path == "/":
+            raise _is_directory(path)
+        parents = list(_parents(path))
+        present, below, *above = await self._batch(
+            [
+                Get(self._entries, _key(path)),
+                self._search_below(path, limit=1),
+                *(Get(self._entries, _key(parent)) for parent in parents),
+            ]
+        )
+        if below:
+            raise _is_directory(path)
+        for parent, entry in zip(parents, above, strict=True):
+            if entry is not None:
+                raise FileError(
+                    "not_a_directory",
+                    path,
+                    f"{path}: {parent} is a file, not a directory. Nothing was done.",
+                )
+        return None if present is None else _Entry.of(cast(Item, present))
+
+    async def _below(self, path: str) -> list[_Entry]:
+        """Return the files below a directory, by path.
+
+        Raises:
+            FileError: It is a file, or nothing is there.
+        """
+        (items,) = await self._batch([self._search_below(path)])
+        found = sorted(map(_Entry.of, cast(Sequence[Item], items)), key=lambda one: one.path)
+        if not found and path != "/":
+            (entry,) = await self._batch([Get(self._entries, _key(path))])
+            if entry is not None:
+                raise FileError(
+                    "not_a_directory", path, f"{path} is a file, not a directory; read it instead."
+                )
+            raise _not_found(path)
+        return found
+
+    async def _holds_files(self, path: str) -> bool:
+        (items,) = await self._batch([self._search_below(path, limit=1)])
+        return bool(items)
+
+    def _search_below(self, path: str, limit: int = _ALL) -> Search:
+        # `0` follows `/`, so these are the paths that begin with the directory's.
+        within: Filter | None = (
+            None if path == "/" else {"path": {"$gte": f"{path}/", "$lt": f"{path}0"}}
+        )
+        return Search(self._entries, filter=within, limit=limit)
+
+    def _puts(self, path: str, data: bytes) -> list[Operation]:
+        file = FileData.of(data)
+        entry = {"path": path, "size": len(data), "sha256": _digest(data)}
+        content = {"content": file.content, "encoding": file.encoding}
+        index: Index = self._index if file.encoding == "utf-8" else False
+        return [
+            Put(self._entries, _key(path), entry, index=False, ttl=None),
+            Put(self._contents, _key(path), content, index=index, ttl=None),
+        ]
+
+    async def _documents(
+        self, portion: Sequence[_Entry]
+    ) -> list[tuple[str, Callable[[], bytes | None]]]:
+        contents = await self._batch([Get(self._contents, _key(entry.path)) for entry in portion])
+        return [
+            (entry.path, partial(_data, cast(Item, content)))
+            for entry, content in zip(portion, contents, strict=True)
+            if content is not None  # deleted meanwhile
+        ]
+
+    async def _batch(self, operations: Sequence[Operation]) -> Sequence[Result]:
+        try:
+            return await self.store.batch(operations)
+        except StoreError as error:
+            raise ToolError(str(error)) from error
+
+
+def _check(namespace: Namespace) -> None:
+    check_namespace(namespace)
+    check_namespace((*namespace, _CONTENTS))
+
+
+def _key(path: str) -> str:
+    """Return the key for a path: the path itself, if it can be a key."""
+    try:
+        check_key(path)
+    except InvalidOperation:
+        return f"sha256:{_digest(path.encode())}"
+    return path
+
+
+def _portions(entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
+    """Split files so that each portion can be loaded at once."""
+    rest = iter(entries)
+    while portion := list(islice(rest, 1)):
+        size = portion[0].size
+        for entry in rest:
+            portion.append(entry)
+            size += entry.size
+            if size > _AT_ONCE or len(portion) == _MOST_AT_ONCE:
+                break
+        yield portion
+
+
+def _parents(path: str) -> Iterator[str]:
+    parent = path.rpartition("/")[0]
+    while parent:
+        yield parent
+        parent = parent.rpartition("/")[0]
+
+
+def _prefix(path: str) -> str:
+    return "/" if path == "/" else path + "/"
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def _data(item: Item) -> bytes:
+    value = cast(Mapping[str, Any], item.value)
+    encoding = cast(Literal["utf-8", "base64"], value["encoding"])
+    return FileData(value["content"], encoding).data
+
+
+def _is_directory(path: str) -> FileError:
+    return FileError("is_directory", path, f"{path} is a directory, not a file; list it.")
+
+
+def _not_found(path: str) -> FileError:
+    return FileError(
+        "not_found", path, f"{path}: there is no such file or directory. Nothing was done."
+    )

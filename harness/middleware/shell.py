@@ -1,0 +1,347 @@
+"""A shell that stays open for a run: one tool, over the sessions of `harness.shell`."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from harness.errors import AgentBuildError, HarnessError, ToolError
+from harness.loop.middleware import AgentMiddleware
+from harness.loop.requests import (
+    ModelHandler,
+    ModelRequest,
+    ModelResponse,
+    Runtime,
+    ToolCallOutcome,
+    ToolCallRequest,
+    ToolHandler,
+)
+from harness.messages import AIMessage, Message, ToolMessage
+from harness.middleware.shell_results import (
+    LOST,
+    OUTPUT_SCHEMA,
+    closed,
+    ending_of,
+    opened,
+    result_of,
+)
+from harness.shell.bubblewrap import BubblewrapExecutionPolicy
+from harness.shell.output import Preview, keep, preview
+from harness.shell.policies import ExecutionPolicy
+from harness.shell.pool import Key, Seat, SessionPool
+from harness.shell.session import CommandResult, ShellSession, open_session
+from harness.state import State
+from harness.tools import Tool, ToolResult, ToolRuntime
+
+__all__ = ["OUTPUT_DIRECTORY", "ShellToolMiddleware"]
+
+OUTPUT_DIRECTORY = ".shell_output"
+"""Where output that is too long is kept, below the workspace."""
+
+TOOL_DESCRIPTION = """\
+Run a command in a shell that stays open: working directory, variables and functions last from \
+call to call, as long as the run. Calls take turns. A command has no input and no terminal; \
+programs that ask must be told not to. It is stopped after {command_timeout:g} s, or after \
+`timeout` (at most {max_command_timeout:g} s); everything that runs in the shell ends with it \
+then, and a new shell is opened. Start what shall go on running with `&` and its output in a file. \
+Returns stdout and stderr as they came and the exit code; of long output the beginning, the end \
+and the path of a file with all of it. `restart` opens a new shell, before `command` if there is \
+one."""
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ShellToolMiddleware(AgentMiddleware):
+    """Brings a tool that runs commands in a persistent shell (peers B11).
+
+    Each agent of a run has a session of its own; subagents too. It is opened by the first call and
+    ended, with every process in it, when the run ends or is cancelled. While a run waits for an
+    answer its session stays open, for the policy's `idle_timeout` at most. Nothing of a session is
+    stored: after that, or in another process, the next call opens a new shell, and its result says
+    what is lost. The same holds after a timeout, and when a command ends the shell. A call runs at
+    most once, also when the process dies in the middle of it (`Tool.once`).
+
+    By default commands run in a bubblewrap sandbox, which must be installed. To run them with all
+    the rights of this process, pass `HostExecutionPolicy()`.
+
+    Args:
+        workspace_root: Where shells work; made if it is not there. None for a temporary directory,
+            which is removed with the session.
+        startup_commands: What every new shell runs first, also after a restart. If one fails, so
+            does the call that needed the shell.
+        shutdown_commands: What a shell runs last when a run ends in good order; not after a
+            timeout, a cancellation or a crash.
+        execution_policy: In what shells run, and their limits.
+        redaction_rules: Functions that take text and return it without what nobody may see. They
+            see all of an output before it is shown or kept.
+        tool_description: What the model reads about the tool.
+        tool_name: The tool's name.
+        shell_command: Command line of a POSIX shell that reads commands from stdin, such as
+            `dash` or `["bash", "--norc"]`. None for the policy's choice, which is bash where
+            there is one.
+        env: Variables for the shell, beside those of the policy: `base_environment` says what that
+            is on this machine.
+
+    Raises:
+        AgentBuildError: An argument makes no sense, or the policy cannot be used here.
+    """
+
+    def __init__(
+        self,
+        workspace_root: str | os.PathLike[str] | None = None,
+        *,
+        startup_commands: str | Sequence[str] | None = None,
+        shutdown_commands: str | Sequence[str] | None = None,
+        execution_policy: ExecutionPolicy | None = None,
+        redaction_rules: Sequence[Callable[[str], str]] | None = None,
+        tool_description: str | None = None,
+        tool_name: str = "shell",
+        shell_command: str | Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._policy = execution_policy or BubblewrapExecutionPolicy()
+        self._policy.check()
+        self._limits = self._policy.limits
+        self._redact = _functions(redaction_rules or ())
+        self._startup = _lines("startup_commands", startup_commands)
+        if isinstance(shell_command, str):
+            shell_command = shlex.split(shell_command)
+        self._shell = _lines("shell_command", shell_command) or None
+        self._env = _variables(env or {})
+        self._temporary = workspace_root is None
+        shutdown = _lines("shutdown_commands", shutdown_commands)
+        self._pool = SessionPool(self._open, _directory(workspace_root), shutdown)
+        self._tool_name = tool_name
+        self.tools = (self._tool(tool_description),)
+
+    @property
+    def name(self) -> str:
+        """Tells several shells of one agent apart by their tools' names."""
+        plain = type(self).__name__
+        return plain if self._tool_name == "shell" else f"{plain}[{self._tool_name}]"
+
+    async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
+        """End the session if the run is cancelled while the model answers."""
+        try:
+            return await handler(request)
+        except anyio.get_cancelled_exc_class():
+            await self._pool.close(_key(request.runtime), orderly=False)
+            raise
+
+    async def wrap_tool_call(
+        self, request: ToolCallRequest, handler: ToolHandler
+    ) -> ToolCallOutcome:
+        """End the session if the run is cancelled while a tool runs."""
+        try:
+            return await handler(request)
+        except anyio.get_cancelled_exc_class():
+            await self._pool.close(_key(request.runtime), orderly=False)
+            raise
+
+    async def after_agent(self, state: State, runtime: Runtime) -> None:
+        """End the session with the run."""
+        await self._pool.close(_key(runtime))
+
+    async def aclose(self) -> None:
+        """End all sessions."""
+        await self._pool.aclose()
+
+    def _tool(self, description: str | None) -> Tool:
+        longest = self._limits.max_command_timeout
+        values = {
+            one: getattr(self._limits, one) for one in ("command_timeout", "max_command_timeout")
+        }
+        return Tool.from_schema(
+            self._tool_name,
+            description or TOOL_DESCRIPTION.format_map(values),
+            {
+                "type": "object",
+                "properties": {
+                    "command": {"type": "string", "description": "Any number of lines of shell"},
+                    "restart": {"type": "boolean", "description": "Open a new shell first"},
+                    "timeout": {
+                        "type": "number",
+                        "exclusiveMinimum": 0,
+                        "maximum": longest,
+                        "description": f"Seconds; {self._limits.command_timeout:g} by default",
+                    },
+                },
+                "additionalProperties": False,
+            },
+            self._call,
+            title="Run a command",
+            destructive=True,
+            open_world=True,
+            once=True,
+            output_schema=OUTPUT_SCHEMA,
+        )
+
+    async def _call(self, args: dict[str, Any], runtime: ToolRuntime) -> ToolResult:
+        command: str | None = args.get("command")
+        restart: bool = args.get("restart", False)
+        if command is None and not restart:
+            raise ToolError(
+                f"{self._tool_name} was not run: give a `command`, or `restart` for a new shell."
+            )
+        if command is not None and "\0" in command:
+            raise ToolError(f"{self._tool_name} was not run: a command cannot contain NUL.")
+        key = _key(runtime)
+        timeout = args.get("timeout", self._limits.command_timeout)
+        try:
+            return await self._in_turn(key, runtime, command, timeout, restart=restart)
+        finally:
+            # A driven call is a run of its own, and ends without after_agent.
+            if _is_driven(runtime) and not self._pool.users(key):
+                await self._pool.close(key)
+
+    async def _in_turn(
+        self, key: Key, runtime: ToolRuntime, command: str | None, timeout: float, *, restart: bool
+    ) -> ToolResult:
+        notices: list[str] = []
+        others = self._pool.users(key)
+        try:
+            async with self._pool.turn(key, restart=restart) as (seat, fresh):
+                session = seat.session
+                assert session is not None
+                if others:
+                    notices.append(
+                        "This call waited for other calls of the shell: they take turns."
+                    )
+                if fresh and (restart or self._was_used(runtime)):
+                    notices.append(self._new_shell(session.launch.workspace))
+                if command is None:
+                    return opened(notices)
+                result = await session.run(command, timeout)
+                return await self._result(result, seat, session, runtime, notices, fresh)
+        except OSError as error:
+            raise ToolError(
+                f"{self._tool_name} failed, perhaps after the command ran: {error}"
+            ) from error
+
+    async def _open(self, workspace: Path) -> ShellSession:
+        launch = self._policy.launch(self._shell, workspace, self._env)
+        return await open_session(launch, self._limits, self._startup)
+
+    def _was_used(self, runtime: ToolRuntime) -> bool:
+        """Whether the model has seen a result of the tool, which was of another shell then."""
+        messages: Sequence[Message] = runtime.state.get("messages", ())
+        return any(isinstance(one, ToolMessage) and one.name == self._tool_name for one in messages)
+
+    def _new_shell(self, workspace: str) -> str:
+        files = ", and the files of its temporary directory may be" if self._temporary else ""
+        return f"This is a new shell, in {workspace}. Of an earlier one: {LOST.lower()}{files}."
+
+    async def _result(
+        self,
+        result: CommandResult,
+        seat: Seat,
+        session: ShellSession,
+        runtime: ToolRuntime,
+        notices: Sequence[str],
+        fresh: bool,
+    ) -> ToolResult:
+        shown = await self._preview(result)
+        path, left_out = None, ""
+        if shown.kept is not None:
+            path, left_out = await self._keep(shown, result, seat, session, runtime)
+        output = f"{closed(shown.head)}{left_out}{shown.tail}"
+        return result_of(result, output, path, notices, self._ending(result), fresh=fresh)
+
+    async def _preview(self, result: CommandResult) -> Preview:
+        limits = self._limits
+        try:
+            return await anyio.to_thread.run_sync(
+                preview,
+                result.output,
+                self._redact,
+                limits.max_output_lines,
+                limits.max_output_bytes,
+            )
+        except HarnessError:
+            raise
+        except Exception as error:
+            raise ToolError(
+                f"The command ran ({self._ending(result)}), but its output cannot be shown: a "
+                f"redaction rule raised {type(error).__name__}. Running it again will not help."
+            ) from error
+
+    async def _keep(
+        self,
+        shown: Preview,
+        result: CommandResult,
+        seat: Seat,
+        session: ShellSession,
+        runtime: ToolRuntime,
+    ) -> tuple[str | None, str]:
+        """Keep a long output; return its path as the shell sees it, and what to say about it."""
+        assert shown.kept is not None
+        name = f"{_UNSAFE.sub('_', runtime.tool_call_id)[:60]}-{secrets.token_hex(4)}.txt"
+        path: str | None = f"{session.launch.workspace}/{OUTPUT_DIRECTORY}/{name}"
+        try:
+            workspace = await seat.workspace()
+            write = partial(keep, shown.kept, workspace, OUTPUT_DIRECTORY, name)
+            await anyio.to_thread.run_sync(write)
+            what = "all of it is" if result.output.whole else "the beginning of it is"
+            where = f"{what} in {path}"
+        except OSError as error:
+            path, where = None, f"it could not be kept: {error}"
+        return path, f"[… {shown.lines} lines, {shown.size} bytes left out; {where} …]\n"
+
+    def _ending(self, result: CommandResult) -> str:
+        return ending_of(result, startup=bool(self._startup))
+
+
+def _key(runtime: Runtime | ToolRuntime) -> Key:
+    return runtime.run_id, runtime.ns
+
+
+def _is_driven(runtime: ToolRuntime) -> bool:
+    """Whether the calls that are being answered were made by a client's own model."""
+    if runtime.ns:
+        return False
+    messages: Sequence[Message] = runtime.state.get("messages", ())
+    for message in reversed(messages):
+        if isinstance(message, AIMessage) and message.source != "send":
+            return message.source == "client"
+    return False
+
+
+def _lines(name: str, given: str | Sequence[str] | None) -> Sequence[str]:
+    lines = (given,) if isinstance(given, str) else tuple(given or ())
+    if not all(isinstance(one, str) and one and "\0" not in one for one in lines):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise AgentBuildError(f"{name} takes a text or a list of texts; got {given!r}")
+    return lines
+
+
+def _functions(given: Sequence[Callable[[str], str]]) -> Sequence[Callable[[str], str]]:
+    rules = (given,) if callable(given) else tuple(given)
+    if not all(callable(one) for one in rules):
+        raise AgentBuildError(f"redaction_rules takes functions from text to text; got {given!r}")
+    return rules
+
+
+def _variables(env: Mapping[str, str]) -> dict[str, str]:
+    for name, value in env.items():
+        text = isinstance(value, str) and "\0" not in value  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not (text and _ENV_NAME.fullmatch(name)):
+            raise AgentBuildError(f"env takes names of variables with text values; got {name!r}")
+    return dict(env)
+
+
+def _directory(given: str | os.PathLike[str] | None) -> Path | None:
+    if given is None:
+        return None
+    path = Path(os.path.realpath(os.path.expanduser(given)))
+    if path.exists() and not path.is_dir():
+        raise AgentBuildError(f"workspace_root takes a directory; {path} is a file")
+    return path

@@ -1,0 +1,49 @@
+"""Old calls that wrote a file, shown without the text they wrote (peers C3.3).
+
+The text is in the file, and in the log; in the view it only takes room. Calls are shortened up to
+a mark that moves seldom, so that the provider's prompt cache holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from harness.messages import AIMessage, Message, ToolCall
+
+__all__ = ["WRITING_TOOLS", "shortened"]
+
+WRITING_TOOLS = frozenset({"write_file", "edit_file"})
+
+_KEPT = 20
+
+
+def shortened(messages: Sequence[Message], most: int) -> list[Message]:
+    """Return the messages with arguments of writing calls cut that are longer than `most`."""
+    return [_short(one, most) if isinstance(one, AIMessage) else one for one in messages]
+
+
+def _short(answer: AIMessage, most: int) -> AIMessage:
+    if not any(call.name in WRITING_TOOLS for call in answer.tool_calls):
+        return answer
+    blocks = tuple(
+        _short_call(one, most) if isinstance(one, ToolCall) else one for one in answer.content
+    )
+    same = all(new is old for new, old in zip(blocks, answer.content, strict=True))
+    return answer if same else replace(answer, content=blocks)
+
+
+def _short_call(call: ToolCall, most: int) -> ToolCall:
+    if call.name not in WRITING_TOOLS:
+        return call
+    args: dict[str, JsonValue] = {name: _cut(value, most) for name, value in call.args.items()}
+    return replace(call, args=args) if args != call.args else call
+
+
+def _cut(value: JsonValue, most: int) -> JsonValue:
+    if not isinstance(value, str) or len(value) <= most:
+        return value
+    left_out = len(value) - _KEPT
+    return f"{value[:_KEPT]}… [{left_out} characters not shown; the file has what it says now]"

@@ -1,0 +1,51 @@
+"""Which tools skills speak of: those that `allowed-tools` names, and those that come with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from wcmatch import fnmatch
+
+from harness.messages import AIMessage, Message, ToolMessage
+from harness.skills import Skill
+
+__all__ = ["active_skills", "comes_with", "grants", "included_tools"]
+
+_REQUESTERS = (None, "task")
+_NAMES = re.compile(r"[\w.-]+")  # of a text, or of a list written as JSON
+
+
+def included_tools(skill: Skill) -> Sequence[str]:
+    """Return the tools that come with a skill: `include_tools` of its metadata (peers C8.7)."""
+    return _NAMES.findall(skill.metadata.get("include_tools", ""))
+
+
+def comes_with(tool: str, skills: Mapping[str, Skill]) -> list[str]:
+    """Return the skills that bring a tool."""
+    return [name for name, skill in skills.items() if tool in included_tools(skill)]
+
+
+def grants(skill: Skill, tool: str) -> bool:
+    """Whether a skill names a tool in `allowed-tools`."""
+    patterns = [one for one in skill.allowed_tools if "(" not in one]
+    return any(fnmatch.fnmatch(tool, one, flags=fnmatch.CASE) for one in patterns)
+
+
+def active_skills(messages: Sequence[Message]) -> list[str]:
+    """Return the skills loaded since the last request of the user, or since a task was given."""
+    done: set[str] = set()
+    names: list[str] = []
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            if message.status == "success":
+                done.add(message.tool_call_id)
+        elif isinstance(message, AIMessage):
+            names += [
+                str(call.args.get("name") or "").strip()
+                for call in message.tool_calls
+                if call.name == "skill" and call.id in done
+            ]
+        elif message.source in _REQUESTERS:
+            break
+    return list(dict.fromkeys(filter(None, names)))

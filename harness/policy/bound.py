@@ -1,0 +1,55 @@
+"""A policy as a running tool sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+if TYPE_CHECKING:
+    from harness.policy.policy import CallPolicy
+    from harness.policy.verdicts import Verdict
+    from harness.tools import Tool
+
+__all__ = ["BoundPolicy"]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPolicy:
+    """What the policy says to the agent whose call is running.
+
+    Attributes:
+        policy: The policy.
+        name: The running tool's name.
+        args: The arguments of the call.
+        tool: The running tool.
+        reader: The agent's `read_file`, or the running tool if it has none.
+        agent: Names of the agents from the main one to the caller.
+        principal: On whose behalf.
+    """
+
+    policy: CallPolicy
+    name: str
+    args: Mapping[str, JsonValue]
+    tool: Tool
+    reader: Tool
+    agent: tuple[str, ...]
+    principal: str
+
+    def judge(self, **changes: JsonValue) -> Verdict:
+        """Return the verdict on the running call with some arguments changed."""
+        return self.policy.judge(
+            self.name,
+            {**self.args, **changes},
+            self.tool,
+            agent=self.agent,
+            principal=self.principal,
+        )
+
+    def hides(self, path: str, *, contents: bool = False) -> bool:
+        """Whether the call's result must leave out a path; see `Policy.hides`."""
+        return self.policy.hides(
+            path, self.reader, contents=contents, agent=self.agent, principal=self.principal
+        )

@@ -1,0 +1,205 @@
+"""A call as rules look at it. What few rules ask for is worked out when the first one asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from pydantic import BaseModel, JsonValue
+from pydantic_core import to_jsonable_python
+
+from harness.policy.command_lines import Argv, Line, argv_line, parse_line
+from harness.policy.command_rules import Suspects, suspects_of
+from harness.policy.paths import PathForms, paths_in
+
+if TYPE_CHECKING:
+    from harness.tools import Tool
+
+__all__ = ["Call"]
+
+_Value: TypeAlias = Sequence[Sequence[str]]
+
+_COMMANDS = ("command", "cmd", "commands")
+_BESIDE = ("args", "arguments", "argv", "env", "environment", "stdin", "input", "shell")
+
+
+class Call:
+    """One call.
+
+    Attributes:
+        tool: The tool's name.
+        args: The arguments.
+        definition: The tool itself, or None when it is not known.
+        agent: Names of the agents from the main one to the caller, a slash after each; empty when
+            not known.
+        principal: On whose behalf; empty for nobody in particular.
+        paths: The paths in the arguments.
+        path_text: All forms of the paths.
+        line: The command line in the arguments, or None.
+        certain: The commands of the line when there is no doubt about it, else none.
+        suspects: What the command line may run.
+        effective: The arguments as the tool takes them: defaults filled in, values converted.
+    """
+
+    __slots__ = (
+        "_readings", "_texts", "agent", "args", "certain", "definition", "effective", "line", "path_text",
+        "paths", "principal", "suspects", "tool",
+    )  # fmt: skip
+
+    paths: Sequence[PathForms]
+    path_text: str
+    line: Line | None
+    certain: Sequence[Argv]
+    suspects: Suspects
+    effective: Mapping[str, JsonValue]
+
+    def __init__(
+        self,
+        tool: str,
+        args: Mapping[str, JsonValue],
+        definition: Tool | None = None,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> None:
+        self.tool = tool
+        self.args = args
+        self.definition = definition
+        self.agent = "".join(f"{name}/" for name in agent)
+        self.principal = principal
+        self._texts: dict[str, Sequence[str]] = {}
+        self._readings: dict[str, Sequence[_Value]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """Work out an attribute that was not asked for before; it stays."""
+        if name not in _LAZY:
+            raise AttributeError(name)
+        value = _LAZY[name](self)
+        setattr(self, name, value)
+        return value
+
+    def of_command(self, argv: Argv) -> Call:
+        """Return the call as if its command line were only this command."""
+        one = copy(self)
+        one.line = Line(self.line.text if self.line else "", (argv,))
+        one.certain = (argv,)
+        one.suspects = suspects_of(one.line)
+        return one
+
+    def values(self, name: str) -> Sequence[_Value]:
+        """Return the values of a named argument: as they were given, and as the tool takes them.
+
+        A value is a sequence of readings: its own text, and for a list the texts of its items.
+        """
+        if name not in self._readings:
+            self._readings[name] = [
+                _readings(value)
+                for args in (self.args, self.effective)
+                for value in _named(args, name)
+            ]
+        return self._readings[name]
+
+    def texts(self, name: str) -> Sequence[str]:
+        """Return the texts of all readings of all values of a named argument."""
+        if name not in self._texts:
+            found = [text for value in self.values(name) for one in value for text in one]
+            self._texts[name] = list(dict.fromkeys(found))
+        return self._texts[name]
+
+
+def _paths(call: Call) -> Sequence[PathForms]:
+    return tuple(paths_in(call.args, call.definition.parameters if call.definition else None))
+
+
+_LAZY: Mapping[str, Callable[[Call], object]] = {
+    "paths": _paths,
+    "path_text": lambda call: "".join(f"{one.exact}\0{one.folded}\0" for one in call.paths),
+    "line": lambda call: _command_line(call.args),
+    "certain": lambda call: call.line.commands if call.line and not call.line.doubt else (),
+    "suspects": lambda call: suspects_of(call.line),
+    "effective": lambda call: _effective(call.args, call.definition),
+}
+
+
+def _readings(value: JsonValue) -> _Value:
+    items = [_text(one) for one in value] if isinstance(value, list) else []
+    return [[_text(value)], items] if items else [[_text(value)]]
+
+
+def _effective(args: Mapping[str, JsonValue], tool: Tool | None) -> Mapping[str, JsonValue]:
+    if tool is None:
+        return args
+    properties = cast(
+        Mapping[str, Mapping[str, JsonValue]], tool.parameters.get("properties") or {}
+    )
+    known: dict[str, JsonValue] = {
+        name: about["default"]
+        for name, about in properties.items()
+        if name not in args and "default" in about
+    }
+    if tool.arguments is None:
+        return {**args, **known}
+    from harness.tools import InvalidArguments
+
+    try:
+        taken = tool.validate(args)
+    except InvalidArguments:
+        return {**args, **known}
+    values: dict[str, object] = {}
+    for name, value in taken.items():
+        if isinstance(value, BaseModel) and name not in properties:
+            values |= {key: getattr(value, key) for key in type(value).model_fields}
+        else:
+            values[name] = value
+    return {**args, **known, **to_jsonable_python(values, serialize_unknown=True)}
+
+
+def _named(value: JsonValue | Mapping[str, JsonValue], name: str) -> Iterator[JsonValue]:
+    """Yield what a dotted name leads to; in a list, to each item's."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _named(one, name)
+    elif isinstance(value, Mapping):
+        if name in value:
+            yield value[name]
+        head, dot, rest = name.partition(".")
+        if dot and head in value:
+            yield from _named(value[head], rest)
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _command_line(args: Mapping[str, JsonValue]) -> Line | None:
+    given = [args[name] for name in _COMMANDS if args.get(name)]
+    if not given:
+        return None
+    doubt = "" if len(given) == 1 else "there is more than one command argument"
+    for name in _BESIDE:
+        if args.get(name):
+            doubt = f"the argument {name} changes what it runs"
+    lines = [_one_line(value) for value in given]
+    extra = args.get("args") or args.get("arguments")
+    if isinstance(extra, list):
+        words = tuple(one if isinstance(one, str) else None for one in extra)
+        lines += [Line("", ((*argv, *words),)) for line in lines for argv in line.commands]
+    if len(lines) == 1 and not doubt:
+        return lines[0]
+    return Line(
+        "\n".join(line.text for line in lines),
+        tuple(argv for line in lines for argv in line.commands),
+        doubt or next((line.doubt for line in lines if line.doubt), ""),
+    )
+
+
+def _one_line(value: JsonValue) -> Line:
+    if isinstance(value, str):
+        return parse_line(value)
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        words = cast(list[str], value)
+        if any(" " in one for one in words[:1]):
+            return Line("\n".join(words), parse_line("\n".join(words)).commands, "it is a list")
+        return argv_line(words)
+    return Line(_text(value), ((None,),), "it is not a text")

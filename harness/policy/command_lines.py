@@ -1,0 +1,210 @@
+"""What a shell command line would run, as far as that can be known without running it.
+
+`parse_line` splits a line into its simple commands. Whatever could make a shell run something else
+than these commands as they stand (substitutions, redirections into files, assignments, globs,
+compound commands …) is a *doubt*: no rule allows a line with a doubt. The words are read as POSIX
+shells read them; `shlex` would not do, because it forgets what was quoted, and differs from shells
+in line ends and continued lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+__all__ = ["Argv", "Line", "argv_line", "parse_line"]
+
+Argv: TypeAlias = tuple[str | None, ...]
+"""A program and its arguments; None stands for a word that only the shell knows."""
+
+MAX_CHARS = 20_000
+
+_UNUSUAL = re.compile(r"[^\x20-\x7e\t\n\u00a1-\uffff]|[\u2000-\u206f\u3000\u1680\ufeff\u00ad]")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^\]]*\])?\+?=")
+_REDIRECTION = re.compile(r"<<<|<<-?|<>|<&|>>|>\||>&|<|>")
+_COMPOUND = frozenset(
+    {
+        "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac",
+        "in", "select", "function", "coproc", "time", "!", "{", "}", "[[", "]]",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A command line.
+
+    Attributes:
+        text: As it was written.
+        commands: Its simple commands, in order, without assignments and redirections.
+        doubt: Why it may run something else, or empty.
+    """
+
+    text: str
+    commands: tuple[Argv, ...]
+    doubt: str = ""
+
+
+@lru_cache(512)
+def parse_line(text: str) -> Line:
+    """Return what is known about a line for a POSIX shell."""
+    if len(text) > MAX_CHARS:
+        return Line(text[:MAX_CHARS], ((None,),), f"it is longer than {MAX_CHARS} characters")
+    return _Reader(text).line()
+
+
+def argv_line(argv: list[str], doubt: str = "") -> Line:
+    """Return the line for a program that is started without a shell."""
+    text = " ".join(argv)
+    if "\0" in text:
+        doubt = doubt or "it holds a control character"
+    return Line(text, (tuple(argv),) if argv else (), doubt)
+
+
+class _Reader:
+    """Reads one line."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._commands: list[Argv] = []
+        self._words: list[str | None] = []
+        self._word: list[str] | None = None
+        self._quoted = False
+        self._known = True
+        self._redirection = ""
+        self._doubt = "it holds unusual characters" if _UNUSUAL.search(text) else ""
+
+    def line(self) -> Line:
+        while self._at < len(self._text):
+            self._step(self._text[self._at])
+        self.end_command()
+        return Line(self._text, tuple(self._commands), self._doubt)
+
+    def _step(self, char: str) -> None:
+        self._at += 1
+        begins = self._word is None
+        if char in _SPECIAL:
+            _SPECIAL[char](self)
+        elif char in _EXPANDING:
+            self._unknown(f"{char} may stand for other words", char)
+        elif char == "~" and begins:
+            self._unknown("~ stands for a directory", char)
+        else:
+            if char == "#" and begins:
+                self._doubts("it has a comment")
+            self._add(char)
+
+    def _add(self, text: str) -> None:
+        if self._word is None:
+            self._word = []
+        self._word.append(text)
+
+    def _doubts(self, why: str) -> None:
+        self._doubt = self._doubt or why
+
+    def _unknown(self, why: str, text: str = "") -> None:
+        self._doubts(why)
+        self._known = False
+        self._add(text)
+
+    def expand(self) -> None:
+        self._unknown("$ or ` stands for something else")
+
+    def group(self) -> None:
+        self._doubts("it has parentheses")
+        self.end_command()
+
+    def single(self) -> None:
+        end = self._text.find("'", self._at)
+        self._quoted = True
+        if end < 0:
+            self._doubts("a quotation does not end")
+            end = len(self._text)
+        self._add(self._text[self._at : end])
+        self._at = end + 1
+
+    def double(self) -> None:
+        self._quoted = True
+        self._add("")
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            self._at += 1
+            if char == '"':
+                return
+            if char in "$`":
+                self.expand()
+            elif char == "\\" and self._text[self._at : self._at + 1] in ("$", "`", '"', "\\"):
+                self._add(self._text[self._at])
+                self._at += 1
+            elif char == "\\" and self._text[self._at : self._at + 1] == "\n":
+                self._at += 1
+            else:
+                self._add(char)
+        self._doubts("a quotation does not end")
+
+    def escape(self) -> None:
+        following = self._text[self._at : self._at + 1]
+        self._at += 1
+        if not following:
+            self._doubts("it ends with a backslash")
+        elif following != "\n":
+            self._quoted = True
+            self._add(following)
+
+    def redirect(self) -> None:
+        if self._word is not None and not self._quoted and "".join(self._word).isdigit():
+            self._word = None  # the descriptor
+        self.end_word()
+        found = _REDIRECTION.match(self._text, self._at - 1)
+        self._redirection = found[0] if found else "<"
+        self._at = found.end() if found else self._at
+
+    def end_word(self) -> None:
+        if self._word is None:
+            return
+        word = "".join(self._word) if self._known else None
+        quoted, raw = self._quoted, "".join(self._word)
+        self._word, self._known, self._quoted = None, True, False
+        if self._redirection:
+            self._end_redirection(word)
+        elif not self._words and _ASSIGNMENT.match(raw):
+            self._doubts("it sets a variable")
+        else:
+            if not self._words and not quoted and raw in _COMPOUND:
+                self._doubts(f"{raw} begins a compound command")
+            self._words.append(word)
+
+    def _end_redirection(self, target: str | None) -> None:
+        kind, self._redirection = self._redirection, ""
+        duplicate = kind in (">&", "<&") and target is not None
+        if duplicate and (target == "-" or (target or "").isdigit()):
+            return
+        if kind in ("<", ">", ">>") and target == "/dev/null":
+            return
+        self._doubts(f"{kind} leads to or from a file")
+
+    def end_command(self) -> None:
+        self.end_word()
+        if self._redirection:
+            self._doubts("a redirection leads nowhere")
+            self._redirection = ""
+        if self._words:
+            self._commands.append(tuple(self._words))
+            self._words = []
+
+
+_EXPANDING = frozenset("*?[]{}")
+_SPECIAL: Mapping[str, Callable[[_Reader], None]] = {
+    **dict.fromkeys(" \t", _Reader.end_word),
+    **dict.fromkeys("\n;&|", _Reader.end_command),
+    **dict.fromkeys("()", _Reader.group),
+    **dict.fromkeys("<>", _Reader.redirect),
+    **dict.fromkeys("$`", _Reader.expand),
+    "'": _Reader.single,
+    '"': _Reader.double,
+    "\\": _Reader.escape,
+}

@@ -1,0 +1,11 @@
+"""What is wrong with a policy."""
+
+from __future__ import annotations
+
+from harness.errors import AgentBuildError
+
+__all__ = ["PolicyError"]
+
+
+class PolicyError(AgentBuildError):
+    """A policy is not valid; the text names the file, the line and what is accepted."""

@@ -1,0 +1,154 @@
+"""A policy from files that are edited while the program runs."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from harness.policy.errors import PolicyError
+from harness.policy.policy import CallPolicy, NarrowedPolicy, Policy
+from harness.policy.toml_file import PolicyText, file_name, file_text, joined, parse_text
+from harness.policy.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from harness.tools import Tool
+
+__all__ = ["PolicyFiles", "PolicySnapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySnapshot:
+    """The policy at one moment.
+
+    Attributes:
+        policy: The rules of all files in order.
+        errors: What is wrong with the newest version of a file, by path; the last good one holds.
+        digests: One entry per file; a changed value means that it changed.
+    """
+
+    policy: Policy
+    errors: Mapping[str, str]
+    digests: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    digest: str
+    said: PolicyText
+    error: str | None = None
+
+
+class PolicyFiles:
+    """A policy from TOML files. A saved file holds from the next call on. Safe on any thread.
+
+    The constructor reads the files; `reload` looks again. Both block, so call them from a worker
+    thread when an event loop is running.
+
+    Args:
+        paths: The files; the rules of the first one come first. Without any all is allowed.
+
+    Raises:
+        PolicyError: A file is missing or not valid.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = tuple(dict.fromkeys(path.absolute() for path in paths))
+        self._lock = threading.Lock()
+        self._read = {path: _read(path) for path in self._paths}
+        self._snapshot = self._made()
+
+    @property
+    def snapshot(self) -> PolicySnapshot:
+        """The policy as it was when last looked at."""
+        return self._snapshot
+
+    @property
+    def errors(self) -> Mapping[str, str]:
+        """What is wrong with which file, by path."""
+        return self._snapshot.errors
+
+    @property
+    def roots(self) -> Sequence[Path]:
+        """The files to watch for changes."""
+        return self._paths
+
+    def reload(self) -> bool:
+        """Read the files again and return whether anything changed."""
+        with self._lock:
+            read = {path: _read_again(path, self._read[path]) for path in self._paths}
+            if read == self._read:
+                return False
+            self._read = read
+            self._snapshot = self._made()
+            return True
+
+    def _made(self) -> PolicySnapshot:
+        errors = {str(path): one.error for path, one in self._read.items() if one.error}
+        digests = {str(path): one.digest for path, one in self._read.items()}
+        return PolicySnapshot(
+            joined([one.said for one in self._read.values()]),
+            MappingProxyType(errors),
+            MappingProxyType(digests),
+        )
+
+    @property
+    def reads_paths(self) -> bool:
+        """Whether a rule is about paths."""
+        return self._snapshot.policy.reads_paths
+
+    def judge(
+        self,
+        tool: str,
+        args: Mapping[str, JsonValue],
+        definition: Tool | None = None,
+        *,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> Verdict:
+        """Return the verdict of the rules there are now; see `Policy.judge`."""
+        policy = self._snapshot.policy
+        return policy.judge(tool, args, definition, agent=agent, principal=principal)
+
+    def hides(
+        self,
+        path: str,
+        definition: Tool | None = None,
+        *,
+        contents: bool = False,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> bool:
+        """Whether listings leave out a path; see `Policy.hides`."""
+        policy = self._snapshot.policy
+        return policy.hides(path, definition, contents=contents, agent=agent, principal=principal)
+
+    def narrowed(self, other: CallPolicy) -> CallPolicy:
+        """Return the policy whose verdict is the stricter one of this and another."""
+        return NarrowedPolicy((self, other))
+
+
+def _read(path: Path) -> _Read:
+    text = file_text(path)
+    return _Read(hashlib.sha256(text.encode()).hexdigest(), parse_text(text, file_name(path)))
+
+
+def _read_again(path: Path, before: _Read) -> _Read:
+    """Return what a file says now, or the last good version with what is wrong."""
+    try:
+        text = file_text(path)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        if digest == before.digest:
+            return before
+        return _Read(digest, parse_text(text, file_name(path)))
+    except PolicyError as error:
+        problem = f"{error} Its last good rules stay in use until this is fixed."
+        if problem == before.error:
+            return before
+        return _Read(hashlib.sha256(problem.encode()).hexdigest(), before.said, problem)

@@ -1,0 +1,60 @@
+"""Patterns of rules, compiled once.
+
+Names (tools, servers, principals, values of arguments) are plain globs: `*` stands for anything.
+Paths and agents are globs of steps: `*` stays within a step, `**` crosses them, and `/docs/**`
+covers `/docs` too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from wcmatch import fnmatch, glob
+
+__all__ = ["any_of", "literal_in", "name_pattern", "steps_pattern"]
+
+_STEPS = glob.GLOBSTAR | glob.BRACE | glob.DOTGLOB | glob.FORCEUNIX | glob.CASE
+
+
+@lru_cache(4_096)
+def name_pattern(pattern: str) -> re.Pattern[str]:
+    """Return a glob over a name as an expression; for `match`."""
+    return _joined(fnmatch.translate(pattern, flags=fnmatch.CASE)[0])
+
+
+@lru_cache(4_096)
+def steps_pattern(pattern: str) -> re.Pattern[str]:
+    """Return a glob over a path as an expression; for `match` of the path with a slash added."""
+    return _joined(glob.translate(pattern, flags=_STEPS)[0])
+
+
+def _joined(expressions: list[str]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{one})" for one in expressions))
+
+
+def any_of(
+    patterns: Sequence[str], make: Callable[[str], re.Pattern[str]]
+) -> Callable[[str], bool]:
+    """Return whether one of the patterns matches a text."""
+    globs = [(literal_in(one), make(one).match) for one in patterns]
+    literal, match = globs[0]
+    if len(globs) == 1:
+        return lambda text: literal in text and match(text) is not None
+
+    return lambda text: any(part in text and test(text) for part, test in globs)
+
+
+_META = re.compile(r"\{[^{}]*\}|\[[^\]]*\]|[*?]+")
+
+
+def literal_in(pattern: str) -> str:
+    """Return the longest text that is in all that a glob matches; maybe none.
+
+    Looking for it first spares most expressions: a policy has many rules, and few fit a call.
+    """
+    rest = _META.sub("\0", pattern)
+    if re.search(r"[\\{}\[\]]|//", rest):
+        return ""
+    return max(rest.split("\0"), key=len)

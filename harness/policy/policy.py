@@ -1,0 +1,315 @@
+"""An ordered list of rules, and what is stricter than one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
+
+from pydantic import JsonValue
+
+from harness.policy.call import Call
+from harness.policy.errors import PolicyError
+from harness.policy.rules import Rule
+from harness.policy.verdicts import STRICTNESS, Action, Verdict, strictest
+from harness.records import changed
+
+if TYPE_CHECKING:
+    from harness.tools import Tool
+
+__all__ = ["CallPolicy", "Decision", "NarrowedPolicy", "Policy", "ToolClass"]
+
+ToolClass: TypeAlias = Literal["read_only", "destructive", "open_world"]
+"""What a tool says of itself; it may be in several classes, or in none."""
+
+_MAX_KNOWN_TOOLS = 1_000
+
+
+class CallPolicy(Protocol):
+    """What an agent asks before each call."""
+
+    @property
+    def reads_paths(self) -> bool:
+        """Whether a rule is about paths."""
+        ...
+
+    def judge(
+        self,
+        tool: str,
+        args: Mapping[str, JsonValue],
+        definition: Tool | None = None,
+        *,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> Verdict:
+        """Return the verdict on a call; see `Policy.judge`."""
+        ...
+
+    def hides(
+        self,
+        path: str,
+        definition: Tool | None = None,
+        *,
+        contents: bool = False,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> bool:
+        """Whether listings leave out a path; see `Policy.hides`."""
+        ...
+
+    def narrowed(self, other: CallPolicy) -> CallPolicy:
+        """Return the policy whose verdict is the stricter one of this and another."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """How a verdict came about.
+
+    Attributes:
+        verdict: The verdict.
+        rule: The rule it comes from; None for a default.
+    """
+
+    verdict: Verdict
+    rule: Rule | None = None
+
+
+_Candidate: TypeAlias = tuple[Sequence[Callable[[Call], bool]], Decision]
+"""The conditions of a rule, and what follows when a call meets them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """An ordered list of rules; the first that matches decides, none means the defaults.
+
+    Attributes:
+        rules: The rules.
+        default: What holds for a call that no rule and no other default speaks about.
+        defaults: What holds for tools of a class when no rule matches; the strictest for a tool
+            of several.
+        source: What it was read from, for reasons.
+
+    Raises:
+        PolicyError: A default is not known.
+    """
+
+    rules: Sequence[Rule] = ()
+    default: Action = "allow"
+    defaults: Mapping[ToolClass, Action] = field(
+        default_factory=dict[ToolClass, Action], hash=False
+    )
+    source: str = "the policy"
+    _known: dict[str, Sequence[_Candidate]] = field(
+        init=False, repr=False, compare=False, default_factory=dict[str, Sequence[_Candidate]]
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rules", tuple(self.rules))
+        for name, action in (("default", self.default), *self.defaults.items()):
+            if action not in get_args(Action) or name not in ("default", *get_args(ToolClass)):
+                raise PolicyError(
+                    f"{name} = {action!r}: take {', '.join(get_args(Action))} for default, or in "
+                    f"defaults for {', '.join(get_args(ToolClass))}"
+                )
+
+    @staticmethod
+    def from_toml(*paths: str | os.PathLike[str]) -> Policy:
+        """Read a policy from files; the rules of the first file come first.
+
+        Raises:
+            PolicyError: A file cannot be read or is not valid; the text names file and line.
+        """
+        from harness.policy.toml_file import read_policy
+
+        return read_policy(paths)
+
+    @staticmethod
+    def parse(text: str, name: str = "policy.toml") -> Policy:
+        """Read a policy from the text of a file; see `docs/policy.md`.
+
+        Raises:
+            PolicyError: It is not valid; the text names the line.
+        """
+        from harness.policy.toml_file import parse_policy
+
+        return parse_policy(text, name)
+
+    @property
+    def reads_paths(self) -> bool:
+        """Whether a rule is about paths."""
+        return any(rule.path is not None for rule in self.rules)
+
+    def judge(
+        self,
+        tool: str,
+        args: Mapping[str, JsonValue],
+        definition: Tool | None = None,
+        *,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> Verdict:
+        """Return the verdict on a call, naming the rule it comes from.
+
+        Each simple command of a command line is judged, and the strictest verdict holds.
+
+        Args:
+            tool: The tool's name.
+            args: The arguments.
+            definition: The tool itself, for rules about hints and servers; see `Rule.matches`.
+            agent: Names of the agents from the main one to the caller.
+            principal: On whose behalf the call is made.
+        """
+        call = Call(tool, args, definition, agent, principal)
+        decided = self.decide(call)
+        if len(decided) == 1:
+            return decided[0].verdict
+        return strictest(one.verdict for one in decided)
+
+    def decide(self, call: Call) -> Sequence[Decision]:
+        """Return how a call is decided: once for each simple command of its command line."""
+        candidates = self._candidates(call.tool)
+        line = None
+        if any(one.rule and one.rule.command is not None for _, one in candidates):
+            line = call.line
+        if line is None:
+            return (self._first(candidates, call),)
+        if line.doubt:
+            decided = self._first(candidates, call)
+            return (_doubted(decided, line.doubt),)
+        if len(line.commands) < 2:
+            return (self._first(candidates, call),)
+        return [self._first(candidates, call.of_command(argv)) for argv in line.commands]
+
+    def hides(
+        self,
+        path: str,
+        definition: Tool | None = None,
+        *,
+        contents: bool = False,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> bool:
+        """Whether listings leave out a path, because `read_file` would be refused (peers C5.2).
+
+        Nothing is hidden unless a rule about paths speaks of `read_file`.
+
+        Args:
+            path: A canonical path.
+            definition: The tool `read_file`, or another that reads.
+            contents: Whether the listing shows what is in files; then those that may only be read
+                when a person agrees are left out too.
+            agent: Names of the agents from the main one to the caller.
+            principal: On whose behalf.
+        """
+        candidates = self._candidates("read_file")
+        if not any(one.rule and one.rule.path is not None for _, one in candidates):
+            return False
+        call = Call("read_file", {"path": path}, definition, agent, principal)
+        decided = self._first(candidates, call)
+        if decided.verdict.action != "ask":
+            return decided.verdict.action == "deny"
+        return contents and decided.rule is not None and decided.rule.path is not None
+
+    def narrowed(self, other: CallPolicy) -> CallPolicy:
+        """Return the policy whose verdict is the stricter one of this and another."""
+        return NarrowedPolicy((self, other))
+
+    def _first(self, candidates: Sequence[_Candidate], call: Call) -> Decision:
+        for conditions, decision in candidates:
+            for condition in conditions:
+                if not condition(call):
+                    break
+            else:
+                return decision
+        return Decision(self._default(call.definition))
+
+    def _candidates(self, tool: str) -> Sequence[_Candidate]:
+        """Return the rules about a tool with their verdicts, in order."""
+        known = self._known.get(tool)
+        if known is None:
+            if len(self._known) >= _MAX_KNOWN_TOOLS:
+                self._known.clear()
+            known = self._known[tool] = [
+                (rule.conditions, Decision(_verdict(number, rule), rule))
+                for number, rule in enumerate(self.rules, start=1)
+                if rule.speaks_of(tool)
+            ]
+        return known
+
+    def _default(self, tool: Tool | None) -> Verdict:
+        if not self.defaults:
+            return Verdict(self.default, f"{self.source}'s default")
+        found = [
+            Verdict(action, f"{self.source}'s default for {name} tools")
+            for name, action in self.defaults.items()
+            if tool is None or getattr(tool, name)
+        ]
+        if tool is None or not found:
+            found.append(Verdict(self.default, f"{self.source}'s default"))
+        return max(found, key=lambda one: STRICTNESS[one.action])
+
+
+def _verdict(number: int, rule: Rule) -> Verdict:
+    why = rule.source or f"rule {number} of the policy"
+    return Verdict(rule.action, f"{why}: {rule.reason}" if rule.reason else why)
+
+
+def _doubted(decided: Decision, doubt: str) -> Decision:
+    """Say why no rule that allows commands held, if the call is not allowed."""
+    verdict = decided.verdict
+    if verdict.action == "allow":
+        return decided
+    reason = f"{verdict.reason}; the command line cannot be judged part by part: {doubt}"
+    return Decision(changed(verdict, reason=reason), decided.rule)
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowedPolicy:
+    """Several policies at once: the strictest of their verdicts holds.
+
+    Attributes:
+        policies: The policies.
+    """
+
+    policies: Sequence[CallPolicy]
+
+    @property
+    def reads_paths(self) -> bool:
+        """Whether a rule is about paths."""
+        return any(one.reads_paths for one in self.policies)
+
+    def judge(
+        self,
+        tool: str,
+        args: Mapping[str, JsonValue],
+        definition: Tool | None = None,
+        *,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> Verdict:
+        """Return the strictest verdict; see `Policy.judge`."""
+        return strictest(
+            one.judge(tool, args, definition, agent=agent, principal=principal)
+            for one in self.policies
+        )
+
+    def hides(
+        self,
+        path: str,
+        definition: Tool | None = None,
+        *,
+        contents: bool = False,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> bool:
+        """Whether one of the policies hides a path; see `Policy.hides`."""
+        return any(
+            one.hides(path, definition, contents=contents, agent=agent, principal=principal)
+            for one in self.policies
+        )
+
+    def narrowed(self, other: CallPolicy) -> CallPolicy:
+        """Return the policy that is this one and another at once."""
+        return NarrowedPolicy((*self.policies, other))

@@ -1,0 +1,63 @@
+"""Verdicts on a call, and how those of several judges combine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+from harness.records import record
+
+__all__ = [
+    "ALLOW",
+    "ALL_DECISIONS",
+    "STRICTNESS",
+    "Action",
+    "ApprovalDecision",
+    "Verdict",
+    "strictest",
+]
+
+Action: TypeAlias = Literal["allow", "deny", "ask"]
+ApprovalDecision: TypeAlias = Literal["approve", "edit", "reject", "respond"]
+
+ALL_DECISIONS: tuple[ApprovalDecision, ...] = ("approve", "edit", "reject", "respond")
+STRICTNESS: dict[Action, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+
+@record
+class Verdict:
+    """What a judge says about a call.
+
+    Attributes:
+        action: `allow`, `deny`, or `ask` a person.
+        reason: Why, in words for the model and the person, such as `rule 2: no writes to /etc`.
+        decisions: For `ask`: what the person may decide.
+        edit_notice: For `ask`: what precedes the result of a call that the person edited, with
+            `{call}` for the call as it ran. None for our own text, empty for nothing.
+    """
+
+    action: Action
+    reason: str = ""
+    decisions: tuple[ApprovalDecision, ...] = ALL_DECISIONS
+    edit_notice: str | None = None
+
+
+ALLOW = Verdict("allow")
+
+
+def strictest(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the strictest verdict, the first of equals; `allow` when there is none.
+
+    Among several `ask` only decisions that all of them accept remain.
+    """
+    held = ALLOW
+    for verdict in verdicts:
+        if STRICTNESS[verdict.action] > STRICTNESS[held.action]:
+            held = verdict
+        elif verdict.action == held.action == "ask":
+            common: tuple[ApprovalDecision, ...] = tuple(
+                choice for choice in held.decisions if choice in verdict.decisions
+            )
+            notice = verdict.edit_notice if held.edit_notice is None else held.edit_notice
+            held = Verdict("ask", held.reason, common, notice)
+    return held

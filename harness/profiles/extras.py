@@ -1,0 +1,78 @@
+"""A profile's changes to a stack of middleware."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wcmatch import fnmatch
+
+import harness.middleware
+from harness.errors import AgentBuildError
+from harness.loop.middleware import AgentMiddleware
+from harness.profiles.profile import Profile
+
+__all__ = ["extra_middleware", "fitted"]
+
+_TEACHERS = ("SkillsMiddleware", "SubAgentMiddleware", "TodoListMiddleware")
+"""Middleware whose prompt section is about its tools only, and goes with them."""
+
+
+def extra_middleware(wanted: Mapping[str, Mapping[str, Any]]) -> list[AgentMiddleware]:
+    """Return middleware that ships, by class name, made with these keyword arguments.
+
+    Raises:
+        AgentBuildError: It does not take them.
+    """
+    made: list[AgentMiddleware] = []
+    for name, arguments in wanted.items():
+        try:
+            made.append(getattr(harness.middleware, name)(**arguments))
+        except (AgentBuildError, TypeError, ValueError) as error:
+            given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+            raise AgentBuildError(
+                f"the extra middleware {name}({given}) cannot be made: {error}"
+            ) from error
+    return made
+
+
+def fitted(
+    profile: Profile,
+    before: Sequence[AgentMiddleware],
+    given: Sequence[AgentMiddleware],
+    after: Sequence[AgentMiddleware],
+) -> list[AgentMiddleware]:
+    """Return a stack as a profile wants it, outermost first.
+
+    Args:
+        profile: Leaves out and replaces built-in middleware; what it adds comes after `given`.
+        before: Built-in middleware.
+        given: The caller's own, which a profile does not touch.
+        after: More built-in middleware.
+
+    Raises:
+        AgentBuildError: An extra middleware cannot be made.
+    """
+    extra = {one.name: one for one in extra_middleware(profile.extra_middleware)}
+    there = {one.name for one in (*before, *given, *after)}
+    added = [one for name, one in extra.items() if name not in there]
+    return [
+        *_changed(before, profile, extra),
+        *given,
+        *added,
+        *_changed(after, profile, extra),
+    ]
+
+
+def _changed(
+    stack: Sequence[AgentMiddleware], profile: Profile, extra: Mapping[str, AgentMiddleware]
+) -> list[AgentMiddleware]:
+    return [extra.get(one.name, one) for one in stack if not _is_left_out(one, profile)]
+
+
+def _is_left_out(one: AgentMiddleware, profile: Profile) -> bool:
+    if one.name in profile.excluded_middleware:
+        return True
+    return one.name in _TEACHERS and all(
+        fnmatch.fnmatch(tool.name, profile.excluded_tools, flags=fnmatch.CASE) for tool in one.tools
+    )

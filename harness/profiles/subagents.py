@@ -1,0 +1,56 @@
+"""The subagents of a registry, with the general-purpose one as a profile wants it (peers C6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from harness.definition_files import no_such
+from harness.profiles.profile import GeneralPurpose
+from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
+from harness.subagents.registry import SubAgentRegistry, UnknownSubAgent
+
+__all__ = ["ProfiledSubAgents"]
+
+
+class ProfiledSubAgents:
+    """A registry as a profile wants it. A general-purpose subagent of the user's own stays.
+
+    Args:
+        registry: The subagents; may change while runs go on.
+        general: How the built-in general-purpose one differs.
+    """
+
+    def __init__(self, registry: SubAgentRegistry, general: GeneralPurpose) -> None:
+        self._registry = registry
+        self._general = replace(
+            GENERAL_PURPOSE,
+            description=general.description or GENERAL_PURPOSE.description,
+            system_prompt=general.system_prompt or GENERAL_PURPOSE.system_prompt,
+        )
+        self._enabled = general.enabled is not False
+
+    @property
+    def subagents(self) -> Mapping[str, SubAgent]:
+        """The subagents by name, in order of names."""
+        return {
+            name: self._general if one == GENERAL_PURPOSE else one
+            for name, one in self._registry.subagents.items()
+            if self._enabled or one != GENERAL_PURPOSE
+        }
+
+    @property
+    def can_have_any(self) -> bool:
+        """Whether there are subagents, or may be once files are added."""
+        return bool(self.subagents or self._registry.roots)
+
+    def get(self, name: str) -> SubAgent:
+        """Return a subagent.
+
+        Raises:
+            UnknownSubAgent: There is none of that name.
+        """
+        subagents = self.subagents
+        if name not in subagents:
+            raise UnknownSubAgent(no_such("subagent", name, subagents))
+        return subagents[name]

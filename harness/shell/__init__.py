@@ -1,0 +1,1 @@
+"""Shells that stay open between commands: how they are started, spoken to, bounded and ended."""

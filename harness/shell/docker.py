@@ -1,0 +1,116 @@
+"""Shells in Docker containers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
+
+from harness.errors import AgentBuildError
+from harness.shell.policies import Launch, ShellLimits
+
+__all__ = ["DockerExecutionPolicy"]
+
+_WORKSPACE = "/workspace"
+_CLIENT = ("PATH", "HOME", "TMPDIR", "XDG_RUNTIME_DIR")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DockerExecutionPolicy(ShellLimits):
+    """Runs the shell in a container of its own, with the workspace at `/workspace`.
+
+    The container gets no variables of this machine, only those of `env`. Their values are on no
+    command line, except of names that the client uses itself, such as `PATH`. It is removed when
+    the session ends, also after a crash of this process.
+
+    Attributes:
+        image: The image; it needs a POSIX shell.
+        network_enabled: Whether it reaches the network.
+        remove_container_on_exit: False leaves the stopped container to be looked at.
+        read_only_rootfs: Only the workspace and `/tmp` can be written.
+        memory_bytes: Memory of the container.
+        cpus: CPUs it may use, such as `"1.5"`.
+        cpu_time_seconds: CPU seconds of each process.
+        max_processes: Processes in the container.
+        user: User, or `user:group`.
+        extra_run_args: Further options of `docker run`.
+        binary: Name or path of the client; podman's takes the same options.
+    """
+
+    image: str = "python:3.12-alpine3.19"
+    network_enabled: bool = False
+    remove_container_on_exit: bool = True
+    read_only_rootfs: bool = False
+    memory_bytes: int | None = None
+    cpus: str | None = None
+    cpu_time_seconds: int | None = None
+    max_processes: int | None = None
+    user: str | None = None
+    extra_run_args: Sequence[str] = ()
+    binary: str = "docker"
+
+    def check(self) -> None:
+        """Raise `AgentBuildError` if the client is not installed."""
+        if which(self.binary) is None:
+            raise AgentBuildError(
+                f"{self.binary} is not installed, so no containers can be started. Install it, "
+                "or pass another execution_policy"
+            )
+
+    def launch(
+        self, shell: Sequence[str] | None, workspace: Path, env: Mapping[str, str]
+    ) -> Launch:
+        """Return how to start a shell; see `ExecutionPolicy`."""
+        binary = which(self.binary) or self.binary
+        name = f"deep-agent-shell-{secrets.token_hex(8)}"
+        options = [*self._options(), "--name", name, "--workdir", _WORKSPACE]
+        options += ("--mount", f"type=bind,{_quoted(f'source={workspace}')},target={_WORKSPACE}")
+        client = _client_environment()
+        for variable, value in env.items():
+            # By its name alone it comes from the client's environment, where nobody else sees it.
+            options += ("--env", f"{variable}={value}" if variable in client else variable)
+        end = ("rm", "--force") if self.remove_container_on_exit else ("kill",)
+        return Launch(
+            argv=(binary, "run", "--interactive", *options, self.image, *(shell or ("sh",))),
+            env={**env, **client},
+            workspace=_WORKSPACE,
+            cwd=str(workspace),
+            cleanup=(binary, *end, name),
+        )
+
+    def _options(self) -> Sequence[str]:
+        options = ["--init", "--security-opt", "no-new-privileges"]
+        if self.remove_container_on_exit:
+            options.append("--rm")
+        if not self.network_enabled:
+            options += ("--network", "none")
+        if self.read_only_rootfs:
+            options += ("--read-only", "--tmpfs", "/tmp")
+        given = {
+            "--memory": self.memory_bytes,
+            "--cpus": self.cpus,
+            "--ulimit": self.cpu_time_seconds and f"cpu={self.cpu_time_seconds}",
+            "--pids-limit": self.max_processes,
+            "--user": self.user,
+        }
+        for option, value in given.items():
+            if value is not None:
+                options += (option, str(value))
+        return (*options, *self.extra_run_args)
+
+
+def _quoted(text: str) -> str:
+    """Return a field of comma-separated values."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _client_environment() -> dict[str, str]:
+    """Return what the client needs itself; the container does not get it."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _CLIENT or name.startswith("DOCKER_")
+    }

@@ -1,0 +1,215 @@
+"""What a command wrote: bounded in memory, kept on disk, and cut so that both ends can be seen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import anyio.to_thread
+
+__all__ = ["Collector", "Output", "Preview", "keep", "preview"]
+
+_IN_MEMORY = 1 << 20
+_UNSHOWN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
+"""Control characters that no journal and no terminal wants, without tab, line ends and escape."""
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a command wrote.
+
+    Attributes:
+        head: Its bytes from the beginning, up to the collector's bound.
+        tail: Its last bytes, if `head` is not all of it.
+        size: Bytes in all.
+    """
+
+    head: bytes
+    tail: bytes
+    size: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of it was dropped."""
+        return len(self.head) == self.size
+
+
+class Collector:
+    """Takes what a command writes, however much it is.
+
+    Args:
+        head_bytes: How much is kept from the beginning, on disk if it is much.
+        tail_bytes: How much is kept from the end beyond that.
+    """
+
+    def __init__(self, head_bytes: int, tail_bytes: int) -> None:
+        self._head_bytes = head_bytes
+        self._tail_bytes = tail_bytes
+        self._memory = bytearray()
+        self._tail = bytearray()
+        self._file: BinaryIO | None = None
+        self._size = 0
+
+    async def add(self, data: bytes) -> None:
+        """Take the next bytes."""
+        room = max(0, self._head_bytes - self._size)
+        self._size += len(data)
+        self._memory += data[:room]
+        self._tail += data[room:]
+        if len(self._tail) > 2 * self._tail_bytes + _IN_MEMORY:
+            del self._tail[: -self._tail_bytes]
+        if len(self._memory) > _IN_MEMORY:
+            await anyio.to_thread.run_sync(self._spill)
+
+    async def finish(self) -> Output:
+        """Return what was kept."""
+        if self._file is None:
+            return self._output(bytes(self._memory))
+        return await anyio.to_thread.run_sync(self._reread)
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._file.write(self._memory)
+        self._memory.clear()
+
+    def _reread(self) -> Output:
+        assert self._file is not None
+        self._file.seek(0)
+        head = self._file.read() + self._memory
+        self.close()
+        return self._output(head)
+
+    def _output(self, head: bytes) -> Output:
+        return Output(head, bytes(self._tail[-self._tail_bytes :]), self._size)
+
+    def close(self) -> None:
+        """Let go of what is on disk."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a model sees of an output.
+
+    Attributes:
+        head: Text from the beginning; all of it if nothing is left out.
+        tail: Text from the end.
+        lines: Lines left out between them.
+        size: Bytes left out, roughly, as they are counted in UTF-8.
+        kept: What goes into a file for the rest to be read; None if nothing is left out.
+    """
+
+    head: str
+    tail: str = ""
+    lines: int = 0
+    size: int = 0
+    kept: bytes | None = None
+
+
+def preview(
+    output: Output, redact: Sequence[Callable[[str], str]], max_lines: int, max_bytes: int
+) -> Preview:
+    """Return what a model sees: all of a short output, both ends of a long one.
+
+    Rules see the text before it is cut, so that nothing is hidden from them by a cut. Only where
+    the middle of a very long output was dropped they see its ends apart.
+
+    Args:
+        output: The output.
+        redact: Functions that return a text without what nobody may see.
+        max_lines: Most lines shown.
+        max_bytes: Most bytes shown.
+    """
+    head, tail = _text(output.head), "" if output.whole else _after_cut(output.tail)
+    for rule in redact:
+        head, tail = rule(head), rule(tail)
+    text = head + tail
+    if output.whole and _fits(text, max_lines, max_bytes):
+        return Preview(_shown(text))
+    first = _ends(head, (max_lines + 1) // 2, max_bytes // 2, last=False)
+    last = _ends(text[len(first) :], max_lines // 2, max_bytes // 2, last=True)
+    hidden = text[len(first) : len(text) - len(last)]
+    dropped = output.size - len(output.head) - len(output.tail)
+    return Preview(
+        _shown(first),
+        _shown(last),
+        hidden.count("\n"),
+        len(hidden.encode()) + max(0, dropped),
+        head.encode() if redact else output.head,
+    )
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace").encode("utf-8", "replace").decode()
+
+
+def _after_cut(tail: bytes) -> str:
+    """Return the text of a tail from its first whole line, if it has one."""
+    return _text(tail[tail.find(b"\n") + 1 :])
+
+
+def _shown(text: str) -> str:
+    return _UNSHOWN.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
+def _fits(text: str, max_lines: int, max_bytes: int) -> bool:
+    lines = text.count("\n") + (not text.endswith("\n"))
+    return lines <= max_lines and len(text.encode()) <= max_bytes
+
+
+def _ends(text: str, max_lines: int, max_bytes: int, *, last: bool) -> str:
+    """Return whole lines from one end of a text; part of one if a single line is too long."""
+    near = text[-max_bytes:] if last else text[:max_bytes]
+    while len(near.encode()) > max_bytes:
+        over = max(1, (len(near.encode()) - max_bytes) // 4)
+        near = near[over:] if last else near[:-over]
+    lines = _LINE.findall(near)
+    if last:
+        cut = len(near) < len(text) and not text[: len(text) - len(near)].endswith("\n")
+        lines = lines[1:] if cut and len(lines) > 1 else lines
+        return "".join(lines[-max_lines:] if max_lines else [])
+    cut = len(near) < len(text) and not near.endswith("\n")
+    lines = lines[:-1] if cut and len(lines) > 1 else lines
+    return "".join(lines[:max_lines])
+
+
+def keep(data: bytes, workspace: Path, directory: str, name: str) -> None:
+    """Write what was left out to a new file in a directory of the workspace.
+
+    Commands may have put links there that lead elsewhere; none is followed.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with _opened(workspace, None) as root:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory, 0o700, dir_fd=root)
+        with _opened(directory, root) as own:
+            with contextlib.suppress(FileExistsError):
+                _write(b"*\n", ".gitignore", own)
+            _write(data, name, own)
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path, parent: int | None) -> Generator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _write(data: bytes, name: str, directory: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with open(os.open(name, flags, 0o600, dir_fd=directory), "wb") as file:
+        file.write(data)

@@ -1,0 +1,211 @@
+"""Execution policies: how a shell is started, what it can reach, and how long and how much.
+
+A policy turns a shell and a workspace into a `Launch`: a command line, an environment, limits. All
+else about a session is the same for every policy.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from shutil import which
+from typing import Protocol
+
+from harness.errors import AgentBuildError
+
+__all__ = [
+    "ExecutionPolicy",
+    "HostExecutionPolicy",
+    "Launch",
+    "ProcessLimits",
+    "ShellLimits",
+    "base_environment",
+    "host_shell",
+]
+
+_PASSED = re.compile(r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR")
+_SET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+
+
+def base_environment() -> dict[str, str]:
+    """Return what a shell on this machine gets without being told.
+
+    Of our own environment: `PATH`, `HOME`, `USER`, `LOGNAME`, `LANG`, `LANGUAGE`, `LC_*`, `TZ` and
+    `TMPDIR`; nothing else, so no keys and tokens. `PATH`, `HOME` and `LANG` are always there.
+    Besides, settings that keep programs from asking and paging: `TERM=dumb`, `PAGER=cat`,
+    `GIT_PAGER=cat`, `GIT_TERMINAL_PROMPT=0`.
+    """
+    passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
+    needed = {"PATH": os.defpath, "HOME": os.path.expanduser("~"), "LANG": "C.UTF-8"}
+    return {**needed, **passed, **_SET}
+
+
+def host_shell() -> Sequence[str]:
+    """Return the command line of this machine's bash, or of `sh` where there is none."""
+    bash = which("bash")
+    return (bash, "--noprofile", "--norc") if bash else ("/bin/sh",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShellLimits:
+    """What bounds every session, whatever it runs in.
+
+    Attributes:
+        command_timeout: Seconds a command may take unless its call says otherwise.
+        max_command_timeout: Most seconds that a call may ask for.
+        startup_timeout: Seconds for the shell to start and run its startup commands; as many for
+            the shutdown commands.
+        termination_timeout: Seconds that processes have to end by themselves (SIGTERM) before
+            they are killed. A timeout lasts that much longer at most.
+        idle_timeout: Seconds that a session without commands stays open, such as while its run
+            waits for an answer.
+        max_output_lines: Most lines of output shown; half from the beginning, half from the end.
+        max_output_bytes: Most bytes of output shown, as a line may have any length.
+        max_file_bytes: Output that is longer than shown is kept in a file, up to this size.
+
+    Raises:
+        AgentBuildError: A value is not positive, or a default above its maximum.
+    """
+
+    command_timeout: float = 30.0
+    max_command_timeout: float = 600.0
+    startup_timeout: float = 30.0
+    termination_timeout: float = 1.0
+    idle_timeout: float = 900.0
+    max_output_lines: int = 100
+    max_output_bytes: int = 8_000
+    max_file_bytes: int = 32 << 20
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if number and not value > 0:
+                raise AgentBuildError(
+                    f"{type(self).__name__}: {one.name} must be more than 0; got {value}"
+                )
+        if self.command_timeout > self.max_command_timeout:
+            raise AgentBuildError(
+                f"{type(self).__name__}: command_timeout is {self.command_timeout} s, which is "
+                f"more than max_command_timeout, {self.max_command_timeout} s"
+            )
+
+    @property
+    def limits(self) -> ShellLimits:
+        """What `ExecutionPolicy` calls them."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How one shell is started.
+
+    Attributes:
+        argv: The command line. Its stdin, stdout and stderr must be the shell's.
+        env: The environment of that command line.
+        workspace: The workspace as the shell sees it; where it starts.
+        cwd: Where the command line is run, or None for the workspace.
+        rlimits: Values for `resource.setrlimit` by name, such as `RLIMIT_CPU`.
+        cleanup: A command that ends what killing the command line does not end.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    workspace: str
+    cwd: str | None = None
+    rlimits: Mapping[str, int] = field(default_factory=dict[str, int])
+    cleanup: Sequence[str] = ()
+
+
+class ExecutionPolicy(Protocol):
+    """Says in what a shell runs. `ShellLimits` is a base for the bounds.
+
+    A policy is shared by all sessions of an agent and keeps no state of one.
+    """
+
+    @property
+    def limits(self) -> ShellLimits:
+        """The bounds of a session."""
+        ...
+
+    def check(self) -> None:
+        """Raise `AgentBuildError` if shells cannot be started so on this machine."""
+        ...
+
+    def launch(
+        self, shell: Sequence[str] | None, workspace: Path, env: Mapping[str, str]
+    ) -> Launch:
+        """Return how to start a shell.
+
+        Args:
+            shell: The shell's command line; None for the policy's own choice.
+            workspace: The directory it works in; it exists.
+            env: Variables beside those the policy sets itself.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessLimits(ShellLimits):
+    """Limits that the system enforces on each process of a shell (`setrlimit`).
+
+    Attributes:
+        cpu_time_seconds: CPU seconds of each process; the shell itself counts as one.
+        memory_bytes: Address space of each process.
+        max_processes: Processes of this user on the machine; not enforced for root.
+        max_file_size_bytes: Size of each file that a process writes.
+    """
+
+    cpu_time_seconds: int | None = None
+    memory_bytes: int | None = None
+    max_processes: int | None = None
+    max_file_size_bytes: int | None = None
+
+    def rlimits(self) -> Mapping[str, int]:
+        """Return the limits that are set, by their name in `resource`."""
+        import resource
+
+        # Where there is no limit of the address space, the one of the data segment comes nearest.
+        memory = "RLIMIT_AS" if hasattr(resource, "RLIMIT_AS") else "RLIMIT_DATA"
+        values = {
+            "RLIMIT_CPU": self.cpu_time_seconds,
+            memory: self.memory_bytes,
+            "RLIMIT_NPROC": self.max_processes,
+            "RLIMIT_FSIZE": self.max_file_size_bytes,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostExecutionPolicy(ProcessLimits):
+    """Runs the shell on this machine, with all the rights of this process: no confinement.
+
+    For machines and containers that are the agent's own. The processes of a session are found by
+    their descent, so they are all ended with it, also those that left its process group (on Linux;
+    elsewhere only those in the group).
+    """
+
+    def check(self) -> None:
+        """Raise `AgentBuildError` if this is no POSIX system."""
+        if os.name != "posix":
+            raise AgentBuildError(
+                "HostExecutionPolicy needs a POSIX system; on Windows run the agent in WSL, or "
+                "leave the shell out"
+            )
+
+    def launch(
+        self, shell: Sequence[str] | None, workspace: Path, env: Mapping[str, str]
+    ) -> Launch:
+        """Return how to start a shell; see `ExecutionPolicy`.
+
+        Of this machine's environment it gets what `base_environment` says.
+        """
+        return Launch(
+            argv=tuple(shell or host_shell()),
+            env={**base_environment(), **env},
+            workspace=str(workspace),
+            rlimits=self.rlimits(),
+        )

@@ -1,0 +1,222 @@
+"""A running shell behind its guardian: three pipes to the shell, and a leash to the guardian.
+
+File descriptors are waited for one wait at a time, so a process belongs to no event loop and may
+be used in another one later. They are closed only when nobody waits for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import weakref
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from harness.shell.policies import Launch
+
+if TYPE_CHECKING:
+    from harness.shell.guardian import GuardianOptions
+
+__all__ = ["ShellProcess", "start_process"]
+
+_GUARDIAN = str(Path(__file__).with_name("guardian.py"))
+_PIPE_BYTES = 1 << 20
+_CHUNK = 1 << 18
+_GUARDIAN_SECONDS = 6.0
+_CLEANUP_SECONDS = 21.0
+
+
+class ShellProcess:
+    """One shell, from its start to the end of everything it started.
+
+    Attributes:
+        code: The shell's exit code once all has ended; 128 and the signal if one ended it.
+        end_seconds: How long the guardian may take to end everything.
+    """
+
+    def __init__(
+        self,
+        guardian: subprocess.Popen[bytes],
+        leash: socket.socket,
+        pipes: tuple[int, int, int],
+        end_seconds: float,
+    ) -> None:
+        self.code: int | None = None
+        self._guardian = guardian
+        self._leash = leash
+        self._stdin, self._output, self._status = pipes
+        self.end_seconds = end_seconds
+        self._shell = b""
+        self._close = weakref.finalize(self, _close, leash, pipes)
+
+    @property
+    def usable(self) -> bool:
+        """Whether its descriptors are open; the shell may have ended all the same."""
+        return self._close.alive
+
+    @property
+    def ended(self) -> bool:
+        """Whether all that the shell started has ended."""
+        return self.code is not None or self._guardian.poll() is not None
+
+    async def send(self, data: bytes) -> None:
+        """Write to the shell's stdin; what it reads no more is dropped."""
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[os.write(self._stdin, left) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._stdin)
+            except BrokenPipeError:
+                return
+
+    async def output(self) -> bytes:
+        """Return the next bytes of what the shell and its children write, or nothing at the end."""
+        return await _read(self._output)
+
+    async def status(self) -> bytes:
+        """Return the next bytes of the shell's own stderr, or nothing at the end."""
+        return await _read(self._status)
+
+    def lease(self, seconds: float) -> None:
+        """Let the guardian end everything after this time, unless the lease is renewed."""
+        with contextlib.suppress(OSError):  # the guardian has gone; `ended` tells
+            self._leash.send(f"{seconds:.3f}\n".encode())
+
+    async def wait(self) -> int:
+        """Return the shell's exit code, once all that it started has ended."""
+        while self.code is None:
+            try:
+                got = self._leash.recv(64)
+            except BlockingIOError:
+                await anyio.wait_readable(self._leash)
+                continue
+            except OSError:
+                got = b""
+            if got:
+                self._shell += got
+            else:
+                self.code = await self._reap()
+        return self.code
+
+    def hang_up(self) -> None:
+        """Tell the guardian to end everything; `wait` returns when it has."""
+        if self.usable:
+            with contextlib.suppress(OSError):
+                self._leash.shutdown(socket.SHUT_WR)
+
+    async def end(self) -> None:
+        """End everything and release what it holds. Bounded, and not to be cancelled."""
+        if not self.usable:
+            return
+        with anyio.CancelScope(shield=True):
+            self.hang_up()
+            with anyio.move_on_after(self.end_seconds):
+                await self.wait()
+            if self.code is None:
+                self._guardian.kill()
+                self.code = await self._reap()
+        self._close()
+
+    async def _reap(self) -> int:
+        """Return the guardian's exit code; see to the shell if the guardian was killed."""
+        wait = partial(self._guardian.wait, _GUARDIAN_SECONDS)
+        try:
+            code = await anyio.to_thread.run_sync(wait)
+        except subprocess.TimeoutExpired:
+            code = -signal.SIGKILL
+        if code < 0 and self._shell.strip().isdigit():
+            with contextlib.suppress(OSError):
+                os.killpg(int(self._shell), signal.SIGKILL)
+        return code if code >= 0 else 128 - code
+
+
+async def start_process(launch: Launch, *, grace: float, lease: float) -> ShellProcess:
+    """Start a shell behind a guardian.
+
+    Args:
+        launch: What to start.
+        grace: Seconds that processes have to end by themselves before they are killed.
+        lease: Seconds that it lives unless `ShellProcess.lease` says otherwise.
+
+    Raises:
+        OSError: The guardian cannot be started; nothing runs.
+    """
+    return await anyio.to_thread.run_sync(partial(_start, launch, grace, lease))
+
+
+def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
+    ends = grace + _GUARDIAN_SECONDS + (_CLEANUP_SECONDS if launch.cleanup else 0)
+    ours, theirs = socket.socketpair()
+    fds: list[int] = []
+    try:
+        for _ in range(3):
+            fds += os.pipe()
+        (stdin, to_stdin, output, to_output, status, to_status) = fds
+        options: GuardianOptions = {
+            "argv": list(launch.argv),
+            "leash": theirs.fileno(),
+            "lease": lease,
+            "grace": grace,
+            "limits": dict(launch.rlimits),
+            "cleanup": list(launch.cleanup),
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", _GUARDIAN, json.dumps(options)],
+            stdin=stdin,
+            stdout=to_output,
+            stderr=to_status,
+            pass_fds=(theirs.fileno(),),
+            env=dict(launch.env),
+            cwd=launch.cwd or Path(launch.workspace),
+            start_new_session=True,
+        )
+    except BaseException:
+        _close(ours, tuple(fds))
+        raise
+    finally:
+        theirs.close()
+    for fd in (stdin, to_output, to_status):
+        os.close(fd)
+    kept = (to_stdin, output, status)
+    ours.setblocking(False)
+    for fd in kept:
+        os.set_blocking(fd, False)
+    _widen(output)
+    return ShellProcess(process, ours, kept, ends)
+
+
+def _widen(pipe: int) -> None:
+    """Let a pipe hold more, where that can be said: fewer turns for much output."""
+    import fcntl
+
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+
+def _close(leash: socket.socket, fds: tuple[int, ...]) -> None:
+    leash.close()
+    for fd in fds:
+        os.close(fd)
+
+
+async def _read(fd: int) -> bytes:
+    while True:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            await anyio.wait_readable(fd)
+            continue
+        await anyio.lowlevel.checkpoint()  # a fast writer must not keep the loop from others
+        return data

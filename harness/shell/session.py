@@ -1,0 +1,288 @@
+"""A shell that stays open between commands, and how the end of a command is told from its output.
+
+The shell reads a script from its stdin, one command at a time. Around each command stand lines of
+ours: the command's stdin is empty, and it gets neither the channel it came through nor the one on
+which the shell then reports its exit code, with a random mark. A second mark, in the output, says
+how far the command's output goes; what comes later is from processes it left running. So nothing
+depends on what a command writes, whether its last line ends, or who keeps the pipes open.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import anyio
+
+from harness.errors import ToolError
+from harness.shell.output import Collector, Output
+from harness.shell.policies import Launch, ShellLimits
+from harness.shell.process import ShellProcess, start_process
+
+__all__ = ["CommandResult", "Ending", "ShellError", "ShellSession", "open_session"]
+
+Ending: TypeAlias = Literal["done", "timeout", "ended"]
+"""How a command ended: by itself, by its timeout, or with the shell."""
+
+_SET_UP = b"""\
+exec 8>&1 9>&2 1>/dev/null 2>/dev/null
+[ -n "${BASH_VERSION-}${ZSH_VERSION-}" ]
+"""
+"""8 is the output from here on, 9 the channel for exit codes. Exit code 0 stands for shells whose
+`eval` survives a syntax error; in those that do as POSIX says, only `command eval` does."""
+
+_CODE = 121
+_GRACE = 2.0
+_LEASE = 15.0
+_DIAGNOSIS_BYTES = 2_000
+
+
+class ShellError(ToolError):
+    """No shell could be opened; nothing was run, or only startup commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What came of a command.
+
+    Attributes:
+        output: What it wrote, stdout and stderr as they came.
+        ending: How it ended. After anything but `done` the session is over, and everything that
+            was running in it has ended.
+        exit_code: Its exit code, or the shell's when that ended; None after a timeout.
+        seconds: How long it took.
+    """
+
+    output: Output
+    ending: Ending
+    exit_code: int | None
+    seconds: float
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it ended by itself, with exit code 0."""
+        return self.ending == "done" and self.exit_code == 0
+
+
+class ShellSession:
+    """One open shell. Commands run one at a time; whoever shares it has to see to that.
+
+    Attributes:
+        launch: How it was started.
+    """
+
+    def __init__(self, launch: Launch, limits: ShellLimits, process: ShellProcess) -> None:
+        self.launch = launch
+        self._limits = limits
+        self._process = process
+        self._status = b""
+        self._eval = "eval"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take a command."""
+        return self._process.usable and not self._process.ended
+
+    async def run(self, command: str, timeout: float) -> CommandResult:
+        """Run a command.
+
+        If the call is cancelled the session ends, and with it all that runs in it.
+
+        Args:
+            command: Shell text, of any number of lines; without NUL.
+            timeout: Seconds after which it is stopped, with everything else in the session.
+        """
+        limits = self._limits
+        collector = Collector(limits.max_file_bytes, limits.max_output_bytes)
+        began = time.monotonic()
+        self._process.lease(timeout + _LEASE)
+        try:
+            ending, code = await self._exchange(command, timeout, collector)
+            seconds = time.monotonic() - began
+            if ending != "done":
+                await self._process.end()
+            else:
+                self._process.lease(limits.idle_timeout)
+            return CommandResult(await collector.finish(), ending, code, seconds)
+        except BaseException:
+            await self._process.end()
+            raise
+        finally:
+            collector.close()
+
+    def hang_up(self) -> None:
+        """Begin to end everything; a command that runs comes back as `ended`."""
+        self._process.hang_up()
+
+    async def close(self, commands: Sequence[str] = ()) -> None:
+        """End the shell and everything in it.
+
+        Args:
+            commands: What to run first; their results are of no interest. All together may take
+                as long as the shell may take to start.
+        """
+        with anyio.CancelScope(shield=True):
+            deadline = time.monotonic() + self._limits.startup_timeout
+            for command in commands:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self.alive:
+                    break
+                await self.run(command, left)
+            await self._process.end()
+
+    async def start(self) -> None:
+        """Wait until the shell takes commands.
+
+        Raises:
+            ShellError: It did not come up; the text says what it said.
+        """
+        mark = secrets.token_hex(16)
+        timeout = self._limits.startup_timeout
+        ending, code = await self._until_over(_SET_UP + _report(mark), mark, timeout, None)
+        if ending == "done":
+            self._eval = "eval" if code == 0 else "command eval"
+        else:
+            await self._process.end()
+            why = f"exit code {code}" if ending == "ended" else f"no answer for {timeout} s"
+            said = self._status.decode("utf-8", "replace").strip()
+            raise ShellError(
+                f"The shell could not be started ({why}), so nothing was run."
+                + (f" It said: {said}" if said else "")
+            )
+
+    async def _exchange(
+        self, command: str, timeout: float, collector: Collector
+    ) -> tuple[Ending, int | None]:
+        mark = secrets.token_hex(16)
+        quoted = command.replace("'", "'\\''")
+        text = f"{self._eval} '{quoted}\n' </dev/null >&8 2>&1 8>&- 9>&-\n"
+        script = text.encode("utf-8", "replace") + _report(mark)
+        return await self._until_over(script, mark, timeout, collector)
+
+    async def _until_over(
+        self, script: bytes, mark: str, timeout: float, collector: Collector | None
+    ) -> tuple[Ending, int | None]:
+        """Send a script that ends with a report; return how it ended, and the exit code.
+
+        After the timeout all processes are asked to end. What they write until then still counts.
+        """
+        over: list[tuple[Ending, int | None]] = []
+        read_all = anyio.Event()
+        async with anyio.create_task_group() as group:
+
+            async def read_output() -> None:
+                await self._read_output(mark.encode(), collector)
+                read_all.set()
+
+            async def read_status() -> None:
+                code = await self._read_status(mark)
+                if code is not None:
+                    await end("done", code)
+
+            async def watch() -> None:
+                await end("ended", await self._process.wait())
+
+            async def expire() -> None:
+                await anyio.sleep(timeout)
+                if not over:
+                    over.append(("timeout", None))
+                    self._process.hang_up()
+                    await anyio.sleep(self._process.end_seconds)
+                    group.cancel_scope.cancel()
+
+            async def end(ending: Ending, code: int) -> None:
+                over.append((ending, code))
+                with anyio.move_on_after(_GRACE):
+                    await read_all.wait()
+                group.cancel_scope.cancel()
+
+            for one in (read_output, read_status, watch, expire):
+                group.start_soon(one)
+            group.start_soon(self._process.send, script)
+        return over[0]
+
+    async def _read_output(self, mark: bytes, collector: Collector | None) -> None:
+        """Pass on what is written until the mark, or until nobody can write any more."""
+        held = b""
+        while data := await self._process.output():
+            held += data
+            before, found, _ = held.partition(mark)
+            # The mark may be in parts.
+            certain = len(before) if found else max(0, len(held) - len(mark) + 1)
+            if collector is not None and certain:
+                await collector.add(held[:certain])
+            held = held[certain:]
+            if found:
+                return
+        if collector is not None:
+            await collector.add(held)
+
+    async def _read_status(self, mark: str) -> int | None:
+        """Return the exit code that comes with the mark; None if the channel was closed."""
+        pattern = re.compile(mark.encode() + rb" (\d+)\n")
+        while data := await self._process.status():
+            self._status += data
+            found = pattern.search(self._status)
+            if found:
+                self._status = b""
+                return int(found[1])
+            self._status = self._status[-_DIAGNOSIS_BYTES:]
+        return None
+
+
+def _report(mark: str) -> bytes:
+    """Return the line that reports an exit code; a shell that cannot report is of no use.
+
+    It holds no reserved word, because bash does not know them right after some syntax errors.
+    """
+    return (
+        f"command printf '%s %d\\n' {mark} \"$?\" >&9 && command printf {mark} >&8 "
+        f"|| exit {_CODE}\n"
+    ).encode()
+
+
+async def open_session(
+    launch: Launch, limits: ShellLimits, commands: Sequence[str] = ()
+) -> ShellSession:
+    """Start a shell and run its startup commands.
+
+    Raises:
+        ShellError: It did not come up, or a startup command failed; the text says why.
+    """
+    deadline = time.monotonic() + limits.startup_timeout
+    try:
+        process = await start_process(
+            launch,
+            grace=limits.termination_timeout,
+            lease=limits.startup_timeout + _LEASE,
+        )
+    except OSError as error:
+        raise ShellError(f"The shell could not be started, so nothing was run: {error}") from error
+    session = ShellSession(launch, limits, process)
+    try:
+        await session.start()
+        for command in commands:
+            result = await session.run(command, max(0.001, deadline - time.monotonic()))
+            if not result.succeeded:
+                raise ShellError(_failed(command, result, limits))
+    except BaseException:
+        await session.close()
+        raise
+    return session
+
+
+def _failed(command: str, result: CommandResult, limits: ShellLimits) -> str:
+    if result.ending == "timeout":
+        how = f"took longer than the {limits.startup_timeout} s that starting may take"
+    else:
+        how = f"ended with exit code {result.exit_code}"
+    said = result.output.head[-_DIAGNOSIS_BYTES:].decode("utf-8", "replace").strip()
+    return (
+        f"The shell could not be set up: its startup command {command!r} {how}. The call's own "
+        "command was not run, and calling again will not help until that is mended."
+        + (f" Output: {said}" if said else "")
+    )

@@ -1,0 +1,170 @@
+"""Searching with ripgrep finds what searching without it finds."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import pytest
+import regex
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from harness.backends import directory, ripgrep
+from harness.backends.base import GrepMatch, Page
+from harness.backends.directory import DirectoryBackend
+from harness.backends.ripgrep import candidates, find_ripgrep
+from harness.backends.widened import widened
+from tests.backends.workbench import Bench
+
+pytestmark = pytest.mark.anyio
+
+RIPGREP = find_ripgrep() or ""
+if not RIPGREP:
+    pytest.skip("ripgrep is not here; the extra `search` brings it", allow_module_level=True)
+
+ATOMS = (
+    *("a", "b", "K", "s", "i", "ö", "é", "ſ", "_", "-", "7", " ", r"\.", r"\\", "\t"),
+    *(".", r"\w", r"\W", r"\d", r"\D", r"\s", r"\S"),
+    *("[ab]", "[^ab]", r"[\w-]", "[a-zß]", "[^\\W]", "[]a]", "[ö-ü]", "[a&b]"),
+)
+PLACES = ("^", "$", r"\b", r"\B", r"\A", r"\Z")
+REPEATS = ("", "", "", "*", "+", "?", "{2}", "{1,3}", "{2,}", "*?", "+?", "??")
+
+
+def repeated(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    one = st.tuples(inner, st.sampled_from(REPEATS)).map("".join)
+    return st.lists(one | st.sampled_from(PLACES), min_size=1, max_size=4).map("".join)
+
+
+def grouped(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    group = st.sampled_from(["(", "(?:", "(?P<n>"])
+    either = st.lists(inner, min_size=1, max_size=2).map("|".join)
+    return repeated(st.tuples(group, either).map(lambda pair: f"{pair[0]}{pair[1]})"))
+
+
+PATTERNS = st.recursive(repeated(st.sampled_from(ATOMS)), grouped, max_leaves=4)
+TEXTS = st.text(alphabet="abKsi_7-. \töéßſK\n\r\x1c\\", max_size=40)
+CODECS = ("utf-8", "utf-8-sig", "latin-1", "utf-16", "cp1252")
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> bytes:
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=20))
+    return draw(TEXTS).encode(draw(st.sampled_from(CODECS)), "replace")
+
+
+@settings(
+    max_examples=int(os.environ.get("RIPGREP_EXAMPLES", "60")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@given(PATTERNS, st.lists(contents(), min_size=1, max_size=12), st.booleans())
+@example("^b", [b"a\rb", b"\xef\xbb\xbfb", b"x\nb", "b".encode("utf-16")], False)
+@example("a$", [b"a" + b" " * 5_000, b" " * 3_999 + b"a" + b" " * 50], False)
+@example("k", ["\u212a".encode(), "\u212a".encode("utf-16")], True)
+@example("ö.ö", ["öäö".encode("latin-1"), "öäö".encode()], False)
+@example("a.{3}b", ["aöööb".encode(), "aöööb".encode("latin-1")], False)
+async def test_the_same_lines_are_found(pattern: str, files: list[bytes], ignore_case: bool):
+    try:
+        regex.compile(pattern)
+    except regex.error:
+        return
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        for number, data in enumerate(files):
+            place = root / str(number % 3)
+            place.mkdir(exist_ok=True)
+            (place / f"{number}.txt").write_bytes(data)
+        pages = [
+            await Bench(backend, root).files().grep(pattern, ignore_case=ignore_case)
+            for backend in (DirectoryBackend(root), DirectoryBackend(root, ripgrep=False))
+        ]
+    assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wide"),
+    [
+        ("needle", r"(?-u:\x6E\x65\x65\x64\x6C\x65)"),
+        (r"\bok$", r"(?-u:\x6F\x6B)"),
+        ("x(?=y)", None),
+        (r"(a)\1", None),
+        (r"\p{Lu}x", None),
+        ("[[:alpha:]]x", None),
+        ("(?i)x", None),
+        ("a++b", None),
+        ("(?:cat){e<=1}", None),
+        ("x*", None),
+    ],
+)
+def test_only_what_is_surely_no_narrower_is_asked_of_ripgrep(pattern: str, wide: str | None):
+    assert widened(regex.compile(pattern)) == wide
+
+
+async def test_ripgrep_is_asked_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    async def noted(program: str, expression: str, *args: object, **options: object) -> object:
+        asked.append(expression)
+        return await candidates(program, expression, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(directory, "candidates", noted)
+    (tmp_path / "a").write_text("needle\n")
+    (tmp_path / "b").write_text("hay\n")
+    page = await Bench(DirectoryBackend(tmp_path), tmp_path).files().grep("needle")
+    assert [one.path for one in page.matches] == ["/a"]
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("program", ["/nowhere/rg", "/bin/false"])
+async def test_a_ripgrep_that_does_not_work_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+):
+    script = tmp_path / "rg"
+    script.write_text("#!/bin/sh\nexit 2\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(
+        directory, "find_ripgrep", lambda: str(script) if program == "/bin/false" else program
+    )
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a").write_text("needle\n")
+    page = await Bench(DirectoryBackend(root), root).files().grep("needle")
+    assert [one.path for one in page.matches] == ["/a"]
+
+
+async def test_ripgrep_is_ended_in_time_and_the_answer_says_there_may_be_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    script = tmp_path / "rg"
+    script.write_text('#!/bin/sh\nprintf "./a\\0./b"\necho $$ > "$0.pid"\nexec sleep 60\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(directory, "find_ripgrep", lambda: str(script))
+    monkeypatch.setattr(directory, "LIKELY_SHARE", 0.05)
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in "ab":
+        (root / name).write_text("needle\n")
+    with anyio.fail_after(5):
+        page = await Bench(DirectoryBackend(root), root).files().grep("needle")
+    assert page == Page([GrepMatch("/a", 1, "needle")], truncated=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(Path(f"{script}.pid").read_text()), 0)
+
+
+async def test_links_and_ignored_and_hidden_files(tmp_path: Path):
+    outside = tmp_path / "outside"
+    outside.write_text("needle\n")
+    root = tmp_path / "root"
+    (root / ".hidden").mkdir(parents=True)
+    (root / ".gitignore").write_text("*.log\n")
+    for name in (".hidden/x", "y.log", "z"):
+        (root / name).write_text("needle\n")
+    (root / "link").symlink_to(outside)
+    (root / "loop").symlink_to(root)
+    page = await Bench(DirectoryBackend(root), root).files().grep("needle")
+    assert [one.path for one in page.matches] == ["/.hidden/x", "/y.log", "/z"]
+    assert ripgrep.find_ripgrep() == RIPGREP

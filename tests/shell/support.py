@@ -1,0 +1,123 @@
+"""Real shells for tests, and a way to see a process end without waiting for a clock."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import cache
+from pathlib import Path
+from shutil import which
+
+import anyio
+import pytest
+
+from harness.shell.bubblewrap import BubblewrapExecutionPolicy
+from harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
+from harness.shell.session import CommandResult, ShellSession, open_session
+
+
+@cache
+def _no_bubblewrap() -> str:
+    if which("bwrap") is None:
+        return "bubblewrap is not installed: apt-get install bubblewrap"
+    tried = subprocess.run(
+        ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, text=True
+    )
+    return f"bubblewrap cannot be used: {tried.stderr}" if tried.returncode else ""
+
+
+def need_bubblewrap() -> None:
+    """Skip where there is no bubblewrap; fail there in CI."""
+    problem = _no_bubblewrap()
+    if problem and os.environ.get("CI"):
+        pytest.fail(problem)
+    if problem:
+        pytest.skip(problem)
+
+
+def policy_of(name: str, **options: object) -> ExecutionPolicy:
+    if name == "bubblewrap":
+        need_bubblewrap()
+        return BubblewrapExecutionPolicy(**options)  # type: ignore[arg-type]
+    return HostExecutionPolicy(**options)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def opened(
+    policy: ExecutionPolicy,
+    workspace: Path,
+    *,
+    commands: Sequence[str] = (),
+    shell: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> AsyncGenerator[ShellSession]:
+    launch = policy.launch(shell, workspace, env or {})
+    session = await open_session(launch, policy.limits, commands)
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+@contextmanager
+def other_process(
+    *arguments: str, pass_fds: Sequence[int] = ()
+) -> Generator[subprocess.Popen[bytes]]:
+    """Run Python in a process of its own."""
+    root = Path(__file__).parents[2]
+    child = subprocess.Popen([sys.executable, *arguments], cwd=root, pass_fds=pass_fds)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def text_of(result: CommandResult) -> str:
+    assert result.output.whole
+    return result.output.head.decode()
+
+
+class Witness:
+    """A pipe with a name, which a process holds open for as long as it lives."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._ready = path.with_name(f"{path.name}.ready")
+        os.mkfifo(self._ready)
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def held(self, before: str = "") -> str:
+        """Return a command that leaves a process in the background, once that is there."""
+        process = f"sh -c 'echo up; echo >{self._ready}; exec sleep 1000'"
+        return f"{before} {process} >{self.path} </dev/null & read -r _ <{self._ready};"
+
+    async def started(self) -> None:
+        """Wait until the process is there."""
+        with anyio.fail_after(10):
+            while await self._read() != b"up\n":
+                await anyio.wait_readable(self.fd)
+
+    async def gone(self) -> None:
+        """Wait until it has ended."""
+        with anyio.fail_after(10):
+            assert await self._read() == b""
+
+    def is_gone(self) -> bool:
+        """Whether it has ended by now."""
+        try:
+            return os.read(self.fd, 64) == b""
+        except BlockingIOError:
+            return False
+
+    async def _read(self) -> bytes:
+        while True:
+            try:
+                return os.read(self.fd, 64)
+            except BlockingIOError:
+                await anyio.wait_readable(self.fd)
+
+    def close(self) -> None:
+        os.close(self.fd)

@@ -1,0 +1,164 @@
+"""Nothing that a shell started outlives its session, however that ends."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from harness.shell import guardian
+from harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
+from harness.shell.session import ShellSession, open_session
+from tests.shell.support import Witness, opened, other_process, policy_of, text_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_closing_ends_what_commands_left_running(
+    policy: ExecutionPolicy, tmp_path: Path, witness: Callable[[], Witness]
+) -> None:
+    plain, leaver, orphan = witness(), witness(), witness()
+    async with opened(policy, tmp_path) as session:
+        await session.run(plain.held(), 10)
+        await session.run(leaver.held("setsid"), 10)
+        await session.run(f"(({orphan.held('setsid')}) &)", 10)  # its parents are gone
+        for one in (plain, leaver, orphan):
+            await one.started()
+    assert all(one.is_gone() for one in (plain, leaver, orphan))
+
+
+async def test_what_a_shell_leaves_behind_ends_with_it(
+    policy: ExecutionPolicy, tmp_path: Path, witness: Callable[[], Witness]
+) -> None:
+    one = witness()
+    async with opened(policy, tmp_path) as session:
+        await session.run(one.held("setsid"), 10)
+        await one.started()
+        assert (await session.run("exit", 10)).ending == "ended"
+        assert one.is_gone()
+
+
+async def test_a_cancelled_call_ends_the_session_before_it_returns(
+    policy: ExecutionPolicy, tmp_path: Path, witness: Callable[[], Witness]
+) -> None:
+    one = witness()
+    async with opened(policy, tmp_path) as session:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(session.run, f"{one.held('setsid')} sleep 1000", 1000.0)
+                await one.started()
+                group.cancel_scope.cancel()
+        assert one.is_gone()
+        assert not session.alive
+
+
+@pytest.mark.parametrize("name", ["host", "bubblewrap"])
+async def test_nothing_survives_a_crash_of_the_process_that_owns_the_session(
+    name: str, tmp_path: Path, witness: Callable[[], Witness]
+) -> None:
+    policy_of(name)
+    plain, leaver, shell = witness(), witness(), witness()
+    script = f"""
+        import anyio
+        from pathlib import Path
+        from tests.shell.support import opened, policy_of
+
+        async def main():
+            async with opened(policy_of({name!r}), Path({str(tmp_path)!r})) as session:
+                await session.run({plain.held()!r}, 10)
+                await session.run({leaver.held("setsid")!r}, 10)
+                await session.run({f"exec sh -c 'echo up; exec sleep 1000' >{shell.path}"!r}, 1000)
+
+        anyio.run(main)
+    """
+    with other_process("-c", dedent(script)) as child:
+        for one in (plain, leaver, shell):
+            await one.started()
+        child.kill()
+        for one in (plain, leaver, shell):
+            await one.gone()
+
+
+async def test_a_session_that_nobody_uses_ends_by_itself(
+    tmp_path: Path, witness: Callable[[], Witness]
+) -> None:
+    one = witness()
+    async with opened(HostExecutionPolicy(idle_timeout=0.2), tmp_path) as session:
+        assert (await session.run(one.held(), 10)).ending == "done"
+        await one.started()
+        await one.gone()
+
+
+async def test_a_command_that_kills_its_guardian_ends_the_session(
+    tmp_path: Path, witness: Callable[[], Witness]
+) -> None:
+    one = witness()
+    async with opened(HostExecutionPolicy(), tmp_path) as session:
+        await session.run(one.held(), 10)
+        await one.started()
+        result = await session.run("kill -9 $PPID; sleep 1000", 10)
+        assert (result.ending, result.exit_code) == ("ended", 137)
+        assert not session.alive
+        await one.gone()
+
+
+async def test_a_shell_whose_guardian_dies_alone_is_killed(witness: Callable[[], Witness]) -> None:
+    one = witness()
+    ours, theirs = socket.socketpair()
+    options = {
+        "argv": ["sh", "-c", f"echo up >{one.path}; exec sleep 1000 >{one.path}"],
+        "leash": theirs.fileno(),
+        "lease": 100,
+        "grace": 1,
+        "limits": {},
+        "cleanup": [],
+    }
+    arguments = [guardian.__file__, json.dumps(options)]
+    with ours, theirs, other_process(*arguments, pass_fds=(theirs.fileno(),)) as child:
+        await one.started()
+        child.kill()
+        await one.gone()
+
+
+async def test_signals_to_the_whole_group_do_not_reach_the_guardian(
+    tmp_path: Path, witness: Callable[[], Witness]
+) -> None:
+    one = witness()
+    async with opened(HostExecutionPolicy(), tmp_path) as session:
+        await session.run(one.held("setsid"), 10)
+        await one.started()
+        result = await session.run("kill -TERM $PPID; echo there; kill -9 0", 10)
+        assert (result.ending, result.exit_code) == ("ended", 137)
+        assert text_of(result) == "there\n"
+        assert one.is_gone()
+
+
+async def test_a_session_can_be_used_from_another_event_loop(tmp_path: Path) -> None:
+    async def first() -> ShellSession:
+        policy = HostExecutionPolicy()
+        session = await open_session(policy.launch(None, tmp_path, {}), policy.limits)
+        await session.run("X=kept", 10)
+        return session
+
+    async def second(session: ShellSession) -> str:
+        try:
+            return text_of(await session.run("echo $X", 10))
+        finally:
+            await session.close()
+
+    session = await anyio.to_thread.run_sync(anyio.run, first)
+    assert await anyio.to_thread.run_sync(anyio.run, second, session) == "kept\n"
+
+
+async def test_shutdown_commands_run_last_and_are_bounded(tmp_path: Path) -> None:
+    policy = HostExecutionPolicy(startup_timeout=0.5)
+    async with opened(policy, tmp_path) as session:
+        await session.run("X=done", 10)
+        with anyio.fail_after(5):
+            await session.close(["echo $X >last", "sleep 100", "echo never >never"])
+    assert (tmp_path / "last").read_text() == "done\n"
+    assert not (tmp_path / "never").exists()

@@ -1,0 +1,236 @@
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
+from harness.shell.session import ShellError
+from tests.shell.support import Witness, opened, text_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_a_command_sets_is_there_for_the_next(
+    policy: ExecutionPolicy, tmp_path: Path
+) -> None:
+    async with opened(policy, tmp_path) as session:
+        (tmp_path / "sub").mkdir()
+        await session.run("cd sub; NAME=value; greet() { echo hello $1; }; exec 5>notes", 10)
+        result = await session.run("pwd; echo $NAME; greet you; echo noted >&5", 10)
+        assert text_of(result).splitlines() == [f"{tmp_path}/sub", "value", "hello you"]
+        assert (tmp_path / "sub" / "notes").read_text() == "noted\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "code"),
+    [
+        ("printf 'no newline'", "no newline", 0),
+        ('cat; read line; echo "read: $line"', "read: \n", 0),
+        ("(exit 7)", "", 7),
+        ("false", "", 1),
+        ("echo one; echo two >&2; echo three; echo four >&2", "one\ntwo\nthree\nfour\n", 0),
+        ("echo 'it'\\''s' # a comment", "it's\n", 0),
+        ("cat <<END\nfirst\n$((1 + 1))\nEND", "first\n2\n", 0),
+        ("for i in 1 2; do\n  echo $i\ndone", "1\n2\n", 0),
+        ("printf '\\000\\377\\001'", "\0\udcff\1", 0),
+        ("", "", 0),
+        ("exec >/dev/null 2>&1; echo hidden", "", 0),
+        ("exec 8>&- 9>&-; echo ok", "ok\n", 0),
+        ("echo 'a b 0' >&9; echo ok", None, 0),
+        ("set -x 2>/dev/null; set +x; set -u; set -C", None, 0),
+        ("printf() { :; }; echo ok", "ok\n", 0),
+        ("sleep 0.01 & wait; echo waited", "waited\n", 0),
+    ],
+)
+async def test_a_command_ends_by_itself(
+    tmp_path: Path, command: str, output: str | None, code: int
+) -> None:
+    async with opened(HostExecutionPolicy(), tmp_path) as session:
+        result = await session.run(command, 10)
+        assert (result.ending, result.exit_code) == ("done", code)
+        if output is not None:
+            assert result.output.head.decode("utf-8", "surrogateescape") == output
+        after = await session.run("echo after", 10)
+        assert (text_of(after), after.exit_code) == ("after\n", 0)
+
+
+@pytest.mark.parametrize("shell", [None, ["sh"]])
+@pytest.mark.parametrize("command", ["echo 'open", 'echo "open', "if true; then", "a ) b", "x=$("])
+async def test_a_syntax_error_leaves_the_shell_open(
+    tmp_path: Path, command: str, shell: list[str] | None
+) -> None:
+    async with opened(HostExecutionPolicy(), tmp_path, shell=shell) as session:
+        await session.run("KEPT=1", 10)
+        result = await session.run(command, 10)
+        assert result.ending == "done"
+        assert result.exit_code
+        assert text_of(result)  # the shell says what is wrong
+        assert text_of(await session.run("echo $KEPT", 10)) == "1\n"
+
+
+async def test_a_heredoc_without_its_end_is_all_there_is(tmp_path: Path) -> None:
+    async with opened(HostExecutionPolicy(), tmp_path) as session:
+        result = await session.run("cat <<END\ntext", 10)
+        assert text_of(result).endswith("text\n")
+        assert text_of(await session.run("echo next", 10)) == "next\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("echo before; exit 3", 3),
+        ("echo before; set -e; false; echo not reached", 1),
+        ("echo before; exec true", 0),
+        ("echo before; kill -9 $$", 137),
+    ],
+)
+async def test_a_command_may_end_the_shell(
+    policy: ExecutionPolicy, tmp_path: Path, command: str, code: int
+) -> None:
+    async with opened(policy, tmp_path) as session:
+        result = await session.run(command, 10)
+        assert (result.ending, result.exit_code) == ("ended", code)
+        assert text_of(result) == "before\n"
+        assert not session.alive
+
+
+async def test_a_shell_that_lost_its_own_channels_ends_instead_of_hanging(tmp_path: Path) -> None:
+    async with opened(HostExecutionPolicy(), tmp_path) as session:
+        closing = 'for one in $(seq 3 20); do eval "exec $one>&-"; done; echo closed'
+        result = await session.run(closing, 10)
+        assert "closed\n" in text_of(result)
+        if result.ending == "done":  # its own channels were elsewhere
+            assert text_of(await session.run("echo still", 10)) == "still\n"
+
+
+async def test_noise_on_the_shells_channel_is_no_end(tmp_path: Path) -> None:
+    async with opened(HostExecutionPolicy(), tmp_path) as session:
+        noise = "for fd in $(seq 3 20); do (echo 0123456789abcdef 0 >&$fd) 2>/dev/null; done"
+        result = await session.run(f"{noise}; echo done; (exit 4)", 10)
+        assert (result.ending, result.exit_code) == ("done", 4)
+        assert text_of(result).endswith("done\n")
+
+
+async def test_a_process_in_the_background_does_not_hold_the_call(
+    policy: ExecutionPolicy, tmp_path: Path, witness: Callable[[], Witness]
+) -> None:
+    one = witness()
+    async with opened(policy, tmp_path) as session:
+        # It keeps the pipes of the shell open: its output is not redirected.
+        held = f"(echo up >'{one.path}'; sleep 1000; echo late) & echo started"
+        result = await session.run(held, 10)
+        await one.started()
+        assert (result.ending, text_of(result)) == ("done", "started\n")
+        assert result.seconds < 5
+
+
+async def test_a_timeout_keeps_what_was_written_and_ends_everything(
+    policy: ExecutionPolicy, tmp_path: Path, witness: Callable[[], Witness]
+) -> None:
+    one = witness()
+    async with opened(policy, tmp_path) as session:
+        began = time.monotonic()
+        result = await session.run(f"{one.held()} echo begun; sleep 1000", 0.3)
+        assert time.monotonic() - began < 0.3 + policy.limits.termination_timeout
+        assert (result.ending, result.exit_code) == ("timeout", None)
+        assert text_of(result) == "begun\n"
+        assert not session.alive
+        await one.started()
+        assert one.is_gone()
+
+
+async def test_a_process_that_ignores_being_asked_is_killed(
+    tmp_path: Path, witness: Callable[[], Witness]
+) -> None:
+    one, policy = witness(), HostExecutionPolicy(termination_timeout=0.2)
+    async with opened(policy, tmp_path) as session:
+        stubborn = f"trap '' TERM INT HUP; {one.held('setsid')} sleep 1000 & while :; do wait; done"
+        began = time.monotonic()
+        result = await session.run(stubborn, 0.3)
+        assert result.ending == "timeout"
+        assert time.monotonic() - began < 3
+        await one.started()
+        assert one.is_gone()
+
+
+async def test_a_hundred_megabytes_pass_and_both_ends_are_kept(tmp_path: Path) -> None:
+    policy = HostExecutionPolicy(max_file_bytes=4_000_000)
+    async with opened(policy, tmp_path) as session:
+        result = await session.run("echo first; head -c 100000000 /dev/zero; echo; echo last", 30)
+        output = result.output
+        assert result.exit_code == 0
+        assert output.size == 100_000_000 + len("first\n\nlast\n")
+        assert output.head.startswith(b"first\n")
+        assert len(output.head) == 4_000_000
+        assert output.tail.endswith(b"\nlast\n")
+        assert len(output.tail) == policy.max_output_bytes
+
+
+async def test_a_long_command_is_taken_whole(tmp_path: Path) -> None:
+    async with opened(HostExecutionPolicy(), tmp_path) as session:
+        text = "x" * 300_000
+        result = await session.run(f"wc -c <<'END'\n{text}\nEND", 10)
+        assert text_of(result).strip() == "300001"
+
+
+async def test_a_program_that_asks_at_the_terminal_fails_at_once(tmp_path: Path) -> None:
+    async with opened(HostExecutionPolicy(), tmp_path) as session:
+        result = await session.run("read answer </dev/tty", 10)
+        assert (result.ending, result.exit_code) == ("done", 1)
+
+
+async def test_startup_commands_set_a_session_up(tmp_path: Path) -> None:
+    commands = ("export FOO=bar", "mkdir inner", "cd inner")
+    async with opened(HostExecutionPolicy(), tmp_path, commands=commands) as session:
+        assert text_of(await session.run("echo $FOO; pwd", 10)) == f"bar\n{tmp_path}/inner\n"
+
+
+async def test_a_startup_command_that_fails_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ShellError, match=r"'ls /nowhere' ended with exit code 2.*No such file"):
+        async with opened(HostExecutionPolicy(), tmp_path, commands=["ls /nowhere"]):
+            pass
+    with pytest.raises(ShellError, match=r"'sleep 9' took longer than the 0.3 s"):
+        policy = HostExecutionPolicy(startup_timeout=0.3)
+        async with opened(policy, tmp_path, commands=["sleep 9"]):
+            pass
+
+
+async def test_a_shell_that_is_none_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ShellError, match=r"could not be started.*nowhere/sh cannot be started"):
+        async with opened(HostExecutionPolicy(), tmp_path, shell=["/nowhere/sh"]):
+            pass
+    with pytest.raises(ShellError, match=r"no answer for 0.3 s"):
+        policy = HostExecutionPolicy(startup_timeout=0.3)
+        async with opened(policy, tmp_path, shell=["sleep", "9"]):
+            pass
+
+
+async def test_other_tasks_go_on_while_a_command_floods_its_output(tmp_path: Path) -> None:
+    policy = HostExecutionPolicy(max_file_bytes=1_000_000)
+    turns = 0
+    async with opened(policy, tmp_path) as session, anyio.create_task_group() as group:
+
+        async def tick() -> None:
+            nonlocal turns
+            while True:
+                await anyio.lowlevel.checkpoint()
+                turns += 1
+
+        group.start_soon(tick)
+        result = await session.run("yes", 0.3)
+        group.cancel_scope.cancel()
+    assert result.ending == "timeout"
+    assert turns > 20
+
+
+async def test_nothing_is_left_open(tmp_path: Path) -> None:
+    async with opened(HostExecutionPolicy(), tmp_path) as session:
+        await session.run("true", 10)  # the loop's and the thread's own are open now
+    before = len(os.listdir("/dev/fd"))
+    for command in ("true", "exit", "sleep 9"):
+        async with opened(HostExecutionPolicy(), tmp_path) as session:
+            await session.run(command, 0.2)
+    assert len(os.listdir("/dev/fd")) == before
