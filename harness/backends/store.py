@@ -195,7 +195,9 @@ class StoreFiles:
         async with self._lock(path):
             present = await self._require_place(path)
             if expected is None:
-                results = await self._batch([Get(self._entries, _key(path)), *self._puts(path, data)])
+                results = await self._batch(
+                    [Get(self._entries, _key(path)), *self._puts(path, data)]
+                )
                 return results[0] is None
             if present is None or present.digest != _digest(expected):
                 raise changed(path)
@@ -269,7 +271,9 @@ class StoreFiles:
         if entry is not None and _Entry.of(cast(Item, entry)).digest == present.digest:
             return
         if entry is None or content is None:
-            back: list[Operation] = [Delete(place, _key(path)) for place in (self._entries, self._contents)]
+            back: list[Operation] = [
+                Delete(place, _key(path)) for place in (self._entries, self._contents)
+            ]
         else:
             back = self._puts(path, _data(cast(Item, content)))
         with anyio.CancelScope(shield=True):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from harness.middleware.provider_tool_search import ProviderToolSearchMiddleware
     from harness.middleware.repeat_guard import RepeatGuardMiddleware
     from harness.middleware.rubric import Evaluation, RubricMiddleware
+    from harness.middleware.shell import ShellToolMiddleware
     from harness.middleware.skills import SkillsMiddleware
     from harness.middleware.subagents import SubAgentMiddleware
     from harness.middleware.summarization import SummarizationMiddleware
@@ -58,6 +59,7 @@ __all__ = [
     "ProviderToolSearchMiddleware",
     "RepeatGuardMiddleware",
     "RubricMiddleware",
+    "ShellToolMiddleware",
     "SkillsMiddleware",
     "SubAgentMiddleware",
     "SummarizationMiddleware",
@@ -93,6 +95,7 @@ _HOMES = {
     "ProviderToolSearchMiddleware": "provider_tool_search",
     "RepeatGuardMiddleware": "repeat_guard",
     "RubricMiddleware": "rubric",
+    "ShellToolMiddleware": "shell",
     "SkillsMiddleware": "skills",
     "SubAgentMiddleware": "subagents",
     "SummarizationMiddleware": "summarization",

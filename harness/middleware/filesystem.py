@@ -155,8 +155,9 @@ class FilesystemMiddleware(AgentMiddleware):
         if long:
             runtime, terms = request.runtime, tuple(long)
             key = f"{runtime.thread_id}/{runtime.ns}"
+            directory = history_directory(self.backend)
             shown = self._views.get(
-                key, terms, request.messages, lambda one: _previewed(one, terms)
+                key, terms, request.messages, lambda one: _previewed(one, terms, directory)
             )
             request = request.override(messages=shown)
         return await handler(request)
@@ -222,11 +223,11 @@ def _file_name(call_id: str) -> str:
     return f"{safe}_{sha256(call_id.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
-def _previewed(message: Message, long: Sequence[str]) -> Message:
+def _previewed(message: Message, long: Sequence[str], directory: str) -> Message:
     """Return a long message with its beginning, its end and its path; others as they are."""
     if not isinstance(message, HumanMessage) or message.id not in long:
         return message
-    path = message_path(message)
+    path = message_path(message, directory)
     note = f"All of it is in {path}; read on with {call_text('read_file', path=path)}."
     return replace(
         message, content=_with_text(message.content, _preview("message", message.text, note))

@@ -44,8 +44,8 @@ class Call:
     """
 
     __slots__ = (
-        "_readings", "_texts", "agent", "args", "certain", "definition", "effective", "line", "path_text",
-        "paths", "principal", "suspects", "tool",
+        "_readings", "_texts", "agent", "args", "certain", "definition", "effective", "line",
+        "path_text", "paths", "principal", "suspects", "tool",
     )  # fmt: skip
 
     paths: Sequence[PathForms]

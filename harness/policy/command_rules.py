@@ -87,21 +87,28 @@ class CommandPattern:
         self._words = words
         self._exact = [name_pattern(word) for word in words]
         self._loose = [name_pattern(word.lower()) for word in words]
+        self._plain = None if _GLOB.search("".join(words)) else tuple(words)
         self._literal = None if _GLOB.search(words[0]) else words[0]
 
     def allows(self, argv: Argv) -> bool:
         """Whether a command of a line without doubt is this one, and cannot be more."""
         count = len(self._exact)
-        if len(argv) < count or self._literal not in (None, argv[0]):
-            return False
-        for pattern, word in zip(self._exact, argv[:count], strict=True):
-            if word is None or not pattern.match(word):
+        if self._plain is not None:
+            if argv[:count] != self._plain:
                 return False
+        elif not self._fits(argv, count):
+            return False
         program = _program(argv[0] or "")
         if program in _RUNNERS and self._words[0] != argv[0]:
             return False  # a glob does not name it
         options = _RUN_OPTIONS.get(program, ())
         return not any(word is None or word.startswith(options) for word in argv[count:])
+
+    def _fits(self, argv: Argv, count: int) -> bool:
+        return len(argv) >= count and all(
+            word is not None and pattern.match(word)
+            for pattern, word in zip(self._exact, argv[:count], strict=True)
+        )
 
     def may_be(self, suspects: Suspects) -> bool:
         """Whether the command may be among those, as far as can be seen."""

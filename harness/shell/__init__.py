@@ -1,1 +1,43 @@
-"""Shells that stay open between commands: how they are started, spoken to, bounded and ended."""
+"""Shells that stay open between commands: how they are started, spoken to, bounded and ended.
+
+The names below are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.shell.bubblewrap import BubblewrapExecutionPolicy, Mount
+    from harness.shell.docker import DockerExecutionPolicy
+    from harness.shell.policies import (
+        ExecutionPolicy,
+        HostExecutionPolicy,
+        Launch,
+        ShellLimits,
+        base_environment,
+    )
+
+__all__ = [
+    "BubblewrapExecutionPolicy",
+    "DockerExecutionPolicy",
+    "ExecutionPolicy",
+    "HostExecutionPolicy",
+    "Launch",
+    "Mount",
+    "ShellLimits",
+    "base_environment",
+]
+
+_HOMES = {
+    "BubblewrapExecutionPolicy": "bubblewrap",
+    "DockerExecutionPolicy": "docker",
+    "Mount": "bubblewrap",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'harness.shell' has no attribute {name!r}")
+    return getattr(import_module(f"harness.shell.{_HOMES.get(name, 'policies')}"), name)

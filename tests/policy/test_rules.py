@@ -32,7 +32,8 @@ SPELLINGS = [
     "/secret/a", "secret/a", "//secret//a", "/./secret/./a", "/x/../secret/a", "\\secret\\a",
     "/secret/a/", "/secret/b/../a", "../../secret/a", "/SECRET/a", "/Secret/A", "/secret./a",
     "/secret /a", "/secret. ./a", "/secret/a.", "/secret/a::$DATA", "/secret:x/a",
-    "/\uff53ecret/a", "/\u017fecret/a", "/se\u200bcret/a", "/se\u00adcret/a", "/\uff0e\uff0e/secret/a",
+    "/\uff53ecret/a", "/\u017fecret/a", "/se\u200bcret/a", "/se\u00adcret/a",
+    "/\uff0e\uff0e/secret/a",
     "file:///secret/a", "file:///%73ecret/a", "/secret", "secret",
 ]  # fmt: skip
 

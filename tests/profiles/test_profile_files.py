@@ -163,6 +163,7 @@ def test_the_specific_comes_over_the_general(tmp_path: Path) -> None:
         "e": "q",
         "f": "p:model-5-*",
         "g": "pp",
+        "h": "p:model-[0-9]",
     }
     for name, key in keys.items():
         write(
@@ -172,10 +173,12 @@ def test_the_specific_comes_over_the_general(tmp_path: Path) -> None:
             f'base_system_prompt = "{name}"\n[init_kwargs]\nmax_tokens = 1\n{name} = 1\n',
         )
     registry = ProfileRegistry([tmp_path], builtin=False)
-    assert suffix(registry, "p:model-5") == ["p", "p:mo*", "p:model-*", "p:model-5"]
+    assert suffix(registry, "p:model-5") == [
+        "p", "p:mo*", "p:model-*", "p:model-[0-9]", "p:model-5",
+    ]  # fmt: skip
     found = registry.for_model("p:model-5")
     assert found.base_system_prompt == "a"
-    assert found.init_kwargs == {"max_tokens": 1, "a": 1, "b": 1, "c": 1, "d": 1}
+    assert found.init_kwargs == {"max_tokens": 1, "a": 1, "b": 1, "c": 1, "d": 1, "h": 1}
     assert suffix(registry, "p:model-5-1")[-1] == "p:model-5-*"
     assert suffix(registry, "p:other") == ["p"]
     assert registry.for_model("r:model-5") == Profile()

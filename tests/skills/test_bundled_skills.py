@@ -14,8 +14,8 @@ TOOLS = {
 OTHER_WORDS = {
     # fields of a skill
     "name", "description", "license", "compatibility", "metadata",
-    # states of a todo
-    "pending", "in_progress", "completed",
+    # fields and states of a todo
+    "pending", "in_progress", "completed", "id", "merge",
     # parts of examples
     "since", "until", "and", "or",
 }  # fmt: skip
