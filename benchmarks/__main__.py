@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import context, crash, drive, journal, loop, startup
+from benchmarks import context, crash, drive, journal, loop, search, startup
 from benchmarks.report import Report
 
 Options = argparse.Namespace
@@ -37,6 +37,7 @@ def main() -> int:
     command("context", lambda o: context.run(o.rounds)).add_argument(
         "--rounds", default=5, **rounds
     )
+    command("search", lambda o: search.run(o.rounds)).add_argument("--rounds", default=7, **rounds)
     killed = command("crash", lambda o: crash.run(o.kills))
     killed.add_argument("--kills", type=int, default=1_000, help="workers to kill")
 

@@ -1,17 +1,31 @@
-"""Reading a thread's files from outside of a run."""
+"""Reading a thread's files from outside of a run, under the same rules as `read_file`."""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
+from harness.agent import Agent
 from harness.checkpoint.base import Checkpointer
+from harness.policy import BoundPolicy
 from harness.state import State
 from harness.tools import ToolRuntime
 
-__all__ = ["reading_runtime"]
+__all__ = ["reading_policy", "reading_runtime"]
 
 
-def reading_runtime(thread_id: str, state: State, journal: Checkpointer) -> ToolRuntime:
+def reading_policy(agent: Agent) -> BoundPolicy | None:
+    """Return what the policy says of paths to the agent's `read_file`, if it speaks of paths."""
+    definition = agent.definition
+    reader = definition.tools.get("read_file")
+    policy = definition.pipeline.policy
+    if reader is None or not policy.reads_paths:
+        return None
+    return BoundPolicy(policy, reader.name, {}, reader, reader, (agent.name,), "")
+
+
+def reading_runtime(
+    thread_id: str, state: State, journal: Checkpointer, policy: BoundPolicy | None = None
+) -> ToolRuntime:
     """Return what a backend needs to open a thread's files for reading.
 
     Nothing can be asked or delegated through it, because no call is running.
@@ -28,6 +42,7 @@ def reading_runtime(thread_id: str, state: State, journal: Checkpointer) -> Tool
         stream_writer=lambda _: None,
         interrupt=_no_call,
         run_subagent=_no_call,
+        policy=policy,
     )
 
 

@@ -32,9 +32,11 @@ from pydantic import JsonValue
 
 from harness.agent import StateSnapshot
 from harness.backends.base import FileError
+from harness.backends.policed_files import policed
 from harness.errors import UnknownThread
+from harness.policy import ALLOW
 from harness.skills import SKILL_FILE
-from server.file_access import reading_runtime
+from server.file_access import reading_policy, reading_runtime
 from server.results import moment
 from server.run_events import event_page
 from server.services import Context, Services
@@ -221,12 +223,17 @@ class Resources:
         self, ctx: Context, uri: str, thread_id: str, part: str, state: StateSnapshot
     ) -> ReadResourceResult:
         services = self._services
-        files = services.backend.open(reading_runtime(thread_id, state.values, services.journal))
+        policy = reading_policy(services.agent())
+        runtime = reading_runtime(thread_id, state.values, services.journal, policy)
+        files = policed(services.backend.open(runtime), services.backend, runtime)
         try:
             if part == "files":
                 entries = await files.ls("/")
                 return _json(uri, [cast("JsonValue", asdict(entry)) for entry in entries])
             path = part.removeprefix("files")
+            verdict = ALLOW if policy is None else policy.judge(path=path)
+            if verdict.action != "allow":
+                raise _missing(ctx, uri, f"The policy guards it ({verdict.reason}).")
             return _content(uri, await files.read(path), path)
         except FileError as error:
             raise _missing(ctx, uri, str(error)) from error

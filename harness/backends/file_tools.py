@@ -49,6 +49,7 @@ from harness.backends.file_results import (
     span,
 )
 from harness.backends.history import HistoryFiles, history_directory
+from harness.backends.ignore import without_ignored
 from harness.backends.pages import fit, read_page, shown
 from harness.backends.policed_files import policed
 from harness.backends.state import StateBackend
@@ -64,6 +65,7 @@ _MAX_COUNTED = 20_000
 _Path = Annotated[str, Field(description="Such as /docs/plan.md")]
 _Directory = Annotated[str, Field(description="A directory, such as /docs")]
 _Offset = Annotated[int, Field(ge=0, description="Results to skip")]
+_SkipIgnored = Annotated[bool, Field(description="Leave out what .gitignore names")]
 
 
 class FileCalls:
@@ -218,19 +220,22 @@ class FileCalls:
             Field(description="Such as *.py (at any depth) or src/**/*.{ts,js}"),
         ],
         path: _Directory = "/",
+        skip_ignored: _SkipIgnored = False,
         offset: _Offset = 0,
     ) -> ToolResult:
         """Find files by name, hidden ones too, newest first."""
         path = canonical_path(path)
         files = self._files(runtime, path)
         try:
-            entries = await files.glob(pattern, path, limit=_MAX_MATCHES + 1)
+            wanted = await without_ignored(files, path, pattern) if skip_ignored else pattern
+            entries = await files.glob(wanted, path, limit=_MAX_MATCHES + 1)
         except FileError as error:
             raise await with_hint(files, error) from error
         truncated = len(entries) > _MAX_MATCHES
         rows = [entry_row(entry) for entry in entries[:_MAX_MATCHES]]
         listing = fit(rows, entry_line, offset, self._budget(pattern, path))
-        more = next_page(listing, len(rows), "glob", pattern=pattern, path=path)
+        asked = {"pattern": pattern, "path": path, **_if_set(skip_ignored=skip_ignored)}
+        more = next_page(listing, len(rows), "glob", **asked)
         head = f"files below {shown(path)} that match {pattern!r}"
         return results(head, listing, offset, len(rows), truncated, more)
 
@@ -245,16 +250,18 @@ class FileCalls:
             Field(description="Paths, lines with their numbers, or matches per file"),
         ] = "files",
         ignore_case: Annotated[bool, Field(description="Match in any case")] = False,
+        skip_ignored: _SkipIgnored = False,
         offset: _Offset = 0,
     ) -> ToolResult:
         """Search text files line by line. Line N is read with read_file(path, offset=N-1)."""
         path = canonical_path(path)
         files = self._files(runtime, path)
         try:
+            wanted = await without_ignored(files, path, glob) if skip_ignored else glob or None
             page = await files.grep(
                 pattern,
                 path,
-                glob=glob or None,
+                glob=wanted,
                 ignore_case=ignore_case,
                 limit=_MAX_MATCHES if output_mode == "content" else _MAX_COUNTED,
             )
@@ -266,8 +273,8 @@ class FileCalls:
             listing,
             len(rows),
             "grep",
-            **{"pattern": pattern, "path": path, **({"glob": glob} if glob else {})},
-            **{"output_mode": output_mode, **({"ignore_case": True} if ignore_case else {})},
+            **{"pattern": pattern, "path": path, **_if_set(glob=glob), "output_mode": output_mode},
+            **_if_set(ignore_case=ignore_case, skip_ignored=skip_ignored),
         )
         what = "matching lines" if output_mode == "content" else "files with matches"
         head = f"{what} for {pattern!r} in {shown(path)}"
@@ -283,6 +290,11 @@ class FileCalls:
         if self._history and f"{path}/".startswith(f"{directory}/"):
             return HistoryFiles(runtime, runtime.state.get("long_messages") or (), directory)
         return policed(self._backend.open(runtime), self._backend, runtime)
+
+
+def _if_set(**arguments: JsonValue) -> dict[str, JsonValue]:
+    """Return the arguments that are not empty or false."""
+    return {name: value for name, value in arguments.items() if value}
 
 
 _READS = {"read_only": True, "idempotent": True}

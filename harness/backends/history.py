@@ -24,7 +24,7 @@ HISTORY_FILE = f"{HISTORY_DIRECTORY}/{_TRANSCRIPT}"
 
 
 def history_directory(backend: Backend) -> str:
-    """Return where the messages of threads appear: `HISTORY_DIRECTORY`, or that below `artifacts_root`."""
+    """Return where the messages of a thread appear among the files of a backend."""
     return artifact_path(backend, HISTORY_DIRECTORY[1:])
 
 

@@ -154,6 +154,7 @@ def find_lines(
     """
     matches: list[GrepMatch] = []
     required = _required(pattern)
+    part = required.decode() if required else ""
     for path, read in documents:
         if budget.over():
             return Page(matches, truncated=True)
@@ -164,7 +165,7 @@ def find_lines(
         if text is None:
             continue
         for number, line in enumerate(text.lines, start=1):
-            match = _search(pattern, line, budget)
+            match = _search(pattern, line, budget) if part in line else None
             if match is not None:
                 if len(matches) == limit:
                     return Page(matches, truncated=True)

@@ -6,7 +6,8 @@ contents. Both are written in one batch, and what is there was written whole (pe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -20,6 +21,7 @@ import anyio.to_thread
 from harness.backends.base import FileEntry, FileError, GrepMatch, Page, PathTest
 from harness.backends.search import Budget, find_lines, glob_matcher, line_pattern
 from harness.backends.state import FileData
+from harness.backends.store_turns import Turn, turn_of
 from harness.backends.tree import changed, checked_path, every_path, size_text
 from harness.errors import AgentBuildError, ToolError
 from harness.store.base import (
@@ -53,6 +55,7 @@ Only what a model cannot choose should decide it: the context, never a call's ar
 
 _ENTRIES = "file_entries"
 _CONTENTS = "file_contents"
+_WRITERS = "file_writers"
 _AT_ONCE = 4 << 20
 """Bytes of contents that a search loads at once, if one file is not more."""
 _MOST_AT_ONCE = 500
@@ -63,11 +66,11 @@ class StoreBackend:
     """Files of a namespace in a `Store`.
 
     They belong to no thread: rewinding one does not change them. They do not expire, whatever the
-    store's default is. Below the namespace, `file_entries` and `file_contents` are taken.
+    store's default is. Below the namespace, `file_entries`, `file_contents` and `file_writers` are
+    taken.
 
-    Two changes of one file are noticed: of two writers that expect the same content, one gets
-    `changed`. Where they are in different processes, the one that comes second may replace the
-    first one's content for the moment that it takes to put it back.
+    A file has one writer at a time, in all processes: of two that expect the same content, one
+    gets `changed`. A writer that dies holds others up for half a minute at most.
 
     Args:
         store: Where the files are kept; None for the agent's own store.
@@ -159,6 +162,7 @@ class StoreFiles:
         self.store = store
         self._entries = (*namespace, _ENTRIES)
         self._contents = (*namespace, _CONTENTS)
+        self._writers = (*namespace, _WRITERS)
         self._index: Index = index
         self._lock = lock
 
@@ -192,24 +196,20 @@ class StoreFiles:
                 f"{path}: {size_text(len(data))} is too much for one file; the bound is "
                 f"{size_text(MAX_BYTES)}. Nothing was written.",
             )
-        async with self._lock(path):
+        async with self._turn(path) as turn:
             present = await self._require_place(path)
-            if expected is None:
-                results = await self._batch(
-                    [Get(self._entries, _key(path)), *self._puts(path, data)]
-                )
-                return results[0] is None
-            if present is None or present.digest != _digest(expected):
+            if expected is not None and (present is None or present.digest != _digest(expected)):
                 raise changed(path)
-            await self._replace(path, data, present)
-            return False
+            await self._batch([*self._puts(path, data), turn.end])
+            turn.ended = True
+        return present is None
 
     async def delete(self, path: str) -> None:
         """See `Files`."""
         path = checked_path(path)
         if path == "/":
             raise FileError("permission_denied", path, "the root itself cannot be deleted.")
-        async with self._lock(path):
+        async with self._turn(path):
             (entry,) = await self._batch([Get(self._entries, _key(path))])
             doomed = [path] if entry is not None else [one.path for one in await self._below(path)]
             places = (self._entries, self._contents)
@@ -260,25 +260,12 @@ class StoreFiles:
         """Return nothing: these files are not part of the state."""
         return {}
 
-    async def _replace(self, path: str, data: bytes, present: _Entry) -> None:
-        """Replace a file that has to be as `present` says.
-
-        The batch also returns what it replaced. If that is something else, somebody in another
-        process was faster by a moment; theirs is put back.
-        """
-        before = [Get(self._entries, _key(path)), Get(self._contents, _key(path))]
-        entry, content, *_ = await self._batch([*before, *self._puts(path, data)])
-        if entry is not None and _Entry.of(cast(Item, entry)).digest == present.digest:
-            return
-        if entry is None or content is None:
-            back: list[Operation] = [
-                Delete(place, _key(path)) for place in (self._entries, self._contents)
-            ]
-        else:
-            back = self._puts(path, _data(cast(Item, content)))
-        with anyio.CancelScope(shield=True):
-            await self._batch(back)
-        raise changed(path)
+    @asynccontextmanager
+    async def _turn(self, path: str) -> AsyncGenerator[Turn]:
+        """Wait until no other call, here or elsewhere, changes the file."""
+        with _as_tool_errors():
+            async with self._lock(path), turn_of(self.store, self._writers, path) as turn:
+                yield turn
 
     async def _require_place(self, path: str) -> _Entry | None:
         """Return the file that is at a path, or None if there can be one.
@@ -356,15 +343,21 @@ class StoreFiles:
         ]
 
     async def _batch(self, operations: Sequence[Operation]) -> Sequence[Result]:
-        try:
+        with _as_tool_errors():
             return await self.store.batch(operations)
-        except StoreError as error:
-            raise ToolError(str(error)) from error
+
+
+@contextmanager
+def _as_tool_errors() -> Generator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise ToolError(str(error)) from error
 
 
 def _check(namespace: Namespace) -> None:
     check_namespace(namespace)
-    check_namespace((*namespace, _CONTENTS))
+    check_namespace((*namespace, _WRITERS, _digest(b"")))
 
 
 def _key(path: str) -> str:

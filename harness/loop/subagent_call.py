@@ -17,6 +17,8 @@ from harness.loop.interrupts import Interrupted, Pause
 from harness.loop.run_context import RunContext
 from harness.loop.thread_state import ThreadState
 from harness.messages import HumanMessage
+from harness.policy import CallPolicy
+from harness.policy.above import narrowing
 from harness.state import ChannelWrite, Mark, Overwrite, StateSchema
 from harness.tools import SubagentResult
 
@@ -69,6 +71,7 @@ class SubagentCall:
         path: tuple[str, ...],
         spawn: Spawn,
         count: Callable[[int], None],
+        policy: CallPolicy,
     ) -> None:
         self._run = run
         self._parent = parent
@@ -76,6 +79,7 @@ class SubagentCall:
         self._path = path
         self._spawn = spawn
         self._count = count
+        self._policy = policy
 
     async def __call__(self, agent: Any, description: str) -> SubagentResult:
         """Run or continue the child.
@@ -98,7 +102,8 @@ class SubagentCall:
         try:
             message = HumanMessage(description, source="task")
             await loop.start({**given, "messages": [message]}, description[:100])
-            pause = await loop.advance()
+            with narrowing(self._policy):
+                pause = await loop.advance()
         except CheckpointError:
             raise
         except HarnessError as error:

@@ -23,7 +23,8 @@ from harness.loop.tool_body import ToolBody
 from harness.loop.tool_outcomes import failure, outcome_of, with_notice
 from harness.loop.wraps import Wrap, wraps_of
 from harness.messages import ToolCall, ToolMessage
-from harness.policy import BoundPolicy, CallPolicy, Verdict, strictest
+from harness.policy import BoundPolicy, CallPolicy, NarrowedPolicy, Verdict, strictest
+from harness.policy.above import policies_above
 from harness.records import changed
 from harness.tool_results import NO_OUTPUT
 from harness.tools import InvalidArguments, Tool
@@ -54,6 +55,11 @@ class ToolPipeline:
         self._judges = hooks_of(middleware, "judge")
         self._redactors = hooks_of(middleware, "redact")
         self._evictors = hooks_of(middleware, "evict")
+
+    @property
+    def policy(self) -> CallPolicy:
+        """The rules in front of every call."""
+        return self._policy
 
     @property
     def runnable(self) -> Collection[str] | None:
@@ -97,7 +103,7 @@ class ToolPipeline:
         call = request.call
         verdicts = [_judged(one, _with_own_arguments(request)) for one in self._judges]
         runtime = request.runtime
-        own = self._policy.judge(
+        own = self._narrowed().judge(
             call.name,
             call.args,
             self.find(request),
@@ -108,11 +114,12 @@ class ToolPipeline:
 
     def bound(self, request: ToolCallRequest, tool: Tool) -> ToolCallRequest:
         """Return the request with what the policy says of paths, for tools that meet others."""
-        if not self._policy.reads_paths:
+        policy = self._narrowed()
+        if not policy.reads_paths:
             return request
         call, runtime = request.call, request.runtime
         bound = BoundPolicy(
-            self._policy,
+            policy,
             call.name,
             call.args,
             tool,
@@ -121,6 +128,11 @@ class ToolPipeline:
             runtime.principal,
         )
         return changed(request, runtime=changed(runtime, policy=bound))
+
+    def _narrowed(self) -> CallPolicy:
+        """Return the agent's policy, and those of the agents above that it is not one of."""
+        above = [one for one in policies_above() if one is not self._policy]
+        return NarrowedPolicy((self._policy, *above)) if above else self._policy
 
     def find(self, request: ToolCallRequest) -> Tool | None:
         """Return the tool a request names, or the one a wrapper supplied under that name."""

@@ -185,7 +185,13 @@ class ToolStep:
             stream_writer=partial(run.write_custom, path),
             interrupt=asker.interrupt,
             run_subagent=SubagentCall(
-                run, thread, self._step, path, self._spawn, self._count_subagent
+                run,
+                thread,
+                self._step,
+                path,
+                self._spawn,
+                self._count_subagent,
+                self._agent.pipeline.policy,
             ),
             store=self._agent.store,
             checkpoint_id=thread.head.id if thread.head else None,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from harness.middleware.summarization import SummarizationMiddleware
     from harness.middleware.todo_list import TodoListMiddleware
     from harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+    from harness.middleware.tool_descriptions import ToolDescriptionMiddleware
     from harness.middleware.tool_emulation import LLMToolEmulator
     from harness.middleware.tool_error import ToolErrorMiddleware
     from harness.middleware.tool_exclusion import ToolExclusionMiddleware
@@ -65,6 +66,7 @@ __all__ = [
     "SummarizationMiddleware",
     "TodoListMiddleware",
     "ToolCallLimitMiddleware",
+    "ToolDescriptionMiddleware",
     "ToolErrorMiddleware",
     "ToolExclusionMiddleware",
     "ToolRetryMiddleware",
@@ -101,6 +103,7 @@ _HOMES = {
     "SummarizationMiddleware": "summarization",
     "TodoListMiddleware": "todo_list",
     "ToolCallLimitMiddleware": "tool_call_limit",
+    "ToolDescriptionMiddleware": "tool_descriptions",
     "ToolErrorMiddleware": "tool_error",
     "ToolExclusionMiddleware": "tool_exclusion",
     "ToolRetryMiddleware": "tool_retry",

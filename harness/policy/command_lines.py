@@ -156,6 +156,8 @@ class _Reader:
             self._add(following)
 
     def redirect(self) -> None:
+        if self._text[max(0, self._at - 2) : self._at - 1] == "&":
+            self._doubts("&> means different things to different shells")
         if self._word is not None and not self._quoted and "".join(self._word).isdigit():
             self._word = None  # the descriptor
         self.end_word()
@@ -170,7 +172,7 @@ class _Reader:
         quoted, raw = self._quoted, "".join(self._word)
         self._word, self._known, self._quoted = None, True, False
         if self._redirection:
-            self._end_redirection(word)
+            self._end_redirection(None if quoted else word)
         elif not self._words and _ASSIGNMENT.match(raw):
             self._doubts("it sets a variable")
         else:

@@ -119,18 +119,17 @@ class CommandPattern:
         return any(self._found(argv, anywhere) for argv, anywhere in suspects.commands)
 
     def _found(self, argv: Argv, anywhere: bool) -> bool:
-        starts = range(len(argv)) if anywhere else range(min(1, len(argv)))
-        return any(self._begins(argv, at) for at in starts)
+        for at, program in enumerate(argv if anywhere else argv[:1]):
+            if program is None:
+                return True
+            lower = program.lower()
+            if self._loose[0].match(lower) or self._loose[0].match(_program(lower)):
+                return self._goes_on(argv[at + 1 :])  # what follows later begins here too
+        return False
 
-    def _begins(self, argv: Argv, at: int) -> bool:
-        program = argv[at]
-        if program is None:
-            return True
-        lower = program.lower()
-        if not (self._loose[0].match(lower) or self._loose[0].match(_program(lower))):
-            return False
+    def _goes_on(self, rest: Argv) -> bool:
         wanted = 1
-        for word in argv[at + 1 :]:
+        for word in rest:
             if wanted == len(self._loose):
                 break
             if word is None or self._loose[wanted].match(word.lower()):

@@ -11,6 +11,7 @@ import pytest
 from harness.backends import store as store_files
 from harness.backends.base import FileError
 from harness.backends.store import StoreBackend
+from harness.backends.store_turns import turn_of
 from harness.errors import AgentBuildError, ToolError
 from harness.store.base import Get, Item, Operation, Result, Search
 from harness.store.memory import MemoryStore
@@ -21,16 +22,13 @@ pytestmark = pytest.mark.anyio
 
 
 class Watched(MemoryStore):
-    """Notes the contents that are loaded, and lets a test act before a batch that replaces."""
+    """Notes the contents that are loaded."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.loaded: list[str] = []
-        self.before_replacing: list[Any] = []
 
     async def batch(self, operations: Sequence[Operation]) -> Sequence[Result]:
-        if len(operations) == 4 and self.before_replacing:
-            await self.before_replacing.pop()()
         self.loaded += [
             operation.key
             for operation in operations
@@ -114,32 +112,48 @@ def test_a_namespace_that_no_store_takes_is_refused_when_the_agent_is_made():
             StoreBackend(MemoryStore(), namespace)  # type: ignore[arg-type]
 
 
-async def test_of_two_writers_in_different_processes_one_is_told_and_loses_nothing():
-    store = Watched()
-    await bench(store).files().write("/f", b"0")
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_writers_in_different_processes_lose_no_change(kind: str, tmp_path: Path):
+    memory = MemoryStore()
+    stores = [memory if kind == "memory" else SqliteStore(tmp_path / "store.db") for _ in range(3)]
+    await bench(stores[0]).files().write("/n", b"0")
+    outcomes: list[str] = []
 
-    async def theirs() -> None:
-        await bench(store).files().write("/f", b"theirs", expected=b"0")
+    async def count(store: MemoryStore | SqliteStore) -> None:
+        files = bench(store).files()
+        for _ in range(8):
+            data = await files.read("/n")
+            try:
+                await files.write("/n", b"%d" % (int(data) + 1), expected=data)
+                outcomes.append("won")
+            except FileError as error:
+                outcomes.append(error.code)
 
-    store.before_replacing.append(theirs)
-    with pytest.raises(FileError) as caught:
-        await bench(store).files().write("/f", b"mine", expected=b"0")
-    assert caught.value.code == "changed"
-    assert await bench(store).data("/f") == b"theirs"
+    async with anyio.create_task_group() as group:
+        for store in stores:
+            group.start_soon(count, store)
+    assert set(outcomes) == {"won", "changed"}
+    assert int(await bench(stores[0]).data("/n")) == outcomes.count("won")
+    assert await stores[0].search(("ann", "file_writers")) == []
+    for store in stores:
+        await store.close()
 
 
-async def test_a_file_that_another_process_deletes_meanwhile_stays_deleted():
-    store = Watched()
-    await bench(store).files().write("/f", b"0")
-
-    async def theirs() -> None:
-        await bench(store).files().delete("/f")
-
-    store.before_replacing.append(theirs)
-    with pytest.raises(FileError) as caught:
-        await bench(store).files().write("/f", b"mine", expected=b"0")
-    assert caught.value.code == "changed"
-    assert await bench(store).files().ls("/") == []
+async def test_a_writer_that_died_does_not_hold_others_up_for_ever():
+    now = [100.0]
+    store = MemoryStore(clock=lambda: now[0], refresh_on_read=True)
+    with anyio.CancelScope() as died:
+        async with turn_of(store, ("ann", "file_writers"), "/f") as turn:
+            turn.ended = True  # so it leaves its note behind
+            died.cancel()
+            await anyio.sleep(1)
+    now[0] += 29
+    with anyio.move_on_after(0.1) as waiting:
+        await bench(store).files().write("/f", b"x")
+    assert waiting.cancelled_caught
+    now[0] += 2
+    with anyio.fail_after(5):
+        assert await bench(store).files().write("/f", b"x")
 
 
 async def test_the_stale_check_sees_what_another_thread_wrote():

@@ -130,7 +130,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path):
         PolicyFiles([path])
 
 
-DENY, ASK = ("[[rule]]\naction = '{}'\ntool = 'x'\n".format(action) for action in ("deny", "ask"))
+DENY, ASK = (f"[[rule]]\naction = '{action}'\ntool = 'x'\n" for action in ("deny", "ask"))
 
 
 def test_a_saved_file_holds_from_the_next_call_and_a_broken_one_does_not(tmp_path: Path):

@@ -10,11 +10,20 @@ import anyio
 import pytest
 from mcp import Client
 
+from harness.backends.base import FileError
+from harness.backends.composite import CompositeBackend
+from harness.backends.directory import DirectoryBackend
+from harness.backends.state import StateBackend
 from harness.checkpoint.base import Batch
+from harness.checkpoint.memory import MemoryCheckpointer
+from harness.deep_agent import create_deep_agent
 from harness.errors import RunEnded
 from server.app import create_app
+from server.rewinding import rewind
 from server.settings import load_settings
 from tests.e2e.servers import call, refused, text_of
+from tests.loop.models import Turns, says
+from tests.loop.models import call as calls
 
 pytestmark = pytest.mark.anyio
 
@@ -103,3 +112,30 @@ async def test_reply_lets_a_paused_run_go_on_and_refuses_one_that_was_overtaken(
             where = {"thread_id": run.thread_id, "checkpoint_id": history[0]["checkpoint_id"]}
             await call(client, "rewind", **where)
             assert "moved on without run" in await refused(client, "reply", run_id=run.id)
+
+
+async def test_files_of_a_mounted_directory_are_put_back_with_those_of_the_thread(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "f").write_text("old")
+    backend = CompositeBackend(StateBackend(), {"/disk": DirectoryBackend(tmp_path)})
+    turns = [
+        says("", calls("c1", "write_file", path="/disk/f", content="new")),
+        says("", calls("c2", "write_file", path="/note", content="new")),
+        says("done"),
+    ]
+    journal = MemoryCheckpointer()
+    agent = create_deep_agent(Turns(*turns), backend=backend, checkpointer=journal)
+    await agent.ainvoke("go", thread_id="t")
+    first = (await journal.history("t", limit=50))[-1].id
+
+    async def back(to: Any, force: bool = False) -> tuple[list[str], list[str]]:
+        options: dict[str, Any] = {"run_id": "r", "force": force, "advice": ""}
+        done = await rewind(agent, to, "t", first, **options)
+        return done.files, done.left
+
+    with pytest.raises(FileError, match="/disk/f; which directory"):
+        await back(CompositeBackend(StateBackend(), {}))
+    assert (tmp_path / "f").read_text() == "new"
+    assert await back(backend) == (["/disk/f", "/note"], [])
+    assert (tmp_path / "f").read_text() == "old"

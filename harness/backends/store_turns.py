@@ -1,0 +1,90 @@
+"""One writer at a time for each file in a store, among all processes that share the store.
+
+A store has no put that depends on what is there. What it has is batches that see each other's
+effects in one order: a writer puts a note of its own and looks for others' in the same batch, and
+whoever finds none has the turn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import cast
+from uuid import uuid4
+
+import anyio
+
+from harness.backends.tree import changed
+from harness.store.base import Delete, Item, Namespace, Put, Search, Store
+
+__all__ = ["Turn", "turn_of"]
+
+_NOTE_SECONDS = 30.0
+"""After which the note of a writer that died does not count."""
+
+_WAIT_SECONDS = 10.0
+_FIRST_PAUSE = 0.005
+_LONGEST_PAUSE = 0.2
+_MOST_NOTES = 100
+
+
+@dataclass(slots=True)
+class Turn:
+    """The right to change a file.
+
+    Attributes:
+        end: Ends the turn; it may go into the batch that makes the change.
+        ended: Whether that was done.
+    """
+
+    end: Delete
+    ended: bool = False
+
+
+@asynccontextmanager
+async def turn_of(store: Store, notes: Namespace, path: str) -> AsyncGenerator[Turn]:
+    """Wait for the turn to change a file, and end it afterwards.
+
+    Args:
+        store: Where the file is.
+        notes: Namespace for the notes of writers.
+        path: The file.
+
+    Raises:
+        FileError: `changed`: others kept changing the file for ten seconds.
+        StoreError: The store cannot be read or written.
+    """
+    place = (*notes, sha256(path.encode()).hexdigest())
+    turn = Turn(Delete(place, uuid4().hex))
+    try:
+        await _wait_for(store, turn, path)
+        yield turn
+    finally:
+        if not turn.ended:
+            # What cannot be taken back expires.
+            with anyio.move_on_after(_WAIT_SECONDS, shield=True):
+                await store.batch([turn.end])
+
+
+async def _wait_for(store: Store, turn: Turn, path: str) -> None:
+    deadline = anyio.current_time() + _WAIT_SECONDS
+    pause = _FIRST_PAUSE
+    while not await _is_alone(store, turn.end):
+        await store.batch([turn.end])
+        if anyio.current_time() > deadline:
+            raise changed(path)
+        await anyio.sleep(pause * (0.5 + random.random()))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+async def _is_alone(store: Store, end: Delete) -> bool:
+    """Put a note; return whether no other writer's is there."""
+    note = Put(end.namespace, end.key, {}, index=False, ttl=_NOTE_SECONDS)
+    _, found = await store.batch([note, Search(end.namespace, limit=_MOST_NOTES)])
+    notes = cast(Sequence[Item], found)
+    now = max(item.updated_at for item in notes)
+    # Reading may prolong what a dead writer left, so its age counts.
+    return all(item.key == end.key or item.updated_at < now - _NOTE_SECONDS for item in notes)
