@@ -152,8 +152,9 @@ class CompositeBackend:
                 inner = canonical(path)
             except FileError:
                 continue
-            if inner != plain:
-                return part.outer(inner)
+            full = part.outer(inner)
+            if inner != plain and self._layout.owner(full) is part:
+                return full
         return plain if plain is not None else canonical_path(path)
 
     def real_path(self, path: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -39,6 +38,8 @@ class Candidates:
 @cache
 def find_ripgrep() -> str | None:
     """Return where ripgrep is: with this Python's own programs, else on the PATH, else None."""
+    import sysconfig  # not needed to begin serving
+
     own = Path(sysconfig.get_path("scripts"), "rg.exe" if os.name == "nt" else "rg")
     return str(own) if own.is_file() else shutil.which("rg")
 

@@ -276,15 +276,11 @@ class StoreFiles:
         if path == "/":
             raise _is_directory(path)
         parents = list(_parents(path))
-        present, below, *above = await self._batch(
-            [
-                Get(self._entries, _key(path)),
-                self._search_below(path, limit=1),
-                *(Get(self._entries, _key(parent)) for parent in parents),
-            ]
+        present, *above = await self._batch(
+            [Get(self._entries, _key(one)) for one in (path, *parents)]
         )
-        if below:
-            raise _is_directory(path)
+        if present is not None:
+            return _Entry.of(cast(Item, present))
         for parent, entry in zip(parents, above, strict=True):
             if entry is not None:
                 raise FileError(
@@ -292,7 +288,9 @@ class StoreFiles:
                     path,
                     f"{path}: {parent} is a file, not a directory. Nothing was done.",
                 )
-        return None if present is None else _Entry.of(cast(Item, present))
+        if await self._holds_files(path):
+            raise _is_directory(path)
+        return None
 
     async def _below(self, path: str) -> list[_Entry]:
         """Return the files below a directory, by path.

@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
-from harness.policy.command_lines import Argv, Line, argv_line, parse_line
-from harness.policy.command_rules import Suspects, suspects_of
 from harness.policy.paths import PathForms, paths_in
 
 if TYPE_CHECKING:
+    from harness.policy.command_lines import Argv, Line
+    from harness.policy.command_rules import Suspects
     from harness.tools import Tool
 
 __all__ = ["Call"]
 
 _Value: TypeAlias = Sequence[Sequence[str]]
-
-_COMMANDS = ("command", "cmd", "commands")
-_BESIDE = ("args", "arguments", "argv", "env", "environment", "stdin", "input", "shell")
 
 
 class Call:
@@ -81,6 +78,9 @@ class Call:
 
     def of_command(self, argv: Argv) -> Call:
         """Return the call as if its command line were only this command."""
+        from harness.policy.command_lines import Line
+        from harness.policy.command_rules import suspects_of
+
         one = copy(self)
         one.line = Line(self.line.text if self.line else "", (argv,))
         one.certain = (argv,)
@@ -112,12 +112,24 @@ def _paths(call: Call) -> Sequence[PathForms]:
     return tuple(paths_in(call.args, call.definition.parameters if call.definition else None))
 
 
+def _line(call: Call) -> Line | None:
+    from harness.policy.command_lines import line_of  # few calls have a command
+
+    return line_of(call.args)
+
+
+def _suspects(call: Call) -> Suspects:
+    from harness.policy.command_rules import suspects_of
+
+    return suspects_of(call.line)
+
+
 _LAZY: Mapping[str, Callable[[Call], object]] = {
     "paths": _paths,
     "path_text": lambda call: "".join(f"{one.exact}\0{one.folded}\0" for one in call.paths),
-    "line": lambda call: _command_line(call.args),
+    "line": _line,
     "certain": lambda call: call.line.commands if call.line and not call.line.doubt else (),
-    "suspects": lambda call: suspects_of(call.line),
+    "suspects": _suspects,
     "effective": lambda call: _effective(call.args, call.definition),
 }
 
@@ -170,36 +182,3 @@ def _named(value: JsonValue | Mapping[str, JsonValue], name: str) -> Iterator[Js
 
 def _text(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _command_line(args: Mapping[str, JsonValue]) -> Line | None:
-    given = [args[name] for name in _COMMANDS if args.get(name)]
-    if not given:
-        return None
-    doubt = "" if len(given) == 1 else "there is more than one command argument"
-    for name in _BESIDE:
-        if args.get(name):
-            doubt = f"the argument {name} changes what it runs"
-    lines = [_one_line(value) for value in given]
-    extra = args.get("args") or args.get("arguments")
-    if isinstance(extra, list):
-        words = tuple(one if isinstance(one, str) else None for one in extra)
-        lines += [Line("", ((*argv, *words),)) for line in lines for argv in line.commands]
-    if len(lines) == 1 and not doubt:
-        return lines[0]
-    return Line(
-        "\n".join(line.text for line in lines),
-        tuple(argv for line in lines for argv in line.commands),
-        doubt or next((line.doubt for line in lines if line.doubt), ""),
-    )
-
-
-def _one_line(value: JsonValue) -> Line:
-    if isinstance(value, str):
-        return parse_line(value)
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        words = cast(list[str], value)
-        if any(" " in one for one in words[:1]):
-            return Line("\n".join(words), parse_line("\n".join(words)).commands, "it is a list")
-        return argv_line(words)
-    return Line(_text(value), ((None,),), "it is not a text")

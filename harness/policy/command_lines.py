@@ -9,18 +9,24 @@ in line ends and continued lines.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
-__all__ = ["Argv", "Line", "argv_line", "parse_line"]
+from pydantic import JsonValue
+
+__all__ = ["Argv", "Line", "argv_line", "line_of", "parse_line"]
 
 Argv: TypeAlias = tuple[str | None, ...]
 """A program and its arguments; None stands for a word that only the shell knows."""
 
 MAX_CHARS = 20_000
+
+_COMMANDS = ("command", "cmd", "commands")
+_BESIDE = ("args", "arguments", "argv", "env", "environment", "stdin", "input", "shell")
 
 _UNUSUAL = re.compile(r"[^\x20-\x7e\t\n\u00a1-\uffff]|[\u2000-\u206f\u3000\u1680\ufeff\u00ad]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\[[^\]]*\])?\+?=")
@@ -210,3 +216,37 @@ _SPECIAL: Mapping[str, Callable[[_Reader], None]] = {
     '"': _Reader.double,
     "\\": _Reader.escape,
 }
+
+
+def line_of(args: Mapping[str, JsonValue]) -> Line | None:
+    """Return the command line among the arguments of a call, or None."""
+    given = [args[name] for name in _COMMANDS if args.get(name)]
+    if not given:
+        return None
+    doubt = "" if len(given) == 1 else "there is more than one command argument"
+    for name in _BESIDE:
+        if args.get(name):
+            doubt = f"the argument {name} changes what it runs"
+    lines = [_one_line(value) for value in given]
+    extra = args.get("args") or args.get("arguments")
+    if isinstance(extra, list):
+        words = tuple(one if isinstance(one, str) else None for one in extra)
+        lines += [Line("", ((*argv, *words),)) for line in lines for argv in line.commands]
+    if len(lines) == 1 and not doubt:
+        return lines[0]
+    return Line(
+        "\n".join(line.text for line in lines),
+        tuple(argv for line in lines for argv in line.commands),
+        doubt or next((line.doubt for line in lines if line.doubt), ""),
+    )
+
+
+def _one_line(value: JsonValue) -> Line:
+    if isinstance(value, str):
+        return parse_line(value)
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        words = cast(list[str], value)
+        if any(" " in one for one in words[:1]):
+            return Line("\n".join(words), parse_line("\n".join(words)).commands, "it is a list")
+        return argv_line(words)
+    return Line(json.dumps(value), ((None,),), "it is not a text")

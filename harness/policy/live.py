@@ -14,10 +14,10 @@ from pydantic import JsonValue
 
 from harness.policy.errors import PolicyError
 from harness.policy.policy import CallPolicy, NarrowedPolicy, Policy
-from harness.policy.toml_file import PolicyText, file_name, file_text, joined, parse_text
 from harness.policy.verdicts import Verdict
 
 if TYPE_CHECKING:
+    from harness.policy.toml_file import PolicyText
     from harness.tools import Tool
 
 __all__ = ["PolicyFiles", "PolicySnapshot"]
@@ -90,6 +90,10 @@ class PolicyFiles:
             return True
 
     def _made(self) -> PolicySnapshot:
+        if not self._read:
+            return PolicySnapshot(Policy(), {}, {})
+        from harness.policy.toml_file import joined
+
         errors = {str(path): one.error for path, one in self._read.items() if one.error}
         digests = {str(path): one.digest for path, one in self._read.items()}
         return PolicySnapshot(
@@ -135,12 +139,16 @@ class PolicyFiles:
 
 
 def _read(path: Path) -> _Read:
+    from harness.policy.toml_file import file_name, file_text, parse_text
+
     text = file_text(path)
     return _Read(hashlib.sha256(text.encode()).hexdigest(), parse_text(text, file_name(path)))
 
 
 def _read_again(path: Path, before: _Read) -> _Read:
     """Return what a file says now, or the last good version with what is wrong."""
+    from harness.policy.toml_file import file_name, file_text, parse_text
+
     try:
         text = file_text(path)
         digest = hashlib.sha256(text.encode()).hexdigest()

@@ -13,7 +13,6 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, cast
-from urllib.parse import unquote
 
 from pydantic import JsonValue
 
@@ -54,7 +53,7 @@ def path_forms(written: str) -> PathForms:
 
 
 def _forms(written: str) -> PathForms:
-    text = unquote(written[7:]) if written[:7].lower() == "file://" else written
+    text = _unquoted(written[7:]) if written[:7].lower() == "file://" else written
     slashed = text.replace("\\", "/")
     sure = not (".." in slashed.split("/") or slashed.startswith("~") or "\0" in slashed)
     exact = posixpath.normpath("/" + slashed.lstrip("/"))
@@ -62,6 +61,12 @@ def _forms(written: str) -> PathForms:
     if _LOOSE.search(loose):
         loose = posixpath.normpath(_ENDING.sub("", _STREAM.sub("", loose)))
     return PathForms(_ended(exact), _ended(loose), sure)
+
+
+def _unquoted(path: str) -> str:
+    from urllib.parse import unquote  # few paths are addresses
+
+    return unquote(path)
 
 
 _cached = lru_cache(8_192)(_forms)

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 from pydantic import JsonValue
 
 from harness.policy.call import Call
-from harness.policy.command_rules import CommandPattern
 from harness.policy.errors import PolicyError
 from harness.policy.paths import folded
 from harness.policy.patterns import any_of, literal_in, name_pattern, steps_pattern
 from harness.policy.verdicts import Action
 
 if TYPE_CHECKING:
+    from harness.policy.command_rules import CommandPattern
     from harness.tools import Tool
 
 __all__ = ["Patterns", "Rule"]
@@ -166,6 +166,8 @@ def _conditions(rule: Rule) -> Sequence[_Condition]:
         names = any_of(_each(rule.principal), name_pattern)
         found.append(lambda call: names(call.principal))
     if rule.command is not None:
+        from harness.policy.command_rules import CommandPattern  # few rules have one
+
         patterns = [CommandPattern(one, allows=allows) for one in _each(rule.command)]
         found.append(_about_commands(patterns, allows))
     for name, pattern in rule.args.items():

@@ -162,6 +162,9 @@ async def test_native_paths_of_a_mounted_directory_are_understood(bench: Bench, 
     assert backend.canonical("/notes/x") == "/notes/x"
     with pytest.raises(FileError):
         backend.canonical("../x")
+    over = CompositeBackend(DirectoryBackend(tmp_path), {"/disk": StateBackend()})
+    assert over.canonical(str(tmp_path / "inner/x")) == "/inner/x"
+    assert over.canonical(str(tmp_path / "disk/x")) == str(tmp_path / "disk/x")  # out of reach
     (tmp_path / "disk/link").symlink_to("real")
     assert backend.real_path("/disk/link/f") == "/disk/real/f"
     assert backend.real_path("/notes") == "/notes"

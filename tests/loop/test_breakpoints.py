@@ -193,7 +193,7 @@ def with_child(journal: MemoryCheckpointer, log: list[str]) -> Agent:
     return create_agent(
         Turns(says("", *calls), says("all done")),
         [task, note_tool(log)],
-        policy=Policy((Rule("ask", "note"),)),
+        policy=Policy((Rule("ask", "note", agent="main"),)),
         checkpointer=journal,
         name="main",
     )
