@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from harness.agent import Agent, RunOptions, RunResult, StateSnapshot, create_agent
+    from harness.backends.composite import CompositeBackend
     from harness.backends.directory import DirectoryBackend
     from harness.backends.state import StateBackend
+    from harness.backends.store import StoreBackend
     from harness.cache.memory import MemoryCache
     from harness.cache.sqlite import SqliteCache
     from harness.checkpoint.memory import MemoryCheckpointer
@@ -45,7 +47,8 @@ if TYPE_CHECKING:
     from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
     from harness.models.registry import init_chat_model
     from harness.models.scripted import ScriptedModel
-    from harness.policy import Policy, Rule
+    from harness.policy import Policy, PolicyError, PolicyFiles, Rule, Verdict
+    from harness.profiles import Profile, ProfileRegistry
     from harness.state import Mark, Overwrite, Reducer
     from harness.store.base import Store
     from harness.store.memory import MemoryStore
@@ -69,6 +72,7 @@ __all__ = [
     "AutoStrategy",
     "CachePolicy",
     "Command",
+    "CompositeBackend",
     "DirectoryBackend",
     "Event",
     "ExtendedModelResponse",
@@ -89,6 +93,10 @@ __all__ = [
     "ModelResponse",
     "Overwrite",
     "Policy",
+    "PolicyError",
+    "PolicyFiles",
+    "Profile",
+    "ProfileRegistry",
     "ProviderStrategy",
     "Reducer",
     "RemoveMessage",
@@ -108,6 +116,7 @@ __all__ = [
     "StateSnapshot",
     "StdioServer",
     "Store",
+    "StoreBackend",
     "Tool",
     "ToolCall",
     "ToolCallRequest",
@@ -116,6 +125,7 @@ __all__ = [
     "ToolResult",
     "ToolRuntime",
     "ToolStrategy",
+    "Verdict",
     "after_agent",
     "after_model",
     "before_agent",
@@ -131,6 +141,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "harness.profiles": (
+        "Profile",
+        "ProfileRegistry",
+    ),
+    "harness.backends.store": ("StoreBackend",),
+    "harness.backends.composite": ("CompositeBackend",),
     "harness.agent": (
         "Agent",
         "RunOptions",
@@ -199,7 +215,10 @@ _HOMES = {
     "harness.models.scripted": ("ScriptedModel",),
     "harness.policy": (
         "Policy",
+        "PolicyError",
+        "PolicyFiles",
         "Rule",
+        "Verdict",
     ),
     "harness.state": (
         "Mark",

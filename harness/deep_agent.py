@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from harness.agent import Agent, create_agent
 from harness.backends.base import Backend
-from harness.backends.history import HISTORY_FILE
+from harness.backends.history import history_file
 from harness.backends.state import StateBackend
 from harness.checkpoint.base import Checkpointer
 from harness.checkpoint.memory import MemoryCheckpointer
@@ -256,7 +256,7 @@ class _Stack:
             PatchToolCallsMiddleware(),
             RepeatGuardMiddleware(),
             BudgetWarningMiddleware(),
-            SummarizationMiddleware(history=HISTORY_FILE),
+            SummarizationMiddleware(history=history_file(self.backend)),
             TodoListMiddleware(),
         ]
         after: list[AgentMiddleware] = []

@@ -15,17 +15,20 @@ from harness.messages import HumanMessage, Message
 from harness.tools import ToolRuntime
 from harness.transcript_text import transcript_text
 
-__all__ = ["HISTORY_DIRECTORY", "HISTORY_FILE", "HistoryFiles", "history_directory", "message_path"]
+__all__ = ["HISTORY_DIRECTORY", "HistoryFiles", "history_directory", "history_file", "message_path"]
 
 HISTORY_DIRECTORY = "/conversation_history"
 _TRANSCRIPT = "transcript.md"
-HISTORY_FILE = f"{HISTORY_DIRECTORY}/{_TRANSCRIPT}"
-"""All messages of the thread as text, in their order."""
 
 
 def history_directory(backend: Backend) -> str:
     """Return where the messages of a thread appear among the files of a backend."""
     return artifact_path(backend, HISTORY_DIRECTORY[1:])
+
+
+def history_file(backend: Backend) -> str:
+    """Return where all messages of a thread can be read as text, in their order."""
+    return f"{history_directory(backend)}/{_TRANSCRIPT}"
 
 
 def message_path(message: HumanMessage, directory: str = HISTORY_DIRECTORY) -> str:

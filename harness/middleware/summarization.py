@@ -94,7 +94,7 @@ class SummarizationMiddleware(AgentMiddleware):
         max_argument_chars: Before anything is summarised, longer arguments of old calls of
             `write_file` and `edit_file` are cut in the view; None for never (peers C3.3).
         compact_tool: Bring the tool `compact`, with which the model asks for a summary itself.
-        history: Path at which `read_file` finds all messages (`HISTORY_FILE`); the summary
+        history: Path at which `read_file` finds all messages (`history_file(backend)`); the summary
             names it. None if there is no such file.
 
     Raises:

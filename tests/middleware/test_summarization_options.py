@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.agent import create_agent
-from harness.backends.history import HISTORY_FILE
+from harness.backends.history import history_file
 from harness.backends.state import StateBackend
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.errors import AgentBuildError, ModelError
@@ -21,6 +21,8 @@ from tests.middleware.support import Sent, answer, loops, model_request
 from tests.middleware.test_summarization import Summariser, assert_paired, call, updates
 
 pytestmark = pytest.mark.anyio
+
+HISTORY = history_file(StateBackend())
 
 LONG: list[Message] = [HumanMessage("go"), *loops(28)]
 
@@ -98,7 +100,7 @@ async def test_the_summary_names_the_history_and_the_agent_can_read_it() -> None
             return says("", asks(f"c{number}", "look", number=number))
         if request.messages[-1].text.startswith("[/conversation_history"):
             return says("Found.")
-        return says("", asks("read", "read_file", path=HISTORY_FILE, limit=8))
+        return says("", asks("read", "read_file", path=HISTORY, limit=8))
 
     model = Main(*[turn] * 60)
     agent = create_agent(
@@ -106,19 +108,19 @@ async def test_the_summary_names_the_history_and_the_agent_can_read_it() -> None
         [look],
         middleware=[
             FilesystemMiddleware(StateBackend(), tools=("read_file",)),
-            SummarizationMiddleware(history=HISTORY_FILE),
+            SummarizationMiddleware(history=HISTORY),
         ],
     )
     result = await agent.ainvoke("go")
     assert result.run.answer == "Found."
     shown = model.requests[-1].messages
-    assert f"looked up in {HISTORY_FILE}" in shown[1].text
+    assert f"looked up in {HISTORY}" in shown[1].text
     assert "fact 0 x" in shown[-1].text
     assert not any("fact 0 x" in one.text for one in shown[:-1])
 
 
 async def test_a_history_nobody_can_read_is_not_named() -> None:
-    sent, _ = await call(SummarizationMiddleware(history=HISTORY_FILE), LONG, model=Summariser())
+    sent, _ = await call(SummarizationMiddleware(history=HISTORY), LONG, model=Summariser())
     assert "looked up" not in sent.messages[1].text
 
 
