@@ -18,12 +18,15 @@ def test_data_come_back_from_either_kind_of_body(data: bytes):
 
 
 @given(texts, st.booleans(), st.data())
-def test_a_flipped_bit_is_noticed(data: bytes, small: bool, draw: st.DataObject):
+def test_a_flipped_bit_never_gives_other_data(data: bytes, small: bool, draw: st.DataObject):
     body = bytearray((compress if small else plain)(data))
     bit = draw.draw(st.integers(0, len(body) * 8 - 1))
     body[bit // 8] ^= 1 << bit % 8
-    with pytest.raises(ValueError, match=r"damaged|no version has written|larger than"):
-        decompress(bytes(body))
+    try:
+        found = decompress(bytes(body))
+    except ValueError:
+        return
+    assert found == data  # a bit behind the end of what was deflated
 
 
 @given(texts, st.data())

@@ -218,7 +218,9 @@ def test_keys_come_from_the_environment_or_from_a_file_that_any_source_names(
 
 
 @pytest.mark.parametrize(
-    "content", [codecs.BOM_UTF8 + KEY.encode(), codecs.BOM_UTF16_LE + KEY.encode("utf-16-le")]
+    "content",
+    [codecs.BOM_UTF8 + KEY.encode(), codecs.BOM_UTF16_LE + KEY.encode("utf-16-le")],
+    ids=["utf-8", "utf-16"],
 )
 def test_a_key_file_may_be_one_that_a_windows_shell_wrote(tmp_path: Path, content: bytes) -> None:
     file = key_file(tmp_path, content)
