@@ -36,6 +36,17 @@ class EventPage:
     after: int
     more: bool
 
+    def text(self, more: str = "More events: events_after={after}.") -> list[str]:
+        """Return the page in lines; `more` says how to ask for the next one."""
+        if not self.lines:
+            return [f"Events: none after {self.after}."]
+        gap = f" ({self.missing} before them are no longer kept)" if self.missing else ""
+        return [
+            f"Events{gap}:",
+            *self.lines,
+            *([more.format(after=self.after)] if self.more else ()),
+        ]
+
     def data(self) -> dict[str, JsonValue]:
         """Return the page as the results and resources show it."""
         return {

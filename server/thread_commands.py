@@ -94,6 +94,16 @@ def show(
 
 
 @threads.command()
+@click.argument("run")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only those after this event.")
+@_as_json
+@click.pass_obj
+def events(flags: dict[str, str | None], run: str, after: int, as_json: bool) -> None:
+    """Show what a delegated run has done, as far as it is kept."""
+    _print(_within(flags, lambda office: office.events(run, after)), as_json)
+
+
+@threads.command()
 @click.argument("thread")
 @click.argument("checkpoint")
 @click.option(

@@ -14,12 +14,13 @@ from harness.checkpoint.base import Checkpointer, Run
 from harness.checkpoint.shrinking import prune_to_size
 from harness.checkpoint.transfer import export_thread, import_thread
 from harness.deep_agent import create_deep_agent
-from harness.errors import ThreadBusy, UnknownThread
+from harness.errors import ThreadBusy, UnknownRun, UnknownThread
 from harness.messages import new_id
 from server.journals import open_journal
 from server.lazy_model import LazyModel
 from server.results import Answer, unknown
 from server.rewinding import Rewound, rewind
+from server.run_events import event_page
 from server.settings import Settings
 from server.state_dir import StateDir, StateDirError
 from server.takeover import ServerProcesses
@@ -95,6 +96,23 @@ class ThreadOffice:
         if shown is None:
             raise UnknownThread(await self._unknown(thread_id))
         return shown
+
+    async def events(self, run_id: str, after: int) -> Answer:
+        """Return a page of what happened in a run.
+
+        Raises:
+            UnknownRun: There is no such run.
+        """
+        run = await self._journal.run(run_id)
+        if run is None:
+            known = [one.id for one in await self._journal.find_runs(limit=1_000)]
+            advice = "`threads show THREAD` lists those of a thread."
+            raise UnknownRun(unknown("run", run_id, known, advice))
+        page = await event_page(self._journal, run_id, after)
+        return Answer(
+            "\n".join([f"Run {run_id}: {run.status}", *page.text("More: --after {after}")]),
+            {"run_id": run_id, "status": run.status, **page.data()},
+        )
 
     async def transcript(self, thread_id: str) -> str:
         """Return a thread's messages as Markdown.

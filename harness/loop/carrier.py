@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -23,6 +24,11 @@ from harness.messages import ToolMessage, Usage
 from harness.state import Mark, State, StateSchema
 
 __all__ = ["Carrier", "RunOptions", "RunResult", "public_state"]
+
+logger = logging.getLogger(__name__)
+
+_STOP_SECONDS = 10
+"""How long middleware may take to end what a run has left."""
 
 StopReason: TypeAlias = RunStatus | LimitName
 
@@ -125,8 +131,12 @@ class Carrier:
         Raises:
             Whatever `begin` raises; nothing has happened then.
         """
-        async with self._context.journal.carrying():
-            interrupts, error = await self._until_stopped(begin)
+        try:
+            async with self._context.journal.carrying():
+                interrupts, error = await self._until_stopped(begin)
+        finally:
+            if self._context.told_of_stops:
+                await self._tell_that_it_stopped()
         thread = self._loop.thread
         return RunResult(
             run=self._context.run,
@@ -137,6 +147,20 @@ class Carrier:
             used=self._context.meter.used(),
             error=error,
         )
+
+    async def _tell_that_it_stopped(self) -> None:
+        """Let middleware end what must not outlive the run."""
+        told = {id(one): one for one in self._context.told_of_stops}
+        with anyio.move_on_after(_STOP_SECONDS, shield=True) as limit:
+            for one in told.values():
+                try:
+                    await one.run_stopped(self._context.run)
+                except FAILURES as raised:
+                    error = as_failure(raised)
+                    logger.warning("%s.run_stopped raised", one.name, exc_info=error)
+        if limit.cancelled_caught:
+            names = ", ".join(one.name for one in told.values())
+            logger.warning("run_stopped of %s took more than %d s", names, _STOP_SECONDS)
 
     async def _until_stopped(
         self, begin: Callable[[AgentLoop], Awaitable[None]]

@@ -76,6 +76,11 @@ class AgentDefinition:
         return self._hooks[hook]
 
     @cached_property
+    def told_of_stops(self) -> Sequence[AgentMiddleware]:
+        """The middleware that has a `run_stopped`."""
+        return hooks_of(self.middleware, "run_stopped")
+
+    @cached_property
     def model_wraps(self) -> Sequence[Wrap]:
         """The `wrap_model_call` of its middleware, outermost first."""
         return wraps_of(self.middleware, "wrap_model_call")

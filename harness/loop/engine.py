@@ -63,6 +63,7 @@ class AgentLoop:
         self.agent = agent
         self.run = run
         self.path = path or (agent.name,)
+        run.told_of_stops += agent.told_of_stops
         self.thread = ThreadState(agent.schema, agent.states, run, ns, self.path)
         self._ask_model = ModelCall(
             agent.model_wraps, run, agent.output, agent.answers, agent.pipeline.runnable

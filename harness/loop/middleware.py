@@ -30,6 +30,7 @@ from harness.tool_signatures import is_async, is_generator, snake_case
 from harness.tools import Tool
 
 if TYPE_CHECKING:
+    from harness.checkpoint.base import Run
     from harness.redaction.rules import Rule
 
 __all__ = [
@@ -133,6 +134,15 @@ class AgentMiddleware:
 
     def judge(self, request: ToolCallRequest) -> Verdict | None:
         """Say allow, deny or ask about a call; None is no opinion. Must be a pure function."""
+
+    async def run_stopped(self, run: Run) -> None:
+        """Run when a run has paused or ended, however that came about; see `run.status`.
+
+        For what must not outlive a run, such as processes; nothing can be written to the thread
+        any more. It runs once for each middleware of the main agent and of the subagents that took
+        part. A status `running` means that the process lets go of the run. What it raises, and
+        what takes longer than ten seconds, is logged.
+        """
 
     async def aclose(self) -> None:
         """Release what it holds open (`Agent.aclose`); it can be used again."""

@@ -21,6 +21,7 @@ from harness.records import changed
 from harness.state import State
 
 if TYPE_CHECKING:
+    from harness.loop.middleware import AgentMiddleware
     from harness.loop.screening import Screen
     from harness.redaction.rules import Keys, Rule
 
@@ -121,6 +122,7 @@ class RunContext:
         logs_events: Whether tasks and custom events are kept in the journal.
         room: Waits until whoever receives the events has caught up.
         screens: What agents of the tree redact, by the agent's path; empty for nothing.
+        told_of_stops: Middleware of the agents that took part which is told when the run stops.
         principal: On whose behalf; see `RunOptions.principal`.
     """
 
@@ -138,6 +140,7 @@ class RunContext:
     room: Callable[[], Awaitable[None]] | None = None
     screens: dict[tuple[str, ...], Screen] = field(default_factory=dict[tuple[str, ...], "Screen"])
     principal: str = ""
+    told_of_stops: list[AgentMiddleware] = field(default_factory=list["AgentMiddleware"])
     _keys: Keys | None = None
     _seq: int = 0
     _thread: int = field(default_factory=threading.get_ident)

@@ -14,18 +14,13 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from harness.checkpoint.base import Run
 from harness.errors import AgentBuildError, HarnessError, ToolError
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import (
-    ModelHandler,
-    ModelRequest,
-    ModelResponse,
     Runtime,
-    ToolCallOutcome,
-    ToolCallRequest,
-    ToolHandler,
 )
-from harness.messages import AIMessage, Message, ToolMessage
+from harness.messages import Message, ToolMessage
 from harness.middleware.shell_results import (
     LOST,
     OUTPUT_SCHEMA,
@@ -65,11 +60,11 @@ class ShellToolMiddleware(AgentMiddleware):
     """Brings a tool that runs commands in a persistent shell (peers B11).
 
     Each agent of a run has a session of its own; subagents too. It is opened by the first call and
-    ended, with every process in it, when the run ends or is cancelled. While a run waits for an
-    answer its session stays open, for the policy's `idle_timeout` at most. Nothing of a session is
-    stored: after that, or in another process, the next call opens a new shell, and its result says
-    what is lost. The same holds after a timeout, and when a command ends the shell. A call runs at
-    most once, also when the process dies in the middle of it (`Tool.once`).
+    ended, with every process in it, when the run ends, fails or is cancelled. While a run waits for
+    an answer its session stays open, for the policy's `idle_timeout` at most. Nothing of a session
+    is stored: after that, or in another process, the next call opens a new shell, and its result
+    says what is lost. The same holds after a timeout, and when a command ends the shell. A call
+    runs at most once, also when the process dies in the middle of it (`Tool.once`).
 
     By default commands run in a bubblewrap sandbox, which must be installed. To run them with all
     the rights of this process, pass `HostExecutionPolicy()`.
@@ -130,27 +125,14 @@ class ShellToolMiddleware(AgentMiddleware):
         plain = type(self).__name__
         return plain if self._tool_name == "shell" else f"{plain}[{self._tool_name}]"
 
-    async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
-        """End the session if the run is cancelled while the model answers."""
-        try:
-            return await handler(request)
-        except anyio.get_cancelled_exc_class():
-            await self._pool.close(_key(request.runtime), orderly=False)
-            raise
-
-    async def wrap_tool_call(
-        self, request: ToolCallRequest, handler: ToolHandler
-    ) -> ToolCallOutcome:
-        """End the session if the run is cancelled while a tool runs."""
-        try:
-            return await handler(request)
-        except anyio.get_cancelled_exc_class():
-            await self._pool.close(_key(request.runtime), orderly=False)
-            raise
-
     async def after_agent(self, state: State, runtime: Runtime) -> None:
         """End the session with the run."""
         await self._pool.close(_key(runtime))
+
+    async def run_stopped(self, run: Run) -> None:
+        """End the sessions of a run, unless it waits to go on."""
+        if run.status not in ("needs_approval", "paused"):
+            await self._pool.close((run.id, ""), orderly=run.status == "done")
 
     async def aclose(self) -> None:
         """End all sessions."""
@@ -195,14 +177,8 @@ class ShellToolMiddleware(AgentMiddleware):
             )
         if command is not None and "\0" in command:
             raise ToolError(f"{self._tool_name} was not run: a command cannot contain NUL.")
-        key = _key(runtime)
         timeout = args.get("timeout", self._limits.command_timeout)
-        try:
-            return await self._in_turn(key, runtime, command, timeout, restart=restart)
-        finally:
-            # A driven call is a run of its own, and ends without after_agent.
-            if _is_driven(runtime) and not self._pool.users(key):
-                await self._pool.close(key)
+        return await self._in_turn(_key(runtime), runtime, command, timeout, restart=restart)
 
     async def _in_turn(
         self, key: Key, runtime: ToolRuntime, command: str | None, timeout: float, *, restart: bool
@@ -303,17 +279,6 @@ class ShellToolMiddleware(AgentMiddleware):
 
 def _key(runtime: Runtime | ToolRuntime) -> Key:
     return runtime.run_id, runtime.ns
-
-
-def _is_driven(runtime: ToolRuntime) -> bool:
-    """Whether the calls that are being answered were made by a client's own model."""
-    if runtime.ns:
-        return False
-    messages: Sequence[Message] = runtime.state.get("messages", ())
-    for message in reversed(messages):
-        if isinstance(message, AIMessage) and message.source != "send":
-            return message.source == "client"
-    return False
 
 
 def _lines(name: str, given: str | Sequence[str] | None) -> Sequence[str]:

@@ -89,7 +89,7 @@ def run_result(
         lines.append(_used_line(used))
     if events is not None:
         data |= events.data()
-        lines += _event_lines(events)
+        lines += events.text()
     data["next"] = following
     lines.append(f"Next: {following}")
     return Answer("\n".join(lines), data, failed=run.status == "failed").result()
@@ -117,14 +117,6 @@ def _used(run: Run) -> Used | None:
 def _used_line(used: Used) -> str:
     cost = "" if used.unpriced_calls else f", ${used.cost:.4f}"
     return f"Used: {used.model_calls} model calls, {used.tokens:,} tokens{cost}."
-
-
-def _event_lines(page: EventPage) -> list[str]:
-    gap = f" ({page.missing} before them are no longer kept)" if page.missing else ""
-    if not page.lines:
-        return [f"Events: none after {page.after}."]
-    more = f"More events: events_after={page.after}."
-    return [f"Events{gap}:", *page.lines, *([more] if page.more else ())]
 
 
 def _question_line(shown: dict[str, JsonValue]) -> str:

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
+from click.testing import CliRunner, Result
 from mcp.shared.exceptions import MCPError
 
+from server.cli import cli
 from tests.e2e.servers import Setup, call, connected, text_of
 
 pytestmark = pytest.mark.anyio
@@ -20,6 +23,11 @@ WRITE = {"name": "write_file", "args": {"path": "/note.txt", "content": "x" * 9_
 def script(first: Any, *others: Any) -> dict[str, Any]:
     turns = [first, *others]
     return {"name": "events", "runs": [{"match": "work", "agents": {"main": turns}}]}
+
+
+async def cli_events(setup: Setup, *args: str) -> Result:
+    command = ["threads", "--state-dir", str(setup.state), "events", *args]
+    return await anyio.to_thread.run_sync(lambda: CliRunner().invoke(cli, command))
 
 
 async def test_another_client_of_the_next_server_reads_what_was_missed_page_by_page(tmp_path: Path):
@@ -55,6 +63,14 @@ async def test_another_client_of_the_next_server_reads_what_was_missed_page_by_p
                     await client.read_resource("run://run_x/events")
                 templates = (await client.list_resource_templates()).resource_templates
                 assert "run://{run_id}/events{?after}" in [one.uri_template for one in templates]
+    shown = await cli_events(setup, run_id, "--after", "3")
+    assert shown.stdout.splitlines()[0] == f"Run {run_id}: done"
+    assert shown.stdout.splitlines()[2].startswith("4. main / ")
+    listed = await cli_events(setup, run_id, "--json")
+    assert [one["seq"] for one in json.loads(listed.stdout)["events"]] == [1, 2, 3, 4, 5, 6]
+    refused = await cli_events(setup, run_id[:-1])
+    assert refused.exit_code == 1
+    assert run_id in refused.output
 
 
 async def test_an_answer_with_many_events_stays_small_and_says_how_to_go_on(tmp_path: Path):

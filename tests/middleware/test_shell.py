@@ -439,19 +439,25 @@ async def test_a_command_that_had_begun_is_not_run_again(
     assert (tmp_path / "log").read_text() == "ran\n"
 
 
-async def test_a_failed_run_can_be_resumed_with_its_session(tmp_path: Path) -> None:
-    fails = [ModelError("overloaded")]
+async def test_a_failed_run_leaves_nothing_and_goes_on_in_a_new_shell(
+    tmp_path: Path, witness: Callable[[], Witness]
+) -> None:
+    one, fails = witness(), [ModelError("overloaded")]
 
     def turn(request: Any) -> Any:
         if fails:
             raise fails.pop()
-        return says("", runs("echo $X", "b"))
+        return says("", runs("echo ${X:-gone}", "b"))
 
-    agent = agent_of(shell(tmp_path), says("", runs("X=kept", "a")), turn)
+    agent = agent_of(shell(tmp_path), says("", runs(f"X=kept; {one.held()}", "a")), turn)
     failed = await agent.ainvoke("Go")
     assert failed.run.status == "failed"
+    await one.started()
+    assert one.is_gone()
     result = await agent.aresume(failed.run.id)
-    assert results(result)[1].text == "kept\n[exit code 0]"
+    told = results(result)[1].text
+    assert told.startswith("[This is a new shell")
+    assert told.endswith("gone\n[exit code 0]")
 
 
 async def test_a_driven_call_leaves_nothing(tmp_path: Path, witness: Callable[[], Witness]) -> None:
