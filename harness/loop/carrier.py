@@ -18,6 +18,7 @@ from harness.loop.cancellation import FAILURES, as_failure
 from harness.loop.definition import AgentDefinition
 from harness.loop.engine import AgentLoop
 from harness.loop.events import Emit, StreamMode
+from harness.loop.middleware import AgentMiddleware
 from harness.loop.run_context import RunContext, RunControl
 from harness.loop.run_journal import Durability
 from harness.messages import ToolMessage, Usage
@@ -151,16 +152,20 @@ class Carrier:
     async def _tell_that_it_stopped(self) -> None:
         """Let middleware end what must not outlive the run."""
         told = {id(one): one for one in self._context.told_of_stops}
-        with anyio.move_on_after(_STOP_SECONDS, shield=True) as limit:
-            for one in told.values():
-                try:
-                    await one.run_stopped(self._context.run)
-                except FAILURES as raised:
-                    error = as_failure(raised)
-                    logger.warning("%s.run_stopped raised", one.name, exc_info=error)
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as group:
+                for one in told.values():
+                    group.start_soon(self._tell, one)
+
+    async def _tell(self, one: AgentMiddleware) -> None:
+        with anyio.move_on_after(_STOP_SECONDS) as limit:
+            try:
+                await one.run_stopped(self._context.run)
+            except FAILURES as raised:
+                error = as_failure(raised)
+                logger.warning("%s.run_stopped raised", one.name, exc_info=error)
         if limit.cancelled_caught:
-            names = ", ".join(one.name for one in told.values())
-            logger.warning("run_stopped of %s took more than %d s", names, _STOP_SECONDS)
+            logger.warning("run_stopped of %s took more than %d s", one.name, _STOP_SECONDS)
 
     async def _until_stopped(
         self, begin: Callable[[AgentLoop], Awaitable[None]]
@@ -179,6 +184,7 @@ class Carrier:
                 if deadline.cancelled_caught:
                     raise self._context.meter.out_of_time()
                 await self._context.journal.settle()
+                self._loop.thread.remember()
             except (HarnessError, LimitReached) as failed:
                 if not self._context.journal.stored:
                     raise

@@ -36,17 +36,21 @@ class RunJournal:
 
     Attributes:
         stored: Whether anything of this run is in the journal.
+        defers: Whether a step may wait: that it was handed over does not mean that it is stored.
 
     Args:
         checkpointer: Where to.
         thread_id: The run's thread.
     """
 
+    defers = False
+
     def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
         self.stored = False
         self._checkpointer = checkpointer
         self._thread_id = thread_id
         self._held: Batch | None = None
+        self._holding = anyio.Lock(fast_acquire=True)
         self._events: list[RunEvent] = []
 
     def hold(self, batch: Batch) -> None:
@@ -65,14 +69,15 @@ class RunJournal:
             StaleThread, CheckpointError: As for `Checkpointer.commit`.
         """
         batch = self._with_events(batch)
-        held, self._held = self._held, None
-        if held is not None:
-            joined = _joined(held, batch)
-            if joined is None:
-                await self._checkpointer.commit(held)
-                self.stored = True
-            else:
-                batch = joined
+        if self._held is not None:
+            async with self._holding:
+                held: Batch | None = self._held  # somebody else may have stored it meanwhile
+                if held is not None:  # pyright: ignore[reportUnnecessaryComparison]
+                    both = _joined(held, batch)
+                    await self._checkpointer.commit(held if both is None else both)
+                    self._held, self.stored = None, True
+                    if both is not None:
+                        return
         await self._checkpointer.commit(batch)
         self.stored = True
 
@@ -125,11 +130,13 @@ class _Waiting:
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.error: StaleThread | None = None
+        self.error: Exception | None = None
 
 
 class ExitJournal(RunJournal):
     """Stores steps when the run pauses or ends; durability `exit`."""
+
+    defers = True
 
     def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
         super().__init__(checkpointer, thread_id)
@@ -144,7 +151,12 @@ class ExitJournal(RunJournal):
         """Store what waits, then the batch; see `RunJournal.commit`."""
         waiting = _Waiting(self._with_events(batch))
         self._line.append(waiting)
-        await self.settle()
+        try:
+            await self.settle()
+        except CheckpointError:
+            if waiting in self._line:  # whoever hands it over is told that it is not stored
+                self._line.remove(waiting)
+            raise
         if waiting.error is not None:  # somebody else has tried, and was told
             raise waiting.error
 
@@ -167,13 +179,14 @@ class ExitJournal(RunJournal):
                         await self._checkpointer.commit(left[0][0])
                         self.stored = True
                         del left[0]
-                except StaleThread as error:
-                    for _, those in left:
-                        for one in those:
-                            one.error = error
-                    raise
-                except CheckpointError:
-                    self._line = [*(one for _, those in left for one in those), *self._line]
+                except BaseException as error:
+                    lost = [one for _, those in left for one in those]
+                    if isinstance(error, CheckpointError) and not isinstance(error, StaleThread):
+                        self._line = [*lost, *self._line]
+                    else:
+                        told = error if isinstance(error, Exception) else _cut_off()
+                        for one in lost:
+                            one.error = told
                     raise
 
     @asynccontextmanager
@@ -194,7 +207,7 @@ class AsyncJournal(ExitJournal):
         super().__init__(checkpointer, thread_id)
         self._wake = anyio.Event()
         self._done = False
-        self._error: CheckpointError | None = None
+        self._error: Exception | None = None
 
     async def step(self, batch: Batch) -> None:
         """Have a step stored in the background; waits while the step before it is."""
@@ -205,6 +218,7 @@ class AsyncJournal(ExitJournal):
     async def settle(self) -> None:
         """Store all steps; see `RunJournal.settle`. Raises what the background met, once."""
         await super().settle()
+        # What the disk refused waited, and is stored now.
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -232,8 +246,9 @@ class AsyncJournal(ExitJournal):
             self._wake = anyio.Event()
             try:
                 await super().settle()
-            except CheckpointError as error:
-                self._error = error
+            except Exception as error:  # noqa: BLE001 - raised by whoever settles next
+                if isinstance(error, StaleThread) or not isinstance(error, CheckpointError):
+                    self._error = error  # else it waits for the next try
 
 
 JOURNALS: Mapping[Durability, Callable[[Checkpointer, str], RunJournal]] = {
@@ -242,6 +257,13 @@ JOURNALS: Mapping[Durability, Callable[[Checkpointer, str], RunJournal]] = {
     "exit": ExitJournal,
 }
 """What commits the batches of a run, by its durability."""
+
+
+def _cut_off() -> CheckpointError:
+    return CheckpointError(
+        "a commit was cut off; whether it was stored is not known. Load the thread, and go on from "
+        "what is there."
+    )
 
 
 def _together(line: Sequence[_Waiting]) -> list[tuple[Batch, list[_Waiting]]]:

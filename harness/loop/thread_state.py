@@ -320,11 +320,16 @@ class ThreadState:
                 await (journal.commit(batch) if accepted else journal.step(batch))
         self.head, self.pending, self.interrupts, self.begun = checkpoint, (), {}, set()
         self.state = self.schema.without(self.state, _EPHEMERAL)
-        if not hold:
+        if not hold and not (self.run.journal.defers and source == "loop"):
             self._cache.put(checkpoint, self.state)
         self._announce(checkpoint)
         self._writes, self._adopted = [], []
         self._weight, self._added = weight, 0
+
+    def remember(self) -> None:
+        """Put the state into the cache, once all of its steps are stored."""
+        if self.head is not None and not self.dirty:
+            self._cache.put(self.head, self.state)
 
     async def _keep_secrets(self, screen: Screen) -> None:
         """Store what replacements were made with, before or with what they are in."""

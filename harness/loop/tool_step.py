@@ -161,10 +161,11 @@ class ToolStep:
             self._run.note("tasks", path, ended)
             await self._pause(index, _questions(raised))
         else:
+            outcome, writes = self._accepted(index, call, outcome)
             message = outcome.message
             ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
             self._run.note("tasks", path, ended)
-            await self._finish(index, call, outcome)
+            await self._finish(index, call, writes)
             await self._run.relieve()
         self._run.send("tasks", path, ended)
 
@@ -226,15 +227,20 @@ class ToolStep:
                 await self._run.journal.commit(batch)
         await self._store_held()
 
-    async def _finish(self, index: int, call: ToolCall, outcome: ToolCallOutcome) -> None:
-        """Store a finished call at once, unless the step's checkpoint is about to."""
+    def _accepted(
+        self, index: int, call: ToolCall, outcome: ToolCallOutcome
+    ) -> tuple[ToolCallOutcome, Sequence[ChannelWrite]]:
+        """Return the outcome with its writes, or an error in its place if they are refused."""
         try:
-            writes = self._checked(index, call, outcome)
+            return outcome, self._checked(index, call, outcome)
         except (InvalidUpdate, PIIDetectionError) as error:
             refused = failure(call, str(error))
             if self._thread.screen is not None:
                 refused = self._thread.screen.outcome(refused)
-            writes = self._checked(index, call, refused)
+            return refused, self._checked(index, call, refused)
+
+    async def _finish(self, index: int, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
+        """Store a finished call at once, unless the step's checkpoint is about to."""
         task = TaskWrites(self._step, call.id, index, self._thread.encode(writes))
         self._results[call.id] = (index, writes)
         self._running -= 1

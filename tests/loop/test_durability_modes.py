@@ -324,3 +324,26 @@ async def test_a_driven_call_is_stored_before_it_is_answered(durability: Durabil
     assert result.results[0].text == "did a"
     reader = create_agent(Turns(), [step], checkpointer=journal)
     assert (await reader.get_state("t")).values["messages"][-1].text == "did a"
+
+
+@pytest.mark.parametrize("durability", LATE)
+async def test_steps_that_were_never_stored_are_not_remembered(durability: Durability):
+    journal = Disk()
+
+    @tool
+    async def fill() -> str:
+        """Fill the disk."""
+        journal.full = True
+        return "full"
+
+    turns = Turns(says("", call("1", "fill")), says("never stored"))
+    mine = create_agent(turns, [fill], checkpointer=journal)
+    options = RunOptions(durability=durability, run_id="run_1")
+    with pytest.raises(CheckpointError):
+        await mine.ainvoke("go", thread_id="t", options=options)
+    journal.full = False
+    other = create_agent(Turns(says("theirs")), [fill], checkpointer=journal)
+    if (await journal.history("t"))[0].author == "input":
+        await other.aresume("run_1")
+    stored = (await other.get_state("t")).values["messages"]
+    assert (await mine.get_state("t")).values["messages"] == stored

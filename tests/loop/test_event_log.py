@@ -14,7 +14,7 @@ from harness.checkpoint.memory import MemoryCheckpointer
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.loop.events import Event
 from harness.loop.run_journal import Durability
-from harness.tools import ToolRuntime, tool
+from harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
@@ -149,3 +149,17 @@ async def test_listeners_hear_the_same_events():
     assert facts([(one.mode, one.path, one.data) for one in kept]) == facts(  # type: ignore[misc]
         [(one.mode, one.path, one.data) for one in heard]  # type: ignore[misc]
     )
+
+
+async def test_the_end_of_a_call_says_what_became_of_it():
+    @tool
+    async def bad() -> ToolResult:
+        """Write what is not declared."""
+        return ToolResult("Done.", update={"nokey": 1})
+
+    agent = create_agent(Turns(says("", call("1", "bad")), says("ok")), [bad])
+    result = await agent.ainvoke("go", options=RunOptions(log_events=True))
+    ended = next(
+        one for one in await agent.events(result.run.id) if one.data.get("event") == "tool_end"
+    )
+    assert ended.data["status"] == result.state["messages"][2].status == "error"

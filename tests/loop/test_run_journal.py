@@ -1,12 +1,13 @@
 """What waits is stored in order or said to be lost, whoever hands it over at the same time."""
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from harness.checkpoint.base import Batch, FileChange, step_id
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.errors import CheckpointError, StaleThread
-from harness.loop.run_journal import AsyncJournal, ExitJournal
+from harness.loop.run_journal import AsyncJournal, ExitJournal, RunJournal
 from tests.checkpoint.records import THREAD, grow, step_batch
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +90,7 @@ async def test_a_batch_that_somebody_else_tried_in_vain_is_not_taken_for_stored(
     assert await store.file_changes(THREAD, 0) == []
 
 
-async def test_after_an_error_of_the_disk_everything_waits_in_order_for_the_next_try():
+async def test_after_an_error_of_the_disk_steps_wait_in_order_and_a_refused_commit_does_not():
     class Full(MemoryCheckpointer):
         full = True
 
@@ -107,7 +108,7 @@ async def test_after_an_error_of_the_disk_everything_waits_in_order_for_the_next
     store.full = False
     await journal.settle()
     assert [one.step for one in await store.history(THREAD)] == [0, 0]
-    assert len(await store.file_changes(THREAD, 0)) == 1
+    assert await store.file_changes(THREAD, 0) == []  # its caller was told that it was not stored
 
 
 async def test_what_the_background_met_is_raised_by_the_very_next_step():
@@ -123,3 +124,81 @@ async def test_what_the_background_met_is_raised_by_the_very_next_step():
             store.gate.set()
             with pytest.raises(StaleThread):
                 await journal.step(step_batch(step_id(step_id(None)), "later"))
+
+
+class Broken(MemoryCheckpointer):
+    """Raises what no checkpointer should, or refuses once."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__()
+        self.errors = list(errors)
+
+    async def commit(self, batch: Batch) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self.errors:
+            raise self.errors.pop(0)
+        await super().commit(batch)
+
+
+async def test_an_error_of_another_kind_reaches_everybody_whose_batch_it_took():
+    journal = ExitJournal(Broken(RuntimeError("a bug")), THREAD)
+    outcomes: dict[str, str] = {}
+    inner = anyio.Event()
+
+    async def commit(path: str) -> None:
+        try:
+            await journal.commit(change(path))
+            outcomes[path] = "stored"
+        except RuntimeError:
+            outcomes[path] = "error"
+
+    async def hold_the_turn() -> None:
+        async with journal._turn:
+            inner.set()
+            await anyio.wait_all_tasks_blocked()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(hold_the_turn)
+            await inner.wait()
+            group.start_soon(commit, "/a")
+            group.start_soon(commit, "/b")
+    assert outcomes == {"/a": "error", "/b": "error"}
+
+
+async def test_what_the_disk_refused_in_the_background_is_stored_by_the_next_try():
+    store = Broken(CheckpointError("busy"))
+    journal = AsyncJournal(store, THREAD)
+    with anyio.fail_after(5):
+        async with journal.carrying():
+            await journal.step(step_batch(None, "a"))
+            await anyio.wait_all_tasks_blocked()
+            await journal.commit(change("/a"))
+    assert len(await store.history(THREAD)) == 1
+    assert len(await store.file_changes(THREAD, 0)) == 1
+
+
+async def test_nothing_overtakes_an_input_that_is_held():
+    store = Slow()
+    journal = RunJournal(store, THREAD)
+    journal.hold(step_batch(None, "input"))
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(journal.commit, change("/a"))
+            await store.entered.wait()
+            group.start_soon(journal.commit, change("/b"))
+            await anyio.wait_all_tasks_blocked()
+            assert await store.history(THREAD) == []
+            assert await store.file_changes(THREAD, 0) == []
+            store.gate.set()
+    assert [one.path for one in await store.file_changes(THREAD, 0)] == ["/b", "/a"]
+
+
+async def test_an_input_that_was_refused_is_stored_with_the_next_batch():
+    store = Broken(CheckpointError("full"))
+    journal = RunJournal(store, THREAD)
+    journal.hold(step_batch(None, "input"))
+    with pytest.raises(CheckpointError):
+        await journal.commit(change("/a"))
+    await journal.commit(change("/b"))
+    assert len(await store.history(THREAD)) == 1

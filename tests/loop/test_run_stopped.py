@@ -116,3 +116,19 @@ async def test_what_it_raises_is_logged_and_the_result_stays(caplog: pytest.LogC
     assert result.run.status == "done"
     assert "Told.run_stopped raised" in caplog.text
     assert "no such process" in caplog.text
+
+
+async def test_one_that_hangs_keeps_nobody_else_from_being_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    class Hangs(AgentMiddleware):
+        async def run_stopped(self, run: Run) -> None:
+            await anyio.sleep_forever()
+
+    monkeypatch.setattr("harness.loop.carrier._STOP_SECONDS", 0.05)
+    told = Told()
+    with caplog.at_level(logging.WARNING):
+        await create_agent(Turns(says("done")), [], middleware=[Hangs(), told]).ainvoke("go")
+    assert statuses(told) == ["done"]
+    assert "run_stopped of Hangs took" in caplog.text
+    assert "Told" not in caplog.text
