@@ -122,6 +122,8 @@ def _tool(name: str, server: str | None, marks: tuple[str, ...]) -> Tool | None:
     async def nothing(_args: object, _runtime: object) -> None: ...
 
     said = {mark: mark in marks for mark in _MARKS}
+    if server is not None and not marks:  # what a server's tool is that says nothing of itself
+        said |= {"destructive": True, "open_world": True}
     if server is not None:
         return MCPTool(name, "", {}, nothing, server=server, **said)  # type: ignore[arg-type]
     if marks:

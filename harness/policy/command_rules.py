@@ -40,7 +40,8 @@ _RUN_OPTIONS = {
     "fdfind": ("-x", "-X", "--exec"),
     "git": (
         "-c", "-O", "-o", "--config-env", "--exec", "--ext-diff", "--output", "--open-files",
-        "--upload-pack", "--receive-pack", "--textconv", "--git-dir", "--work-tree", "-C",
+        "--upload-pack", "--receive-pack", "--textconv", "--git-dir", "--work-tree", "-C", "-x",
+        "--extcmd",
     ),
     "tar": ("--to-command", "--checkpoint-action", "-I", "--use-compress", "--rsh", "-F"),
     "rsync": ("-e", "--rsh", "--rsync-path"),
@@ -56,6 +57,19 @@ _GLOB = re.compile(r"[*?\[\\]")
 _QUOTES = str.maketrans("", "", "'\"\\")
 _MAX_WORDS = 2_000
 _MAX_DEPTH = 4
+
+
+def _may_be(word: str, options: Sequence[str]) -> bool:
+    """Whether a word may be one of the options: glued, abbreviated, or among other letters."""
+    if not options or not word.startswith("-"):
+        return False
+    if word.startswith(tuple(options)):
+        return True
+    if word.startswith("--"):
+        name = word.partition("=")[0]
+        return len(name) > 2 and any(one.startswith(name) for one in options)
+    letters = {one[1] for one in options if len(one) == 2 and one[0] == "-"}
+    return not letters.isdisjoint(word[1:])
 
 
 class CommandPattern:
@@ -102,7 +116,7 @@ class CommandPattern:
         if program in _RUNNERS and self._words[0] != argv[0]:
             return False  # a glob does not name it
         options = _RUN_OPTIONS.get(program, ())
-        return not any(word is None or word.startswith(options) for word in argv[count:])
+        return not any(word is None or _may_be(word, options) for word in argv[count:])
 
     def _fits(self, argv: Argv, count: int) -> bool:
         return len(argv) >= count and all(
@@ -203,4 +217,8 @@ def _of_command(argv: Argv, depth: int) -> Iterator[tuple[Argv, bool]]:
         else:
             yield from _suspects(parse_line(word), depth + 1)
     if program == "eval":
-        yield from _suspects(parse_line(" ".join(one or "$" for one in argv[1:])), depth + 1)
+        if depth >= _MAX_DEPTH:
+            yield (None,), False
+        else:
+            line = " ".join(one or "$" for one in argv[1:])
+            yield from _suspects(parse_line(line), depth + 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple, cast
 
@@ -101,7 +101,7 @@ def paths_in(
     for name, value in args.items():
         if name not in properties and _is_path(name):
             yield from map(path_forms, _texts(value))
-        elif isinstance(value, dict | list):
+        if isinstance(value, dict | list):
             yield from _nested(value)
 
 
@@ -120,10 +120,10 @@ def _nested(value: JsonValue) -> Iterator[PathForms]:
 def _texts(value: JsonValue) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, list):
-        for one in cast(Sequence[JsonValue], value):
-            if isinstance(one, str):
-                yield one
+    elif isinstance(value, list | dict):
+        inner = value.values() if isinstance(value, dict) else value
+        for one in cast(Iterable[JsonValue], inner):
+            yield from _texts(one)
 
 
 @lru_cache(4_096)

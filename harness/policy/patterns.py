@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from wcmatch import fnmatch, glob
+from wcmatch._wcparse import PatternLimitException
+
+from harness.policy.errors import PolicyError
 
 __all__ = ["any_of", "literal_in", "name_pattern", "steps_pattern"]
 
@@ -21,13 +24,22 @@ _STEPS = glob.GLOBSTAR | glob.BRACE | glob.DOTGLOB | glob.FORCEUNIX | glob.CASE
 @lru_cache(4_096)
 def name_pattern(pattern: str) -> re.Pattern[str]:
     """Return a glob over a name as an expression; for `match`."""
-    return _joined(fnmatch.translate(pattern, flags=fnmatch.CASE)[0])
+    return _joined(fnmatch.translate(pattern, flags=fnmatch.CASE | fnmatch.DOTMATCH)[0])
 
 
 @lru_cache(4_096)
 def steps_pattern(pattern: str) -> re.Pattern[str]:
-    """Return a glob over a path as an expression; for `match` of the path with a slash added."""
-    return _joined(glob.translate(pattern, flags=_STEPS)[0])
+    """Return a glob over a path as an expression; for `match` of the path with a slash added.
+
+    Raises:
+        PolicyError: Its braces stand for too many patterns.
+    """
+    try:
+        return _joined(glob.translate(pattern, flags=_STEPS)[0])
+    except PatternLimitException as error:
+        raise PolicyError(
+            f"path {pattern!r} stands for too many patterns; write several rules"
+        ) from error
 
 
 def _joined(expressions: list[str]) -> re.Pattern[str]:
@@ -54,7 +66,7 @@ def literal_in(pattern: str) -> str:
 
     Looking for it first spares most expressions: a policy has many rules, and few fit a call.
     """
-    rest = _META.sub("\0", pattern)
+    rest = _META.sub("\0", pattern.removeprefix("**/"))  # which may stand for nothing
     if re.search(r"[\\{}\[\]]|//", rest):
         return ""
     return max(rest.split("\0"), key=len)

@@ -114,7 +114,7 @@ def parse_text(text: str, name: str) -> PolicyText:
     """
     try:
         data = tomllib.loads(text.replace("\r\n", "\n"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         found = re.search(r"\(at line (\d+), column \d+\)", str(error))
         place = f"{name}:{found[1]}" if found else name
         raise PolicyError(f"{place}: not valid TOML: {error}") from error
@@ -201,7 +201,7 @@ class _Reader:
             )
         try:
             return re.compile(expression, re.DOTALL)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             self._fail(f"args.{name}: the regular expression is wrong: {error}", place, "args")
 
     def _action(self, key: str, value: object, place: range) -> Action:

@@ -50,8 +50,9 @@ def strictest(verdicts: Iterable[Verdict]) -> Verdict:
 
     Among several `ask` only decisions that all of them accept remain.
     """
-    held = ALLOW
-    for verdict in verdicts:
+    rest = iter(verdicts)
+    held = next(rest, ALLOW)
+    for verdict in rest:
         if STRICTNESS[verdict.action] > STRICTNESS[held.action]:
             held = verdict
         elif verdict.action == held.action == "ask":

@@ -1,0 +1,120 @@
+"""Ways past a rule that were open once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness.policy import Policy, PolicyError, PolicyFiles, Rule
+from server.cli import cli
+
+
+def judged(rule: Rule, tool: str, args: dict[str, Any], **more: Any) -> str:
+    return Policy([rule]).judge(tool, args, **more).action
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "args"),
+    [
+        (Rule("deny", args={"q": "*secret*"}), "t", {"q": ".secret"}),
+        (Rule("deny", args={"path": "*.env"}), "t", {"path": ".env"}),
+        (Rule("deny", command="cat *"), "shell", {"command": "cat .env"}),
+        (Rule("deny", "*"), ".x", {}),
+        (Rule("deny", path="/secret/**"), "t", {"files": [{"path": "/secret/x"}]}),
+        (Rule("deny", path="/secret/**"), "t", {"paths": [["/secret/x"]]}),
+        (Rule("deny", path="/secret/**"), "t", {"path": {"value": "/secret/x"}}),
+    ],
+)
+def test_a_deny_meets_what_begins_with_a_dot_or_lies_deeper(
+    rule: Rule, tool: str, args: dict[str, Any]
+):
+    assert judged(rule, tool, args) == "deny"
+
+
+def test_a_deny_of_every_principal_meets_one_that_begins_with_a_dot():
+    rule = Rule("deny", principal="*")
+    assert Policy([rule]).judge("t", {}, principal=".x").action == "deny"
+
+
+def test_an_allow_by_path_does_not_cover_paths_that_lie_deeper():
+    policy = Policy([Rule("allow", path="/docs/**")], default="deny")
+    args = {"path": "/docs/a", "files": [{"path": "/secret/x"}]}
+    assert policy.judge("t", args).action == "deny"
+
+
+def test_evals_of_evals_are_judged_without_end_to_the_run():
+    policy = Policy([Rule("deny", command="rm")])
+    assert policy.judge("shell", {"command": "eval " * 3_000 + "rm x"}).action == "deny"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "line"),
+    [
+        ("git grep", "git grep -nOevil x"),
+        ("git grep", "git grep --open=evil x"),
+        ("git fetch", "git fetch --upload-pac=evil ."),
+        ("git rebase", "git rebase -x evil"),
+        ("sort", "sort -uo out in"),
+        ("sort", "sort --outp=out in"),
+        ("tar -xf", "tar -xf a.tar -xOIevil"),
+        ("tar -xf", "tar -xf a.tar --to-com=evil"),
+        ("sed", "sed -ni p s"),
+        ("rsync", "rsync -ae evil a b"),
+        ("fd", "fd -Hx rm"),
+    ],
+)
+def test_an_allowed_program_does_not_run_others_by_glued_or_shortened_options(
+    allowed: str, line: str
+):
+    policy = Policy([Rule("allow", command=allowed)], default="deny")
+    assert policy.judge("shell", {"command": line}).action == "deny"
+
+
+def test_plain_options_stay_allowed():
+    policy = Policy([Rule("allow", command=["git status", "git log", "sort"])], default="deny")
+    for line in ("git status -s", "git log -10 --oneline", "sort -u -k2 in"):
+        assert policy.judge("shell", {"command": line}).action == "allow", line
+
+
+def test_a_rule_for_any_agent_of_a_name_meets_the_main_one():
+    policy = Policy([Rule("deny", "write_file", agent="**/main")])
+    assert policy.judge("write_file", {}, agent=("main",)).action == "deny"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'action = "deny"\npath = "/' + "{a,b}" * 11 + '"',
+        'action = "deny"\nargs = {a = {regex = "a{99999999999}"}}',
+        'action = "deny"\nargs = ' + "[" * 5_000,
+    ],
+)
+def test_a_broken_file_is_refused_and_named_while_the_old_rules_hold(text: str, tmp_path: Path):
+    path = tmp_path / "policy.toml"
+    path.write_text('[[rule]]\naction = "deny"\ntool = "rm"\n')
+    files = PolicyFiles([path])
+    path.write_text(f"[[rule]]\n{text}\n")
+    with pytest.raises(PolicyError):
+        Policy.from_toml(path)
+    files.reload()
+    assert list(files.errors) == [str(path)]
+    assert files.judge("rm", {}).action == "deny"
+
+
+def test_what_allows_a_call_is_named_also_where_several_judge():
+    one = Policy([Rule("allow", "ls")])
+    assert one.judge("ls", {}).reason == "rule 1 of the policy"
+    assert one.narrowed(one).judge("ls", {}).reason == "rule 1 of the policy"
+
+
+def test_explain_takes_a_servers_tool_that_says_nothing_for_a_dangerous_one(tmp_path: Path):
+    path = tmp_path / "policy.toml"
+    path.write_text('[[rule]]\naction = "deny"\ndestructive = true\n')
+    words = ["policy", "explain", str(path), "--tool", "x", "--args", json.dumps({})]
+    assert "deny" in CliRunner().invoke(cli, [*words, "--server", "s"]).output
+    marked = CliRunner().invoke(cli, [*words, "--server", "s", "--mark", "read_only"])
+    assert marked.output.startswith("allow")
