@@ -221,7 +221,10 @@ class _Stack:
             self.tools,
             system_prompt=_prompt("", profile, definition.system_prompt),
             middleware=self._around(
-                profile, *self._mcp(definition.mcp_servers), skill_names=definition.skills
+                profile,
+                *self._mcp(definition.mcp_servers),
+                skill_names=definition.skills,
+                teaches_skills=definition.tools is None or "skill" in definition.tools,
             ),
             checkpointer=self.checkpointer,
             policy=self._policy_of(definition),
@@ -241,16 +244,21 @@ class _Stack:
         return (self.mcp if names is None else self.mcp.only(names),)
 
     def _around(
-        self, profile: Profile, *own: AgentMiddleware, skill_names: Sequence[str] | None = None
+        self,
+        profile: Profile,
+        *own: AgentMiddleware,
+        skill_names: Sequence[str] | None = None,
+        teaches_skills: bool = True,
     ) -> list[AgentMiddleware]:
         """Return the stack, outermost first.
 
         What adds prompt sections stands before what measures and cuts the view; the todo list
         looks at the cut view, and prompt caching at the request as it leaves.
         """
+        skills = (SkillsMiddleware(self.skills, names=skill_names),) if teaches_skills else ()
         before = [
             FilesystemMiddleware(self.backend),
-            SkillsMiddleware(self.skills, names=skill_names),
+            *skills,
             *own,
             *_about_tools(profile),
             PatchToolCallsMiddleware(),

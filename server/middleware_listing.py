@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -28,6 +29,9 @@ HOOKS = (
 
 MOST = 100
 """Characters of a setting's value in the text; the data have all of it."""
+
+_SECRET = re.compile(r"env|header|key|token|salt|secret|password")
+"""Names of settings that may hold what nobody shall read over a shoulder."""
 
 _UNKNOWN = object()
 
@@ -74,7 +78,7 @@ def _settings(one: AgentMiddleware) -> dict[str, JsonValue]:
     for name in inspect.signature(type(one).__init__).parameters:
         value = getattr(one, name, getattr(one, f"_{name}", _UNKNOWN))
         if value is not _UNKNOWN and _is_plain(value):
-            found[name] = cast("JsonValue", value)
+            found[name] = "…" if _SECRET.search(name) and value else cast("JsonValue", value)
     return found
 
 

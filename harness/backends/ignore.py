@@ -46,6 +46,8 @@ _TOKEN = re.compile(
 _TRIMMED = re.compile(r"((?:\\.|[^\\ ]| +(?=[^ ]))*) *", re.DOTALL)
 """A line, and in it what is left without the spaces at its end; escaped ones stay."""
 
+_MOST_STARS = 4
+
 _MEANING = {
     "any_start": "(?:.*/)?",
     "any_middle": "(?:/.*)?",
@@ -166,7 +168,13 @@ def _rule(line: str) -> _Rule | None:
 
 
 def _expression(pattern: str) -> str | None:
-    """Return the pattern as an expression; None for one that fits nothing."""
+    """Return the pattern as an expression; None for one that fits nothing.
+
+    That is also one with more than four stars between other characters: the file may be anybody's,
+    and such a pattern may take minutes to compare.
+    """
+    if len(re.findall(r"(?<!\\)\*+", pattern)) > _MOST_STARS:
+        return None
     pieces: list[str] = []
     place = 0
     while place < len(pattern):

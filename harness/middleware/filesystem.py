@@ -194,11 +194,16 @@ class FilesystemMiddleware(AgentMiddleware):
     async def _keep(
         self, runtime: ToolRuntime, call_id: str, text: str
     ) -> tuple[str, Mapping[str, Any]]:
-        """Write an evicted result; return what to tell the model, and the state writes."""
-        path = f"{self._evict_to.rstrip('/')}/{_file_name(call_id)}.txt"
+        """Write an evicted result; return what to tell the model, and the state writes.
+
+        Models that number their calls anew use ids again, and threads may share the directory.
+        """
+        data = text.encode("utf-8", "replace")
+        name = f"{_file_name(call_id)}_{sha256(data).hexdigest()[:12]}"
+        path = f"{self._evict_to.rstrip('/')}/{name}.txt"
         files = self.backend.open(runtime)
         try:
-            await files.write(path, text.encode("utf-8", "replace"))
+            await files.write(path, data)
         except FileError as error:
             return f"The rest could not be kept: {error} Ask for less at a time.", {}
         return f"All of it is in {path}; read on with {call_text('read_file', path=path)}.", (

@@ -18,6 +18,7 @@ from harness.errors import AgentBuildError, ModelError
 from harness.limits import Meter
 from harness.messages import AIMessage, HumanMessage
 from harness.models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
+from harness.retries import may_pass
 
 __all__ = ["answer_of", "ask_for", "fenced", "resolved"]
 
@@ -50,15 +51,20 @@ async def answer_of(model: ChatModel, request: ChatRequest, meter: Meter | None)
 
     Raises:
         LimitReached: The run tree has no tokens, money or time left; nothing was asked.
-        ModelError: The model failed.
+        ModelError: The model failed, or the way to it.
     """
     if meter is not None:
         _check_budgets(meter)
     answer: AIMessage | None = None
-    async with aclosing(model.stream(request)) as pieces:
-        async for piece in pieces:
-            if isinstance(piece, AIMessage):
-                answer = piece
+    try:
+        async with aclosing(model.stream(request)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, AIMessage):
+                    answer = piece
+    except Exception as error:
+        if isinstance(error, ModelError) or not may_pass(error):
+            raise
+        raise ModelError(f"{model.name}: {error}", kind="connection", retryable=True) from error
     if answer is None:
         raise ModelError(f"{model.name} ended its stream without an answer")
     if meter is not None:

@@ -217,6 +217,15 @@ class SkillsMiddleware(AgentMiddleware):
             )
         return pinned_text(skills[name], self._tools_of(skills[name]))
 
+    def _pinned_anew(self, state: State) -> dict[str, Any]:
+        """Return the pinned skills as they are now; one that is gone stays as it was."""
+        known = cast("Mapping[str, str]", state.get("skills_pinned") or {})
+        there = self._visible()
+        texts = {
+            name: self._pinned_text(name) if name in there else text for name, text in known.items()
+        }
+        return {"skills_pinned": texts} if texts != known else {}
+
     def before_model(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
         """Tell the model about skills that changed since it last heard of them.
 
@@ -228,7 +237,9 @@ class SkillsMiddleware(AgentMiddleware):
         now = self._tell()
         if told is now or told == now:
             listed = state.get("skills_listed")
-            return self._pin() if listed != now and is_cut(state, "skills") else None
+            if listed == now or not is_cut(state, "skills"):
+                return None
+            return {**self._pin(), **self._pinned_anew(state)}
         text = notice(told, now, self._visible())
         return {"messages": [HumanMessage(text, source="skills")], "skills_told": now}
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 
 from harness.errors import ModelError
 from harness.limits import Meter
-from harness.messages import AIMessage, HumanMessage, Message
+from harness.messages import HumanMessage, Message
+from harness.middleware.internal_calls import answer_of
 from harness.middleware.summary_prompts import SummaryTemplate
 from harness.models.base import ChatModel, ChatRequest, PromptSection
 from harness.token_counting import text_tokens
@@ -118,16 +118,7 @@ class SummaryWriter:
             settings={"max_tokens": self.max_tokens},
             agent="summarization",
         )
-        answer: AIMessage | None = None
-        async with aclosing(self.model.stream(request)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, AIMessage):
-                    answer = piece
-        if answer is None:
-            return ""
-        self.meter.add(
-            answer.usage, answer.model or self.model.name, self.model.name, agent="summarization"
-        )
+        answer = await answer_of(self.model, request, self.meter)
         return answer.text
 
 

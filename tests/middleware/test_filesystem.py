@@ -452,6 +452,13 @@ async def test_the_policy_sees_canonical_paths(tmp_path: Path):
 # eviction
 
 
+def kept_at(shown: str) -> str:
+    """Return the file that a preview names."""
+    found = re.search(r"/large_tool_results/[^ ;\"]+\.txt", shown)
+    assert found is not None, shown
+    return found[0]
+
+
 async def evicted(bench: Bench, content: Any, call_id: str = "toolu_1", **options: Any) -> Any:
     call = ToolCall(call_id, options.pop("name", "search"), {})
     message = ToolMessage(call_id, content, call.name, artifact={"all": "of it"})
@@ -463,7 +470,8 @@ async def test_long_results_move_to_a_file(bench: Bench):
     text = "".join(f"{number}\n" for number in range(20_000))
     outcome = await evicted(bench, text, todos=["kept"])
     bench.apply({key: value for key, value in outcome.update.items() if key != "todos"})
-    path = "/large_tool_results/toolu_1.txt"
+    path = kept_at(outcome.message.text)
+    assert path.startswith("/large_tool_results/toolu_1_")
     assert await bench.data(path) == text.encode()
     assert outcome.update["todos"] == ["kept"]
     shown = outcome.message.text
@@ -491,7 +499,17 @@ async def test_files_that_the_call_wrote_itself_are_kept(bench: Bench):
     if not bench.backend.description.startswith("Files live in this thread"):
         pytest.skip("only files of the thread are part of the update")
     outcome = await evicted(bench, "x" * 70_000, files={"/mine": None})
-    assert set(outcome.update["files"]) == {"/mine", "/large_tool_results/toolu_1.txt"}
+    assert set(outcome.update["files"]) == {"/mine", kept_at(outcome.message.text)}
+
+
+async def test_a_call_id_that_is_used_again_keeps_both_results(bench: Bench):
+    paths: list[str] = []
+    for letter in "ab":
+        outcome = await evicted(bench, letter * 70_000, "call_0")
+        bench.apply(dict(outcome.update))
+        paths.append(kept_at(outcome.message.text))
+    assert await bench.data(paths[0]) == b"a" * 70_000
+    assert await bench.data(paths[1]) == b"b" * 70_000
 
 
 @pytest.mark.parametrize("call_id", ["../../x", "", "..", "a/b", "ü" * 300, "\ud800"])

@@ -1,0 +1,78 @@
+"""Model calls of middleware: within the run's budget, and failures of the network as a model's."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from harness.errors import ModelError
+from harness.limits import LimitReached, Limits, Meter
+from harness.messages import AIMessage, HumanMessage, Usage
+from harness.middleware.internal_calls import answer_of
+from harness.middleware.summary_prompts import SUMMARY_TEMPLATES
+from harness.middleware.summary_writer import SummaryFailed, SummaryWriter
+from harness.models.base import ChatRequest, Delta
+from tests.loop.models import Turns, says
+
+pytestmark = pytest.mark.anyio
+
+REQUEST = ChatRequest([HumanMessage("hi")], agent="helper")
+
+
+class Down:
+    name = "test:down"
+    context_window = None
+    native_output = False
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+        self.asked += 1
+        raise ConnectionError("net down")
+        yield Delta("text", "")
+
+    async def aclose(self) -> None:
+        pass
+
+
+def spent() -> Meter:
+    meter = Meter(Limits(tokens=100))
+    meter.add(Usage(input_tokens=100), "m")
+    return meter
+
+
+async def test_nothing_is_asked_once_the_budget_is_used_up():
+    model = Turns(says("hello"))
+    with pytest.raises(LimitReached):
+        await answer_of(model, REQUEST, spent())
+    assert model.requests == []
+
+
+async def test_a_failure_of_the_network_is_the_models():
+    with pytest.raises(ModelError, match="net down") as failed:
+        await answer_of(Down(), REQUEST, None)
+    assert failed.value.retryable
+
+
+def writer(model: object, meter: Meter) -> SummaryWriter:
+    return SummaryWriter(
+        model=model,  # type: ignore[arg-type]
+        meter=meter,
+        template=SUMMARY_TEMPLATES["sections"],
+        max_tokens=100,
+        attempts=2,
+    )
+
+
+async def test_no_summary_is_bought_once_the_budget_is_used_up():
+    model = Turns(says("summary"))
+    with pytest.raises(LimitReached):
+        await writer(model, spent())._ask("text")
+    assert model.requests == []
+
+
+async def test_a_summary_that_cannot_be_had_leaves_the_view_as_it_is():
+    model = Down()
+    with pytest.raises(SummaryFailed, match="connection"):
+        await writer(model, Meter(Limits()))._ask("text")
+    assert model.asked == 2
