@@ -21,7 +21,14 @@ import aiosqlite
 
 from harness.errors import HarnessError
 
-__all__ = ["Connection", "DatabaseKind", "Migration", "make_private"]
+__all__ = [
+    "Connection",
+    "DatabaseKind",
+    "Migration",
+    "is_busy",
+    "is_damaged",
+    "make_private",
+]
 
 T = TypeVar("T")
 
@@ -136,10 +143,9 @@ class DatabaseKind:
 
     def refusal(self, path: Path, error: Exception) -> HarnessError:
         """Return what to raise for an error of SQLite or of the system."""
-        code = _code(error)
-        if code in _DAMAGED:
+        if is_damaged(error):
             return self._damaged(path, error)
-        if code in _BUSY:
+        if is_busy(error):
             return self.error(
                 f"the {self.name} {path} has been locked by another process for "
                 f"{self.busy_seconds:.0f} s. Try again, or stop that process."
@@ -245,6 +251,16 @@ def make_private(database: Path) -> None:
         # Another process may remove -wal and -shm at any time; a file of another user stays as is.
         with contextlib.suppress(FileNotFoundError, PermissionError):
             Path(f"{database}{suffix}").chmod(0o600)
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether another process holds the database."""
+    return _code(error) in _BUSY
+
+
+def is_damaged(error: Exception) -> bool:
+    """Whether the file is damaged, or no database."""
+    return _code(error) in _DAMAGED
 
 
 def _code(error: Exception) -> int:

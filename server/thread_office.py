@@ -14,7 +14,7 @@ from harness.checkpoint.base import Checkpointer, Run
 from harness.checkpoint.shrinking import prune_to_size
 from harness.checkpoint.transfer import export_thread, import_thread
 from harness.deep_agent import create_deep_agent
-from harness.errors import ThreadBusy, UnknownRun, UnknownThread
+from harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownThread
 from harness.messages import new_id
 from server.journals import open_journal
 from server.lazy_model import LazyModel
@@ -231,7 +231,10 @@ class ThreadOffice:
             )
         if max_size is not None:
             removed += await prune_to_size(self._journal, max_size, thread_id)
-        await self._journal.vacuum()
+        try:
+            await self._journal.vacuum()
+        except CheckpointError as error:
+            raise CheckpointError(f"{removed} checkpoints were removed, but {error}") from error
         return removed
 
     def _require_unowned(self, run: Run | None) -> None:

@@ -231,7 +231,8 @@ class EncryptedCheckpointer:
         """Seal what was sealed with any of the keys with the first of them.
 
         Each thread is resealed whole or not at all, beside runs that are at work. What was there
-        before is gone from the disk after a `vacuum`.
+        before is out of reach at once; SQLite's file is rid of its bytes after a `vacuum`, while
+        a Postgres or Redis server may keep them in its own logs and backups for longer.
 
         Args:
             thread_id: The thread; by default all, last changed first.

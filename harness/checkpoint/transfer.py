@@ -13,6 +13,7 @@ import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import replace
 
+import anyio
 from pydantic import ValidationError
 
 from harness.checkpoint.base import (
@@ -136,10 +137,15 @@ async def import_thread(
     known = await journal.find_runs(thread_id=target, limit=1)
     if known or await journal.namespaces(target):
         raise thread_exists(target)
+    begun = False
     try:
-        await _store(journal, target, content)
-    except (CheckpointError, ValueError):
-        await journal.delete_thread(target)
+        async for batch in _batches(journal, target, content):
+            await journal.commit(batch)
+            begun = True
+    except BaseException:
+        if begun:  # otherwise what is there is somebody else's
+            with anyio.CancelScope(shield=True):
+                await journal.delete_thread(target)
         raise
     return target
 
@@ -212,7 +218,10 @@ def _line(number: int, text: str | bytes) -> Line:
         raise MalformedExport(number, f"it is not JSON ({error})") from None
 
 
-async def _store(journal: Checkpointer, thread_id: str, content: Sequence[Line]) -> None:
+async def _batches(
+    journal: Checkpointer, thread_id: str, content: Sequence[Line]
+) -> AsyncGenerator[Batch]:
+    """Give what is to be stored, in order. Of two imports of a thread the first batches collide."""
     batch = Batch(thread_id, imported=True)
     kept = True
     for line in content:
@@ -224,10 +233,11 @@ async def _store(journal: Checkpointer, thread_id: str, content: Sequence[Line])
         # A file change follows the checkpoints before it, and a batch stores it after its own.
         full = len(batch.checkpoints) + len(batch.writes) >= _AT_ONCE
         if ns != batch.ns or full or batch.file_changes:
-            await journal.commit(batch)
+            if batch != Batch(thread_id, imported=True):
+                yield batch
             batch = Batch(thread_id, ns, imported=True)
         batch = _added(batch, line)
-    await journal.commit(batch)
+    yield batch
 
 
 def _added(batch: Batch, line: Line) -> Batch:

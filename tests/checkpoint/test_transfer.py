@@ -254,3 +254,40 @@ async def test_an_import_that_cannot_be_stored_leaves_nothing(journal: Checkpoin
         await import_thread(journal, lines)
     assert await journal.threads() == []
     assert await journal.find_runs() == []
+
+
+async def test_two_imports_of_one_thread_leave_the_first_one_whole(tmp_path: Path):
+    async with MemoryCheckpointer() as source, SqliteCheckpointer(tmp_path / "j.db") as target:
+        await grow(source, "a", "b", "c")
+        lines = [line async for line in export_thread(source, THREAD)]
+        outcomes: list[str] = []
+
+        async def work() -> None:
+            try:
+                await import_thread(target, lines)
+                outcomes.append("imported")
+            except CheckpointError:
+                outcomes.append("refused")
+
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(work)
+        assert sorted(outcomes) == ["imported", "refused", "refused", "refused"]
+        assert len(await target.history(THREAD)) == 3
+
+
+async def test_an_import_that_is_cancelled_leaves_nothing(tmp_path: Path):
+    class Slow(SqliteCheckpointer):
+        async def commit(self, batch: Batch) -> None:
+            await super().commit(batch)
+            scope.cancel()
+
+    scope = anyio.CancelScope()
+    async with MemoryCheckpointer() as source, Slow(tmp_path / "j.db") as target:
+        await grow(source, *map(str, range(250)))
+        lines = [line async for line in export_thread(source, THREAD)]
+        with scope:
+            await import_thread(target, lines)
+        assert scope.cancelled_caught
+        assert await target.history(THREAD) == []
+        assert await target.threads() == []

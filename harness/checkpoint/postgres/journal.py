@@ -213,23 +213,28 @@ class PostgresCheckpointer:
     ) -> int:
         """Remove old checkpoints, each thread's in a transaction; see `Checkpointer.prune`."""
         check_prune(keep_latest, older_than)
-        if thread_id is not None:
-            return await self._prune(thread_id, keep_latest, older_than)
-        names = await self._read(upkeep.all_threads)
-        count = 0
+        names = [thread_id] if thread_id is not None else await self._read(upkeep.all_threads)
+        removed, unheld = 0, set[bytes]()
         for name in names:
-            count += await self._prune(name, keep_latest, older_than)
-        return count
+            count, digests = await self._keep_up(
+                lambda session, name=name: upkeep.prune(session, name, keep_latest, older_than)
+            )
+            removed += count
+            unheld |= {*digests}
+        await self._free(unheld)
+        return removed
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete runs with all they made, each in a transaction; see the protocol."""
         made = await self._read(lambda session: upkeep.threads_of_runs(session, run_ids))
-        for thread_id, run_id in made:
-            await self._free(
-                await self._keep_up(
-                    lambda session, place=(thread_id, run_id): upkeep.delete_run(session, *place)
+        unheld = set[bytes]()
+        for place in made:
+            unheld |= {
+                *await self._keep_up(
+                    lambda session, place=place: upkeep.delete_run(session, *place)
                 )
-            )
+            }
+        await self._free(unheld)
 
     async def thread_size(self, thread_id: str) -> int:
         """Return the bytes that a thread's values take in the database."""
@@ -249,7 +254,7 @@ class PostgresCheckpointer:
         Raises:
             CheckpointError: The tables belong to another user of the database.
         """
-        await self._free(await self._read(upkeep.unused_blobs))
+        await self._free(await self._keep_up(upkeep.unused_blobs))
         await self._database.work_apart(self._vacuum, seconds=self._patience)
 
     async def close(self) -> None:
@@ -274,15 +279,6 @@ class PostgresCheckpointer:
 
         return await self._database.transact(work, seconds=self._patience)
 
-    async def _prune(
-        self, thread_id: str, keep_latest: int | None, older_than: float | None
-    ) -> int:
-        count, digests = await self._keep_up(
-            lambda session: upkeep.prune(session, thread_id, keep_latest, older_than)
-        )
-        await self._free(digests)
-        return count
-
     async def _free(self, digests: Collection[bytes]) -> None:
         """Delete large values that nothing holds now, after what let go of them is stored.
 
@@ -296,10 +292,10 @@ class PostgresCheckpointer:
                 while not await self._freed(digests):  # noqa: ASYNC110  a server gives no event
                     await anyio.sleep(_PAUSE)
         except (CheckpointError, TimeoutError) as error:
+            why = str(error) or "others were storing some all the time"
             raise CheckpointError(
                 f"it is done, but large values that nothing holds any more are still there "
-                f"({error or 'others were storing some all the time'}). Call vacuum() to delete "
-                f"them."
+                f"({why}). Call vacuum() to delete them."
             ) from error
 
     async def _freed(self, digests: Collection[bytes]) -> bool:

@@ -33,10 +33,11 @@ class _Commit:
         size: Bytes of the arguments.
         wanted: False once the caller is gone; a batch still queued then is dropped.
         finished: Whether its fate is decided.
+        answered: Whether the server has said what became of it.
         error: Why it was refused.
     """
 
-    __slots__ = ("arguments", "batch", "error", "finished", "size", "wanted")
+    __slots__ = ("answered", "arguments", "batch", "error", "finished", "size", "wanted")
 
     def __init__(self, batch: Batch, arguments: Sequence[Argument]) -> None:
         self.batch = batch
@@ -44,6 +45,7 @@ class _Commit:
         self.size = sum(len(one) for one in arguments if isinstance(one, bytes))
         self.wanted = True
         self.finished = False
+        self.answered = False
         self.error: Exception | None = None
 
 
@@ -84,6 +86,11 @@ class Commits:
             commit.wanted = False
         if commit.error is not None:
             raise commit.error
+        if not commit.answered:
+            raise CheckpointError(
+                f"a commit to {self._place} was given up, and it is not known whether it was "
+                f"stored. Load the thread, then go on."
+            )
 
     async def _round(self, waits: bool) -> None:
         """Have a queue committed, or wait until somebody else has."""
@@ -97,6 +104,8 @@ class Commits:
             async with self._server.session() as session:
                 group = self._dequeue(waits)
                 await self._send(session, group, waits)
+                for commit in group:
+                    commit.answered = True
         except ServerFailed as error:
             group = group or self._dequeue(waits)
             for commit in group:

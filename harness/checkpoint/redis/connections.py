@@ -197,6 +197,7 @@ class Server:
             if await session.works():
                 return session
             await session.drop()
+            await self.close()  # the others are hardly better, and each would be waited for
         session = Session(self._kind(**self._options), self._timeout)
         try:
             await session.connect()

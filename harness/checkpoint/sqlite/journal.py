@@ -43,7 +43,7 @@ from harness.checkpoint.sqlite import rewriting as sqlite_rewriting
 from harness.checkpoint.sqlite import upkeep as sqlite_upkeep
 from harness.checkpoint.sqlite.log_syncer import LogSyncer
 from harness.checkpoint.sqlite.pages import Pager
-from harness.checkpoint.sqlite.schema import open_reader, open_writer, transaction
+from harness.checkpoint.sqlite.schema import open_reader, open_writer, remedy, transaction
 from harness.checkpoint.upkeep import check_prune
 from harness.database_files import Connection
 from harness.errors import CheckpointError
@@ -325,8 +325,7 @@ class SqliteCheckpointer:
     def _failed(self, verb: str, error: Exception) -> CheckpointError:
         outcome = "Nothing was stored" if verb == "written" else "Nothing was changed"
         return CheckpointError(
-            f"the journal {self.path} could not be {verb}: {error}. {outcome}; check the disk and "
-            f"the file's permissions, then try again."
+            f"the journal {self.path} could not be {verb}: {error}. {outcome}; {remedy(error)}."
         )
 
     async def _keep_up(self, function: Callable[..., T], *args: object) -> T:
@@ -435,4 +434,9 @@ class SqliteCheckpointer:
 
 def _vacuum(conn: sqlite3.Connection) -> None:
     conn.execute("VACUUM")
-    conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    busy, *_ = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy:
+        raise CheckpointError(
+            "the journal was tidied up, but its log still holds what was there before, because "
+            "another process is reading it. Call vacuum() again when that is at rest."
+        )

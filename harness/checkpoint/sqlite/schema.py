@@ -20,15 +20,24 @@ import sqlite3
 from collections.abc import Generator
 
 from harness.checkpoint.sqlite.migrations import MIGRATIONS
-from harness.database_files import DatabaseKind
+from harness.database_files import DatabaseKind, is_busy, is_damaged
 from harness.errors import CheckpointError, NewerDatabase
 
-__all__ = ["open_reader", "open_writer", "transaction"]
+__all__ = ["open_reader", "open_writer", "remedy", "transaction"]
 
 _JOURNAL = DatabaseKind("journal", 0x44414D31, MIGRATIONS, CheckpointError, NewerDatabase)
 
 open_writer = _JOURNAL.open_writer
 open_reader = _JOURNAL.open_reader
+
+
+def remedy(error: Exception) -> str:
+    """Return what to do about an error of an open journal."""
+    if is_busy(error):
+        return "another process holds it: try again, or stop that process"
+    if is_damaged(error) or not isinstance(error, sqlite3.Error):
+        return "restore a backup, or delete the thread it concerns"
+    return "check the disk and the file's permissions, then try again"
 
 
 @contextlib.contextmanager
