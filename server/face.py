@@ -15,11 +15,12 @@ from mcp.server.caching import CacheHint
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     CallToolRequestParams,
+    CallToolResult,
     EmptyResult,
+    InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
     SubscribeRequestParams,
@@ -34,8 +35,20 @@ from server.prompts import Prompts
 from server.resources import Resources
 from server.results import error, unknown
 from server.services import Context, Services
-from server.skill_methods import SKILLS_EXTENSION, SkillMethods, SkillParams
-from server.tools.base import FaceTool, ToolReply
+from server.skill_methods import (
+    SKILLS_EXTENSION,
+    SKILLS_SETTINGS,
+    DirectoryParams,
+    SkillMethods,
+    SkillParams,
+)
+from server.tasks.handshake import HandshakeTasks
+from server.tasks.listening import TaskListenHandler
+from server.tasks.methods import created
+from server.tasks.negotiation import missing_extension, takes_tasks
+from server.tasks.registration import add_tasks
+from server.tasks.states import find_task
+from server.tools.base import FaceTool, TaskStarted, ToolReply
 from server.tools.delegation import Delegation
 from server.tools.driven import DRIVEN, driven_tool
 from server.tools.history import History
@@ -81,12 +94,14 @@ class Face:
     def __init__(self, services: Services, state_key: bytes) -> None:
         self._services = services
         self._made: dict[str, FaceTool] = {}
+        self._old_tasks = HandshakeTasks(services, self._reply)
         self.server = self._build()
         security = RequestStateSecurity(keys=[state_key], ttl=APPROVAL_SECONDS)
         # In place of the SDK's own list, which traces every message even if nobody listens.
         self.server.middleware[:] = [
             services.announcements.sessions.middleware,
             _with_extensions,
+            self._old_tasks.middleware,
             RequestStateBoundary(security, default_audience=NAME),
         ]
 
@@ -109,14 +124,16 @@ class Face:
             on_read_resource=resources.read,
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
-            on_subscriptions_listen=ListenHandler(services.announcements.bus),
+            on_subscriptions_listen=TaskListenHandler(services),
             on_list_prompts=prompts.list,
             on_get_prompt=prompts.get,
             on_completion=Completions(services).complete,
         )
         server.add_request_handler("skills/list", PaginatedRequestParams, skills.list)
         server.add_request_handler("skills/get", SkillParams, skills.get)
-        server.extensions[SKILLS_EXTENSION] = {}
+        server.add_request_handler("resources/directory/read", DirectoryParams, skills.directory)
+        server.extensions[SKILLS_EXTENSION] = SKILLS_SETTINGS
+        add_tasks(server, services, self._old_tasks)
         return server
 
     # --- tools -----------------------------------------------------------------------------
@@ -140,11 +157,22 @@ class Face:
     ) -> ListToolsResult:
         return ListToolsResult(tools=[one.definition for one in self.tools.values()])
 
-    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:
+    async def _call_tool(
+        self, ctx: Context, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        reply = await self._reply(ctx, params)
+        if isinstance(reply, TaskStarted):
+            state = await find_task(self._services, reply.run_id, can_answer=True)
+            return cast("Any", created(state))  # a shape of the extension, which the SDK lets pass
+        return reply
+
+    async def _reply(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:
         tool = self.tools.get(params.name)
         if tool is None:
             advice = f"Tools: {', '.join(self.tools)}."
             return error(unknown("tool", params.name, self.tools, advice))
+        if tool.tasks == "required" and not takes_tasks(ctx, params):
+            raise missing_extension()
         args = dict(cast("dict[str, JsonValue]", params.arguments or {}))
         try:
             return await tool.handler(ctx, params, args)
@@ -176,4 +204,7 @@ async def _with_extensions(ctx: Context, call_next: CallNext) -> HandlerResult:
     if ctx.method != "initialize" or not isinstance(result, dict):
         return result
     capabilities = cast("dict[str, Any]", result.get("capabilities") or {})
-    return {**result, "capabilities": {**capabilities, "extensions": {SKILLS_EXTENSION: {}}}}
+    return {
+        **result,
+        "capabilities": {**capabilities, "extensions": {SKILLS_EXTENSION: SKILLS_SETTINGS}},
+    }

@@ -20,6 +20,7 @@ from harness.errors import HarnessError, RunEnded, ThreadBusy
 from harness.limits import Limits
 from harness.loop.events import Emit, Event, StreamMode
 from harness.loop.run_context import RunControl
+from server.progress import describe
 from server.thread_gate import GateHolder, ThreadGates
 
 __all__ = ["Changed", "LiveRun", "RunCarrier", "Servers", "Work", "busy"]
@@ -67,6 +68,7 @@ class LiveRun:
         listeners: Receive its events.
         unheard: Events so far, while nobody has listened yet.
         written: Paths of files it has written.
+        line: The newest thing it does that is worth a line.
         result: Where it stopped.
         error: Why it could not be carried at all.
     """
@@ -79,6 +81,7 @@ class LiveRun:
     listeners: list[Emit] = field(default_factory=list[Emit])
     unheard: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_UNHEARD))
     written: dict[str, None] = field(default_factory=dict[str, None])
+    line: str | None = None
     result: RunResult | None = None
     error: HarnessError | None = None
 
@@ -208,6 +211,7 @@ class RunCarrier:
 
     def _hear(self, live: LiveRun, event: Event) -> None:
         live.hear(event)
+        live.line = describe(event) or live.line
         if event.data.get("event") == "tool_start":
             live.note_written(event.data.get("name"), event.data.get("args"))
         if event.mode == "checkpoints":

@@ -290,6 +290,15 @@ class RunManager:
             return Snapshot(replace(run, answer=result.text if result else None), (), result)
         return Snapshot(run)
 
+    async def is_stored(self, run_id: str) -> bool:
+        """Whether a run is in the journal: a driven one is once its first act is."""
+        return await self._journal.run(run_id) is not None
+
+    def doing(self, run_id: str) -> str | None:
+        """Return a line about what a run does right now, if this process works on it."""
+        live = self._carrier.live.get(run_id)
+        return live.line if live is not None else None
+
     async def questions(self, run_id: str) -> list[Interrupt]:
         """Return the open questions of a run, also while it still works on other calls."""
         return [one for one in await self._journal.interrupts(run_id) if not one.answered]

@@ -1,4 +1,4 @@
-"""Skills over MCP (SEP-2640): `skills/list`, `skills/get`, and the files of skills.
+"""Skills over MCP (SEP-2640): `skills/list`, `skills/get`, and the files and folders of skills.
 
 A thin module of ours that the SDK's own can replace one day (mcp 6).
 """
@@ -6,21 +6,31 @@ A thin module of ours that the SDK's own can replace one day (mcp 6).
 from __future__ import annotations
 
 import hashlib
+import mimetypes
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import anyio.to_thread
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, PaginatedRequestParams, RequestParams
 
-from harness.skills import SKILL_FILE, Skill, SkillRegistry
+from harness.skills import SKILL_FILE, Skill, SkillFile, SkillRegistry
 from server.services import Context
-from server.uris import parse_skill, skill_uri
+from server.uris import SKILL_SCHEME, parse_skill, skill_uri
 
-__all__ = ["SKILLS_EXTENSION", "SkillMethods", "SkillParams", "read_skill_file"]
+__all__ = [
+    "SKILLS_EXTENSION",
+    "SKILLS_SETTINGS",
+    "DirectoryParams",
+    "SkillMethods",
+    "SkillParams",
+    "read_skill_file",
+]
 
 SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
+SKILLS_SETTINGS = {"directoryRead": True}
 SKILLS_PER_PAGE = 50
 
 
@@ -30,8 +40,14 @@ class SkillParams(RequestParams):
     uri: str
 
 
+class DirectoryParams(PaginatedRequestParams):
+    """Parameters of `resources/directory/read`."""
+
+    uri: str
+
+
 class SkillMethods:
-    """Handlers of `skills/*`."""
+    """Handlers of `skills/*` and of `resources/directory/read`."""
 
     def __init__(self, skills: SkillRegistry) -> None:
         self._skills = skills
@@ -61,6 +77,34 @@ class SkillMethods:
                 {"uri": params.uri},
             )
         return {"skill": _entry(skill), "ttlMs": 0, "cacheScope": "private"}
+
+    async def directory(self, ctx: Context, params: DirectoryParams) -> dict[str, Any]:
+        """Return what is directly in a skill, or in a folder of one: folders and files by name.
+
+        A skill has few enough files for one page.
+        """
+        name, _, folder = params.uri.removeprefix(SKILL_SCHEME).rstrip("/").partition("/")
+        skill = self._skills.skills.get(name) if params.uri.startswith(SKILL_SCHEME) else None
+        within = f"{unquote(folder)}/" if folder else ""
+        files = [file for file in skill.files if file.path.startswith(within)] if skill else []
+        if not files:
+            raise MCPError(
+                INVALID_PARAMS,
+                f"{params.uri!r} is no folder of a skill. skills/list names the skills.",
+                {"uri": params.uri},
+            )
+        children: dict[str, dict[str, Any]] = {}
+        for file in files:
+            child, slash, _ = file.path[len(within) :].partition("/")
+            uri = skill_uri(name, within + child)
+            shown = {"mimeType": "inode/directory"} if slash else _file(file)
+            children[child] = {"uri": uri, "name": child, **shown}
+        return {"resources": [children[child] for child in sorted(children)]}
+
+
+def _file(file: SkillFile) -> dict[str, Any]:
+    kind = mimetypes.guess_type(file.path)[0]
+    return {"size": file.size, **({"mimeType": kind} if kind else {})}
 
 
 def _entry(skill: Skill) -> dict[str, Any]:

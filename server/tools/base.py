@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from mcp.types import (
     CallToolRequestParams,
@@ -13,15 +13,36 @@ from mcp.types import (
     InputRequiredResult,
     Tool,
     ToolAnnotations,
+    ToolExecution,
 )
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from harness.tools import InvalidArguments, flat_schema
 from server.services import Context
 
-__all__ = ["Arguments", "FaceTool", "Handler", "ToolReply", "define", "parse", "plain_schema"]
+__all__ = [
+    "Arguments",
+    "FaceTool",
+    "Handler",
+    "TaskStarted",
+    "TaskSupport",
+    "ToolReply",
+    "define",
+    "parse",
+    "plain_schema",
+]
 
-ToolReply: TypeAlias = CallToolResult | InputRequiredResult
+TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """The reply of a call that goes on as a task; its run is in the journal."""
+
+    run_id: str
+
+
+ToolReply: TypeAlias = CallToolResult | InputRequiredResult | TaskStarted
 Handler: TypeAlias = Callable[
     [Context, CallToolRequestParams, dict[str, JsonValue]], Awaitable[ToolReply]
 ]
@@ -33,6 +54,12 @@ class FaceTool:
 
     definition: Tool
     handler: Handler
+
+    @property
+    def tasks(self) -> TaskSupport:
+        """Whether a call may, or must, become a task where the client takes one."""
+        execution = self.definition.execution
+        return (execution and execution.task_support) or "forbidden"
 
 
 class Arguments(BaseModel):
@@ -99,6 +126,7 @@ def define(
     idempotent: bool = False,
     open_world: bool = False,
     always_load: bool = False,
+    tasks: TaskSupport = "forbidden",
     output: Mapping[str, JsonValue] | None = None,
 ) -> Tool:
     """Return a definition with every hint stated: an omitted one is read as its worst case."""
@@ -115,5 +143,6 @@ def define(
             idempotent_hint=idempotent,
             open_world_hint=open_world,
         ),
+        execution=None if tasks == "forbidden" else ToolExecution(task_support=tasks),
         _meta={"anthropic/alwaysLoad": True} if always_load else None,
     )

@@ -16,7 +16,16 @@ from harness.errors import HarnessError
 from server.results import error, unknown
 from server.run_events import event_page
 from server.services import Context, Services, wait_seconds
-from server.tools.base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
+from server.tasks.negotiation import takes_tasks
+from server.tools.base import (
+    Arguments,
+    FaceTool,
+    TaskStarted,
+    ToolReply,
+    define,
+    parse,
+    plain_schema,
+)
 from server.tools.driven import THREAD_ID
 from server.tools.run_results import RUN_SCHEMA, run_result
 from server.tools.settling import resumed_run, settle
@@ -124,6 +133,7 @@ class Delegation:
             destructive=True,
             open_world=True,
             always_load=True,
+            tasks="optional",
             output=RUN_SCHEMA,
         )
         return FaceTool(definition, self.task)
@@ -192,6 +202,8 @@ class Delegation:
                 agent=given.agent or None,
                 key=given.idempotency_key or None,
             )
+            if takes_tasks(ctx, params):
+                return TaskStarted(run_id)
         return await self._settled(ctx, params, run_id, given.wait_seconds)
 
     async def wait(

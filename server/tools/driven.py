@@ -14,14 +14,18 @@ from harness.tools import Tool
 from server.results import Answer, error
 from server.runs import Snapshot
 from server.services import Context, Services, wait_seconds
-from server.tools.base import FaceTool, Handler, ToolReply, define, plain
+from server.tasks.negotiation import takes_tasks
+from server.tools.base import FaceTool, Handler, TaskStarted, ToolReply, define, plain
 from server.tools.run_results import run_result
 from server.tools.settling import resumed_run, settle
 
-__all__ = ["DRIVEN", "driven_tool"]
+__all__ = ["DRIVEN", "driven_result", "driven_tool"]
 
 DRIVEN = ("write_todos", "ls", "read_file", "write_file", "edit_file", "glob", "grep", "skill")
 """Tools of the agent that clients may drive, in the order they are listed."""
+
+TASK_AFTER_SECONDS = 0.5
+"""How long a call may take before it goes on as a task, where the client takes one."""
 
 DOCUMENTS = frozenset({"read_file", "skill"})
 ALWAYS_LOAD = frozenset({"write_todos", "skill"})
@@ -55,6 +59,7 @@ def driven_tool(tool: Tool, services: Services) -> FaceTool:
         idempotent=tool.idempotent,
         open_world=tool.open_world,
         always_load=tool.name in ALWAYS_LOAD,
+        tasks="forbidden" if tool.name in DRIVEN else "optional",
     )
     return FaceTool(definition, _handler(tool, services))
 
@@ -70,19 +75,25 @@ def _handler(tool: Tool, services: Services) -> Handler:
             if not isinstance(thread_id, str | None):
                 return error(f"{tool.name} did nothing: thread_id must be a string.")
             tool.validate(args)  # before anything is stored
-            snapshot = await services.runs.drive(tool.name, args, thread_id or None, seconds)
-            if snapshot.run.status != "needs_approval":
-                return _result(tool, snapshot)
+            as_task = tool.name not in DRIVEN and takes_tasks(ctx, params)
+            wait = min(seconds, TASK_AFTER_SECONDS) if as_task else seconds
+            snapshot = await services.runs.drive(tool.name, args, thread_id or None, wait)
             run_id = snapshot.run.id
+            if as_task and snapshot.run.status in ("running", "needs_approval"):
+                if await services.runs.is_stored(run_id):
+                    return TaskStarted(run_id)
+            elif snapshot.run.status != "needs_approval":
+                return driven_result(tool, snapshot)
         settled = await settle(ctx, services, params, run_id, seconds)
         if isinstance(settled, InputRequiredResult):
             return settled
-        return _result(tool, settled)
+        return driven_result(tool, settled)
 
     return call
 
 
-def _result(tool: Tool, snapshot: Snapshot) -> CallToolResult:
+def driven_result(tool: Tool, snapshot: Snapshot) -> CallToolResult:
+    """Return what a driven call comes back with, or where its run stands."""
     run = snapshot.run
     if run.status in ("running", "needs_approval", "paused", "cancelled"):
         return run_result(snapshot)

@@ -1,0 +1,135 @@
+"""Tasks of 2025-11-25 (SEP-1686), for clients that know only that shape.
+
+The client asks for a task with `params.task`, looks with `tasks/get`, and fetches the result with
+`tasks/result`, which blocks and puts the run's questions to the client while it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, cast
+
+from mcp.server.context import CallNext, HandlerResult
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CallToolRequestParams,
+    PaginatedRequestParams,
+)
+
+from harness.errors import HarnessError
+from server.approvals import way_to_ask
+from server.services import Context, Services
+from server.tasks.methods import TaskParams
+from server.tasks.negotiation import TASK_VERSION
+from server.tasks.states import POLL_MS, TaskState, find_task, task_state
+from server.tools.base import TaskStarted, ToolReply
+from server.tools.settling import settle
+
+__all__ = ["HandshakeTasks"]
+
+TASKS_PER_PAGE = 50
+RESULT_SECONDS = 24 * 3600.0
+"""How long `tasks/result` blocks at most; the client ends it sooner by cancelling the request."""
+
+CAPABILITY: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+Call: TypeAlias = Callable[[Context, CallToolRequestParams], Awaitable[ToolReply]]
+RELATED_TASK = "io.modelcontextprotocol/related-task"
+
+
+class HandshakeTasks:
+    """Handlers of `tasks/*` on connections of 2025-11-25.
+
+    Args:
+        services: Where runs are.
+        call: Handles a `tools/call`.
+    """
+
+    def __init__(self, services: Services, call: Call) -> None:
+        self._services = services
+        self._call = call
+
+    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Declare the capability, and answer calls that ask for a task.
+
+        The SDK knows the shapes of this revision but lets no handler return them.
+        """
+        if ctx.method == "tools/call" and _asks_for_task(ctx):
+            params = CallToolRequestParams.model_validate(ctx.params)
+            reply = await self._call(ctx, params)
+            if not isinstance(reply, TaskStarted):
+                return reply.model_dump(by_alias=True, mode="json", exclude_none=True)
+            return {"task": _task(await self._find(ctx, reply.run_id))}
+        result = await call_next(ctx)
+        if ctx.method == "initialize" and isinstance(result, dict):
+            return _declaring(result)
+        return result
+
+    async def get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
+        """Return where a task stands."""
+        return _task(await self._find(ctx, params.task_id))
+
+    async def result(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
+        """Wait for a task's result, asking the client what the run asks."""
+        _require(ctx)
+        await self._find(ctx, params.task_id)
+        call = CallToolRequestParams(name="tasks/result")
+        try:
+            settled = await settle(ctx, self._services, call, params.task_id, RESULT_SECONDS)
+        except HarnessError as error:
+            raise MCPError(INVALID_PARAMS, str(error), {"taskId": params.task_id}) from error
+        state = task_state(self._services, cast("Any", settled))
+        if state.error is not None:
+            raise MCPError(cast("int", state.error["code"]), str(state.error["message"]))
+        if state.outcome is None:
+            raise MCPError(INVALID_PARAMS, f"Task {params.task_id} is {state.status}.")
+        wire = state.outcome.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return {**wire, "_meta": {RELATED_TASK: {"taskId": params.task_id}}}
+
+    async def list(self, ctx: Context, params: PaginatedRequestParams) -> dict[str, Any]:
+        """Return tasks, last begun first; the newest of each that the journal lists."""
+        _require(ctx)
+        runs = await self._services.journal.find_runs(limit=TASKS_PER_PAGE)
+        states = [await self._find(ctx, run.id) for run in runs]
+        return {"tasks": [_task(state) for state in states]}
+
+    async def cancel(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
+        """End a task and return it; one that has ended already is an error of this revision."""
+        state = await self._find(ctx, params.task_id)
+        if state.status not in ("working", "input_required"):
+            raise MCPError(INVALID_PARAMS, f"Task {params.task_id} is {state.status} already.")
+        try:
+            await self._services.runs.cancel(params.task_id, "cancelled by the client")
+        except HarnessError as error:
+            raise MCPError(INVALID_PARAMS, str(error), {"taskId": params.task_id}) from error
+        return _task(await self._find(ctx, params.task_id))
+
+    async def _find(self, ctx: Context, task_id: str) -> TaskState:
+        _require(ctx)
+        can_answer = way_to_ask(ctx) != "none"
+        return await find_task(self._services, task_id, can_answer=can_answer)
+
+
+def _require(ctx: Context) -> None:
+    if ctx.protocol_version != TASK_VERSION:
+        raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
+
+
+def _asks_for_task(ctx: Context) -> bool:
+    asked = (ctx.params or {}).get("task")
+    return ctx.protocol_version == TASK_VERSION and isinstance(asked, dict)
+
+
+def _task(state: TaskState) -> dict[str, Any]:
+    message = {"statusMessage": state.message} if state.message else {}
+    times = state.times()
+    identity = {"taskId": state.run.id, "status": state.status}
+    return {**identity, **message, **times, "ttl": None, "pollInterval": POLL_MS}
+
+
+def _declaring(result: dict[str, Any]) -> dict[str, Any]:
+    if result.get("protocolVersion") != TASK_VERSION:
+        return result
+    capabilities = cast("dict[str, Any]", result.get("capabilities") or {})
+    return {**result, "capabilities": {**capabilities, "tasks": CAPABILITY}}

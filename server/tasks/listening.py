@@ -1,0 +1,155 @@
+"""`notifications/tasks` on listen streams: whole tasks, to those who asked for them by id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, cast
+
+import anyio
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import (
+    SUBSCRIPTION_ID_META_KEY,
+    ListenHandler,
+    ResourceUpdated,
+    ServerEvent,
+)
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    Notification,
+    SubscriptionsAcknowledgedNotification,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+)
+
+from server.approvals import way_to_ask
+from server.services import Context, Services
+from server.tasks.methods import detailed
+from server.tasks.negotiation import require_tasks
+from server.tasks.states import find_task
+from server.uris import thread_uri
+
+__all__ = ["TaskListenHandler"]
+
+MAX_TASKS = 100
+"""How many tasks one stream may watch."""
+
+
+class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
+    """A task as it is now."""
+
+    method: Literal["notifications/tasks"] = "notifications/tasks"
+    params: dict[str, Any]
+
+
+class TaskListenHandler(ListenHandler):
+    """Serves `subscriptions/listen` with `taskIds` beside the filters the SDK knows."""
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(services.announcements.bus)
+        self._services = services
+
+    async def __call__(
+        self, ctx: Context, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        """Serve one stream until the client ends it.
+
+        Raises:
+            MCPError: The client has not declared the extension, or the ids are no list of tasks.
+        """
+        wanted = _task_ids(ctx)
+        if not wanted:
+            return await super().__call__(ctx, params)
+        require_tasks(ctx)
+        watch = _Watch(self._services, ctx, wanted)
+        await watch.find_threads()
+        unsubscribe = self._services.announcements.bus.subscribe(watch.hear)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(watch.run)
+                session = cast("ServerSession", _Acknowledging(ctx.session, wanted, watch.begun))
+                result = await super().__call__(replace(ctx, session=session), params)
+                tasks.cancel_scope.cancel()
+                return result
+        finally:
+            unsubscribe()
+        raise AssertionError("a cancelled group raises")
+
+
+class _Acknowledging:
+    """A session whose acknowledgement also names the tasks, and says when it is out."""
+
+    def __init__(self, session: ServerSession, ids: Sequence[str], begun: anyio.Event) -> None:
+        self._session = session
+        self._ids = ids
+        self._begun = begun
+
+    async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
+        """Send what the SDK's handler sends."""
+        if isinstance(notification, SubscriptionsAcknowledgedNotification):
+            shown = notification.params.notifications
+            shown = shown.model_copy(update={"taskIds": list(self._ids)})
+            given = notification.params.model_copy(update={"notifications": shown})
+            notification = notification.model_copy(update={"params": given})
+        await self._session.send_notification(notification, related_request_id)
+        self._begun.set()
+
+
+class _Watch:
+    """Sends tasks whenever they have changed."""
+
+    def __init__(self, services: Services, ctx: Context, ids: Sequence[str]) -> None:
+        self.begun = anyio.Event()
+        self._services = services
+        self._ctx = ctx
+        self._can_answer = way_to_ask(ctx) != "none"
+        self._ids = ids
+        self._places: set[str] = set()
+        self._sent: dict[str, Mapping[str, Any]] = {}
+        self._wake = anyio.Event()
+
+    async def find_threads(self) -> None:
+        """Learn which notices concern the tasks.
+
+        Raises:
+            MCPError: One of them is unknown.
+        """
+        for task_id in self._ids:
+            state = await find_task(self._services, task_id, can_answer=self._can_answer)
+            self._places.add(thread_uri(state.run.thread_id, "checkpoints"))
+
+    def hear(self, event: ServerEvent) -> None:
+        """Notice that one of the threads moved on."""
+        if isinstance(event, ResourceUpdated) and event.uri in self._places:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Send each task once, then at each change; never returns."""
+        await self.begun.wait()
+        while True:
+            for task_id in self._ids:
+                await self._send(task_id)
+            await self._wake.wait()
+            self._wake = anyio.Event()
+
+    async def _send(self, task_id: str) -> None:
+        state = await find_task(self._services, task_id, can_answer=self._can_answer)
+        task = detailed(state)
+        if task == self._sent.get(task_id):
+            return
+        self._sent[task_id] = task
+        request = self._ctx.request_id
+        shown = {**task, "_meta": {SUBSCRIPTION_ID_META_KEY: request}}
+        notification = cast("Any", TaskNotification(params=shown))
+        await self._ctx.session.send_notification(notification, related_request_id=request)
+
+
+def _task_ids(ctx: Context) -> list[str]:
+    given = cast("Mapping[str, Any]", (ctx.params or {}).get("notifications") or {}).get("taskIds")
+    if given is None:
+        return []
+    ids = cast("list[object]", given) if isinstance(given, list) else [None]
+    if len(ids) > MAX_TASKS or not all(isinstance(one, str) for one in ids):
+        raise MCPError(INVALID_PARAMS, f"taskIds must be a list of at most {MAX_TASKS} task ids.")
+    return [*dict.fromkeys(cast("list[str]", ids))]

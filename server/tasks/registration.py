@@ -1,0 +1,42 @@
+"""Puts tasks into a server: the two eras have other methods, and shapes, under the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, TypeVar
+
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp.types import METHOD_NOT_FOUND, PaginatedRequestParams, RequestParams
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from server.services import Context, Services
+from server.tasks.handshake import HandshakeTasks
+from server.tasks.methods import TaskMethods, TaskParams, TaskUpdateParams
+from server.tasks.negotiation import TASKS_EXTENSION
+
+__all__ = ["add_tasks"]
+
+P = TypeVar("P", bound=RequestParams)
+Method: TypeAlias = Callable[[Context, P], Awaitable[dict[str, Any]]]
+
+
+def add_tasks(server: Server[Any], services: Services, old: HandshakeTasks) -> None:
+    """Declare the extension and add `tasks/*`."""
+    new = TaskMethods(services)
+    server.extensions[TASKS_EXTENSION] = {}
+    server.add_request_handler("tasks/get", TaskParams, _by_era(new.get, old.get))
+    server.add_request_handler("tasks/cancel", TaskParams, _by_era(new.cancel, old.cancel))
+    server.add_request_handler("tasks/update", TaskUpdateParams, _by_era(new.update, None))
+    server.add_request_handler("tasks/result", TaskParams, _by_era(None, old.result))
+    server.add_request_handler("tasks/list", PaginatedRequestParams, _by_era(None, old.list))
+
+
+def _by_era(modern: Method[P] | None, handshake: Method[P] | None) -> Method[P]:
+    async def handle(ctx: Context, params: P) -> dict[str, Any]:
+        method = modern if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else handshake
+        if method is None:
+            raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
+        return await method(ctx, params)
+
+    return handle
