@@ -128,9 +128,12 @@ def _responses(given: Mapping[str, Any]) -> dict[str, InputResponse]:
 
 
 def _check_header(ctx: Context, task_id: str) -> None:
-    """Compare `Mcp-Name` with the body (SEP-2243); the SDK does so for its own methods only."""
+    """Compare `Mcp-Name` with the body (SEP-2243); the SDK does so for its own methods only.
+
+    Such headers are Streamable HTTP's, which always has `Mcp-Method`.
+    """
     headers = getattr(ctx.request, "headers", None)
-    if headers is None:
+    if headers is None or "mcp-method" not in headers:
         return
     named = (headers.get("mcp-name") or "").strip()
     if named != task_id:

@@ -1,0 +1,80 @@
+"""A client of 2025-11-25 that reads and writes lines itself, for what no client library sends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.text import TextReceiveStream
+
+from tests.e2e.servers import Setup
+
+__all__ = ["RawClient", "raw_client"]
+
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class RawClient:
+    """Sends one request at a time; requests of the server are answered meanwhile."""
+
+    def __init__(self, process: Process, answer: Answer | None) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self._stdin = process.stdin
+        self._chunks = TextReceiveStream(process.stdout)
+        self._answer = answer
+        self._rest = ""
+        self._id = 0
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the response, with `result` or `error`."""
+        self._id += 1
+        await self._send({"id": self._id, "method": method, "params": params})
+        while True:
+            message = await self._receive()
+            if message.get("id") == self._id and "method" not in message:
+                return message
+            if "id" in message and self._answer is not None:
+                await self._send({"id": message["id"], "result": self._answer(message)})
+
+    async def result(self, method: str, **params: Any) -> dict[str, Any]:
+        """Return the result of a request that must succeed."""
+        response = await self.request(method, params)
+        assert "result" in response, response
+        return response["result"]
+
+    async def notify(self, method: str) -> None:
+        """Send a notification."""
+        await self._send({"method": method})
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        await self._stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    async def _receive(self) -> dict[str, Any]:
+        while "\n" not in self._rest:
+            self._rest += await self._chunks.receive()
+        line, _, self._rest = self._rest.partition("\n")
+        return json.loads(line)
+
+
+@asynccontextmanager
+async def raw_client(setup: Setup, answer: Answer | None = None) -> AsyncIterator[RawClient]:
+    """Start a server on stdio and shake hands; with `answer` as one that can be asked."""
+    async with await anyio.open_process(
+        setup.command("stdio"), env=setup.environment(), cwd=setup.place, stderr=None
+    ) as process:
+        client = RawClient(process, answer)
+        info = {"name": "raw", "version": "1"}
+        capabilities = {} if answer is None else {"elicitation": {}}
+        await client.result(
+            "initialize",
+            protocolVersion="2025-11-25",
+            capabilities=capabilities,
+            clientInfo=info,
+        )
+        await client.notify("notifications/initialized")
+        yield client
+        process.terminate()

@@ -1,0 +1,106 @@
+"""A client that understands tasks, as the official client's extensions do it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import anyio
+from mcp import Client
+from mcp.client.extension import (
+    ClaimContext,
+    ClientExtension,
+    NotificationBinding,
+    ResultClaim,
+)
+from mcp.types import CallToolResult, Request, Result, SubscriptionFilter
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+ANYTHING: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Created(Result):
+    """The result of a call that became a task."""
+
+    model_config = ConfigDict(extra="allow")
+    result_type: Literal["task"] = "task"  # type: ignore[assignment]
+    task_id: str
+    status: str
+
+
+class TaskRequest(Request[dict[str, Any], str]):
+    """A request of the extension."""
+
+    name_param = "taskId"
+    method: str
+    params: dict[str, Any]
+
+
+class TaskChange(BaseModel):
+    """A task in a notification."""
+
+    model_config = ConfigDict(extra="allow")
+    taskId: str  # noqa: N815  the wire's name
+    status: str
+
+
+class Tasks(ClientExtension):
+    """Follows a call to its result: looks, answers what is asked, and returns what it came to.
+
+    Args:
+        answer: Turns the open `inputRequests` into the responses to send.
+        stop_at: A status at which it ends looking; the result is an error then.
+    """
+
+    identifier = "io.modelcontextprotocol/tasks"
+
+    def __init__(self, answer: Answer | None = None, stop_at: str | None = None) -> None:
+        self.created: list[Created] = []
+        self.seen: list[str] = []
+        self.changes: list[TaskChange] = []
+        self.changed: Callable[[TaskChange], Awaitable[None]] | None = None
+        self._answer = answer
+        self._stop_at = stop_at
+
+    def claims(self) -> list[ResultClaim[Any]]:
+        return [ResultClaim(result_type="task", model=Created, resolve=self._resolve)]
+
+    def notifications(self) -> list[NotificationBinding[Any]]:
+        binding = NotificationBinding(
+            method="notifications/tasks", params_type=TaskChange, handler=self._hear
+        )
+        return [binding]
+
+    async def _hear(self, change: TaskChange) -> None:
+        self.changes.append(change)
+        if self.changed is not None:
+            await self.changed(change)
+
+    async def _resolve(self, created: Created, context: ClaimContext) -> CallToolResult:
+        self.created.append(created)
+        while True:
+            task = await ask(context.session, "tasks/get", created.task_id)
+            self.seen.append(task["status"])
+            if task["status"] == "completed":
+                return CallToolResult.model_validate(task["result"])
+            if task["status"] in ("failed", "cancelled", self._stop_at):
+                return CallToolResult(content=[], structured_content=task, is_error=True)
+            if task["status"] == "input_required" and self._answer is not None:
+                answers = self._answer(task["inputRequests"])
+                await ask(context.session, "tasks/update", created.task_id, inputResponses=answers)
+            await anyio.sleep(0.02)
+
+
+async def ask(session: Any, method: str, task_id: str, **params: Any) -> dict[str, Any]:
+    """Send one request about a task."""
+    request = TaskRequest(method=method, params={"taskId": task_id, **params})
+    return await session.send_request(request, ANYTHING)
+
+
+async def listen_to(client: Client, *task_ids: str) -> None:
+    """Listen to tasks until cancelled."""
+    shown = SubscriptionFilter.model_validate({"taskIds": list(task_ids)})
+    params = {"notifications": shown.model_dump(by_alias=True, exclude_none=True)}
+    request = Request[dict[str, Any], str](method="subscriptions/listen", params=params)
+    await client.session.send_request(request, ANYTHING)
