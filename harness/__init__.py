@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from harness.store.memory import MemoryStore
     from harness.store.sqlite import SqliteStore
     from harness.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
+    from harness.subagents.background import BackgroundSubAgents
+    from harness.subagents.definitions import CompiledSubAgent, SubAgent
+    from harness.subagents.registry import SubAgentRegistry
+    from harness.subagents.remote import remote_subagent
     from harness.tools import (
         CachePolicy,
         Injected,
@@ -70,8 +74,10 @@ __all__ = [
     "AgentBuildError",
     "AgentMiddleware",
     "AutoStrategy",
+    "BackgroundSubAgents",
     "CachePolicy",
     "Command",
+    "CompiledSubAgent",
     "CompositeBackend",
     "DirectoryBackend",
     "Event",
@@ -117,6 +123,8 @@ __all__ = [
     "StdioServer",
     "Store",
     "StoreBackend",
+    "SubAgent",
+    "SubAgentRegistry",
     "Tool",
     "ToolCall",
     "ToolCallRequest",
@@ -135,6 +143,7 @@ __all__ = [
     "dynamic_prompt",
     "hook_config",
     "init_chat_model",
+    "remote_subagent",
     "tool",
     "wrap_model_call",
     "wrap_tool_call",
@@ -233,6 +242,13 @@ _HOMES = {
         "ProviderStrategy",
         "ToolStrategy",
     ),
+    "harness.subagents.background": ("BackgroundSubAgents",),
+    "harness.subagents.definitions": (
+        "CompiledSubAgent",
+        "SubAgent",
+    ),
+    "harness.subagents.registry": ("SubAgentRegistry",),
+    "harness.subagents.remote": ("remote_subagent",),
     "harness.tools": (
         "CachePolicy",
         "Injected",

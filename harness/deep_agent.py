@@ -12,6 +12,7 @@ from harness.backends.history import history_file
 from harness.backends.state import StateBackend
 from harness.checkpoint.base import Checkpointer
 from harness.checkpoint.memory import MemoryCheckpointer
+from harness.errors import AgentBuildError
 from harness.limits import Limits
 from harness.loop.middleware import AgentMiddleware
 from harness.memory.files import MemoryFiles
@@ -34,16 +35,19 @@ from harness.profiles import Profile, ProfileRegistry, profile_for
 from harness.profiles.extras import fitted
 from harness.profiles.subagents import ProfiledSubAgents
 from harness.skills.registry import SkillRegistry
-from harness.subagents.definitions import SubAgent
+from harness.subagents.definitions import AnySubAgent, SubAgent
 from harness.subagents.registry import SubAgentRegistry
-from harness.tools import Tool
+from harness.tools import Tool, tool
 
 if TYPE_CHECKING:
     from harness.cache.base import Cache
     from harness.mcp_servers.config import MCPServer
     from harness.mcp_servers.middleware import MCPToolsMiddleware
+    from harness.middleware.execute import ExecuteMiddleware
+    from harness.shell.policies import ExecutionPolicy
     from harness.store.base import Store
     from harness.structured_output import ResponseFormat
+    from harness.subagents.background import BackgroundSubAgents
 
 __all__ = ["create_deep_agent"]
 
@@ -62,7 +66,7 @@ def create_deep_agent(
     backend: Backend | None = None,
     skills: SkillRegistry | None = None,
     memory: MemoryFiles | None = None,
-    subagents: SubAgentRegistry | None = None,
+    subagents: SubAgentRegistry | Sequence[AnySubAgent] | None = None,
     interrupt_on: Mapping[str, bool | InterruptOnConfig] | None = None,
     policy: CallPolicy | None = None,
     middleware: Sequence[AgentMiddleware] = (),
@@ -79,6 +83,8 @@ def create_deep_agent(
     name: str = "main",
     debug: bool = False,
     profile: Profile | ProfileRegistry | None = None,
+    background: BackgroundSubAgents | None = None,
+    execution_policy: ExecutionPolicy | ExecuteMiddleware | None = None,
 ) -> Agent:
     """Build a deep agent: todos, files, skills, memory, subagents, approval, a view that fits.
 
@@ -89,7 +95,8 @@ def create_deep_agent(
         backend: Where files live; in the thread by default.
         skills: What `skill` can load.
         memory: Files the agent is always told.
-        subagents: Who `task` can hand work to; a general-purpose one by default.
+        subagents: Who `task` can hand work to: a registry, or a sequence of `SubAgent` and
+            `CompiledSubAgent`. A general-purpose one is there too unless one of that name is given.
         interrupt_on: Calls that need a person's decision, by tool name (peers A2.10).
         policy: Rules in front of every tool call, of subagents too; a subagent's own rules can
             only narrow them.
@@ -110,6 +117,10 @@ def create_deep_agent(
         profile: What suits the model: a `Profile`, or where to find it by the model's name; by
             default among those that ship. A subagent with a model of its own gets the profile of
             that model.
+        background: Lets the model start subagents in the background; its journal is the agent's.
+        execution_policy: Lets the model run commands over the files of the backend, in what the
+            policy says; a bare directory is at `/workspace` then (`with_workspace`). Or the
+            middleware itself, made with the agent's backend, for its other options.
 
     Raises:
         AgentBuildError: As for `create_agent`, or the profile does not fit this agent.
@@ -117,20 +128,23 @@ def create_deep_agent(
     find = profile.for_model if isinstance(profile, ProfileRegistry) else profile_for
     if not isinstance(profile, Profile):
         profile = find(model if isinstance(model, str) else model.name)
+    backend, execute = _commands(backend, execution_policy)
     stack = _Stack(
         model=_made(model, profile),
         profile=profile,
         profile_for=find,
         tools=tuple(tools),
-        backend=backend or StateBackend(),
+        backend=backend,
+        execute=execute,
         skills=skills or SkillRegistry([]),
         memory=memory,
         interrupt_on=interrupt_on or {},
         policy=policy or Policy(),
         middleware=tuple(middleware),
-        checkpointer=checkpointer or MemoryCheckpointer(),
+        checkpointer=_journal(checkpointer, background),
         store=store,
         cache=cache,
+        background=background,
         mcp=None if mcp_servers is None else _mounted(mcp_servers),
     )
     own: _Own = {
@@ -143,7 +157,41 @@ def create_deep_agent(
         "name": name,
         "debug": debug,
     }
-    return stack.main(system_prompt, subagents or SubAgentRegistry(None), own)
+    if not isinstance(subagents, SubAgentRegistry):
+        subagents = SubAgentRegistry(None, given=tuple(subagents or ()))
+    return stack.main(system_prompt, subagents, own)
+
+
+def _journal(
+    checkpointer: Checkpointer | None, background: BackgroundSubAgents | None
+) -> Checkpointer:
+    if background is None:
+        return checkpointer or MemoryCheckpointer()
+    if checkpointer is not None and checkpointer is not background.checkpointer:
+        raise AgentBuildError(
+            "checkpointer= and background= have different journals; make BackgroundSubAgents with "
+            "the agent's"
+        )
+    return background.checkpointer
+
+
+def _commands(
+    backend: Backend | None, execution: ExecutionPolicy | ExecuteMiddleware | None
+) -> tuple[Backend, tuple[AgentMiddleware, ...]]:
+    """Return the backend, and what runs commands over it."""
+    if execution is None:
+        return backend or StateBackend(), ()
+    from harness.backends.shared import with_workspace
+    from harness.middleware.execute import ExecuteMiddleware
+
+    if isinstance(execution, ExecuteMiddleware):
+        if backend is not None and backend is not execution.backend:
+            raise AgentBuildError(
+                "backend= and execution_policy= have different backends; leave backend= out"
+            )
+        return execution.backend, (execution,)
+    backend = with_workspace(backend, confined=getattr(execution, "confines", True))
+    return backend, (ExecuteMiddleware(backend, execution_policy=execution),)
 
 
 def _made(model: ChatModel | str, profile: Profile) -> ChatModel:
@@ -158,6 +206,10 @@ def _mounted(servers: Mapping[str, MCPServer]) -> MCPToolsMiddleware:
     from harness.mcp_servers.middleware import MCPToolsMiddleware
 
     return MCPToolsMiddleware(servers)
+
+
+class _FurtherApprovals(HumanInTheLoopMiddleware):
+    """What a subagent asks about besides its caller; the stricter of the two holds."""
 
 
 class _Own(TypedDict):
@@ -182,6 +234,7 @@ class _Stack:
     profile_for: Callable[[str], Profile]
     tools: tuple[Tool | Callable[..., Any], ...]
     backend: Backend
+    execute: tuple[AgentMiddleware, ...]
     skills: SkillRegistry
     memory: MemoryFiles | None
     interrupt_on: Mapping[str, bool | InterruptOnConfig]
@@ -190,19 +243,20 @@ class _Stack:
     checkpointer: Checkpointer
     store: Store | None
     cache: Cache | None
+    background: BackgroundSubAgents | None
     mcp: MCPToolsMiddleware | None
 
     def main(self, system_prompt: str, subagents: SubAgentRegistry, own: _Own) -> Agent:
         profile = self.profile
         base = profile.base_system_prompt
         known = ProfiledSubAgents(subagents, profile.general_purpose_subagent)
-        delegates = (SubAgentMiddleware(known, self.subagent),) if known.can_have_any else ()
+        delegates = self._delegates(known, own["name"]) if known.can_have_any else ()
         memory = () if self.memory is None else (MemoryMiddleware(self.memory),)
         return create_agent(
             self.model,
             self.tools,
             system_prompt=_prompt(SYSTEM_PROMPT if base is None else base, profile, system_prompt),
-            middleware=self._around(profile, *delegates, *memory, *self._mcp(None)),
+            middleware=self._around(profile, *self.execute, *delegates, *memory, *self._mcp(None)),
             checkpointer=self.checkpointer,
             policy=self.policy,
             store=self.store,
@@ -210,29 +264,56 @@ class _Stack:
             **own,
         )
 
+    def _delegates(self, known: ProfiledSubAgents, name: str) -> tuple[AgentMiddleware, ...]:
+        waited_for = SubAgentMiddleware(known, self.subagent)
+        if self.background is None:
+            return (waited_for,)
+        from harness.middleware.background_subagents import BackgroundSubAgentMiddleware
+
+        tasks = BackgroundSubAgentMiddleware(
+            known, self.subagent, self.background, agent_name=name, policy=self.policy
+        )
+        return (waited_for, tasks)
+
     def subagent(self, definition: SubAgent) -> Agent:
         """Build a subagent: the same stack without subagents and memory (peers A2.14, C9.5)."""
         model, profile = self.model, self.profile
         if definition.model:
-            profile = self.profile_for(definition.model)
-            model = _made(definition.model, profile)
+            wanted = definition.model
+            profile = self.profile_for(wanted if isinstance(wanted, str) else wanted.name)
+            model = _made(wanted, profile)
+        tools, names = self._tools_of(definition)
         return create_agent(
             model,
-            self.tools,
+            tools,
             system_prompt=_prompt("", profile, definition.system_prompt),
             middleware=self._around(
                 profile,
+                *(self.execute if names is None or "execute" in names else ()),
                 *self._mcp(definition.mcp_servers),
-                skill_names=definition.skills,
-                teaches_skills=definition.tools is None or "skill" in definition.tools,
+                definition=definition,
+                teaches_skills=names is None or "skill" in names,
             ),
+            response_format=definition.response_format,
             checkpointer=self.checkpointer,
             policy=self._policy_of(definition),
             store=self.store,
             cache=self.cache,
             name=definition.name,
-            tool_names=definition.tools,
+            tool_names=names,
         )
+
+    def _tools_of(
+        self, definition: SubAgent
+    ) -> tuple[Sequence[Tool | Callable[..., Any]], Sequence[str] | None]:
+        """Return the tools a subagent is built with, and the names of those it keeps."""
+        if definition.tools is None:
+            return self.tools, None
+        own = [_as_tool(one) for one in definition.tools if not isinstance(one, str)]
+        named = {one.name for one in own}
+        shared = [one for one in map(_as_tool, self.tools) if one.name not in named]
+        names = [one for one in definition.tools if isinstance(one, str)]
+        return [*shared, *own], [*names, *named]
 
     def _policy_of(self, definition: SubAgent) -> CallPolicy:
         own = definition.policy
@@ -247,15 +328,19 @@ class _Stack:
         self,
         profile: Profile,
         *own: AgentMiddleware,
-        skill_names: Sequence[str] | None = None,
+        definition: SubAgent | None = None,
         teaches_skills: bool = True,
     ) -> list[AgentMiddleware]:
-        """Return the stack, outermost first.
+        """Return the stack of the main agent, or of a subagent, outermost first.
 
         What adds prompt sections stands before what measures and cuts the view; the todo list
         looks at the cut view, and prompt caching at the request as it leaves.
         """
+        skill_names = None if definition is None else definition.skills
         skills = (SkillsMiddleware(self.skills, names=skill_names),) if teaches_skills else ()
+        added = () if definition is None else definition.middleware
+        replaced = {one.name for one in added}
+        given = [*(one for one in self.middleware if one.name not in replaced), *added]
         before = [
             FilesystemMiddleware(self.backend),
             *skills,
@@ -270,8 +355,14 @@ class _Stack:
         after: list[AgentMiddleware] = []
         if self.interrupt_on:
             after.append(HumanInTheLoopMiddleware(self.interrupt_on))
+        if definition is not None and definition.interrupt_on:
+            after.append(_FurtherApprovals(definition.interrupt_on))
         after.append(PromptCachingMiddleware(unsupported_model_behavior="ignore"))
-        return fitted(profile, before, self.middleware, after)
+        return fitted(profile, before, given, after)
+
+
+def _as_tool(given: Tool | Callable[..., Any]) -> Tool:
+    return given if isinstance(given, Tool) else tool(given)
 
 
 def _prompt(base: str, profile: Profile, own: str) -> list[PromptSection]:

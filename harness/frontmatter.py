@@ -67,7 +67,8 @@ class Frontmatter:
         path: The file; used in error messages.
         fields: The frontmatter as JSON data.
         body: Everything after the closing line, without blank lines around it.
-        lines: Line number in the file of each top-level key, from 1.
+        lines: Line number in the file of each key, from 1. What is inside of a key's mapping or
+            list is named `key.inner` or `key.0`, one level deep.
     """
 
     path: Path
@@ -174,12 +175,30 @@ def _load(source: str, path: Path) -> tuple[dict[str, JsonValue], dict[str, int]
     except RecursionError as error:
         raise DefinitionError(f"{path}:2: the frontmatter is nested too deeply.") from error
     keys = cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
-    lines = {str(key.value): key.start_mark.line + 2 for key, _ in keys if key.start_mark}
+    lines = _lines(keys)
     fields = {
         _key(name, path): _json(value, path, lines.get(str(name), 2))
         for name, value in data.items()
     }
     return fields, lines
+
+
+def _lines(keys: list[tuple[yaml.Node, yaml.Node]]) -> dict[str, int]:
+    """Return where each key stands, and what its mapping or list holds."""
+    import yaml
+
+    lines: dict[str, int] = {}
+    for key, value in keys:
+        name = str(key.value)
+        nodes = {name: key}
+        if isinstance(value, yaml.MappingNode):
+            inner = cast("list[tuple[yaml.Node, yaml.Node]]", value.value)
+            nodes |= {f"{name}.{one.value}": one for one, _ in inner}
+        elif isinstance(value, yaml.SequenceNode):
+            items = cast("list[yaml.Node]", value.value)
+            nodes |= {f"{name}.{place}": one for place, one in enumerate(items)}
+        lines |= {at: node.start_mark.line + 2 for at, node in nodes.items() if node.start_mark}
+    return lines
 
 
 def _key(name: object, path: Path, line: int = 2) -> str:

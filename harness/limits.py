@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, cast
+from typing import ClassVar, Literal, TypeAlias, cast, get_args
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -29,15 +29,30 @@ __all__ = [
     "Remaining",
     "UnknownUsage",
     "Used",
+    "counted",
 ]
 
 LimitName: TypeAlias = Literal[
-    "model_calls", "tool_calls", "depth", "fan_out", "tokens", "cost", "seconds", "repeat"
+    "model_calls",
+    "tool_calls",
+    "depth",
+    "fan_out",
+    "tokens",
+    "cost",
+    "seconds",
+    "thread_tokens",
+    "thread_cost",
+    "thread_model_calls",
+    "repeat",
 ]
 """A field of `Limits`, or `repeat`: the same calls with the same results again and again."""
 
-_Budget: TypeAlias = Literal["tokens", "cost", "seconds"]
-_BUDGETS: tuple[_Budget, ...] = ("tokens", "cost", "seconds")
+_Budget: TypeAlias = Literal[
+    "tokens", "cost", "seconds", "thread_tokens", "thread_cost", "thread_model_calls"
+]
+_BUDGETS: tuple[_Budget, ...] = get_args(_Budget)
+_THREAD = "thread_"
+"""Begins the names of bounds for all runs of a thread."""
 
 _UNITS: Mapping[LimitName, str] = {
     "model_calls": "model calls",
@@ -45,6 +60,9 @@ _UNITS: Mapping[LimitName, str] = {
     "tokens": "tokens",
     "cost": "US dollars",
     "seconds": "seconds",
+    "thread_tokens": "tokens on the thread",
+    "thread_cost": "US dollars on the thread",
+    "thread_model_calls": "model calls on the thread",
 }
 
 _SOFT = 0.9
@@ -60,11 +78,13 @@ class LimitReached(Exception):
 
     Attributes:
         limit: Which one.
+        ns: Namespace of the subagent whose own bound it is; None for a bound of the whole tree.
     """
 
-    def __init__(self, limit: LimitName, text: str) -> None:
+    def __init__(self, limit: LimitName, text: str, ns: str | None = None) -> None:
         super().__init__(f"limit: {text}")
         self.limit: LimitName = limit
+        self.ns = ns
 
 
 class UnknownUsage(HarnessError):
@@ -86,6 +106,10 @@ class Limits:
         cost: US dollars, by list prices (`harness.prices`).
         seconds: Wall time while the run is carried; time it waits for answers does not count.
         prices: Prices of models by the beginning of their name; they go before the list prices.
+        thread_tokens: Tokens of all runs of the thread together, this one and its subagents
+            included, by the journal's records of them. None for no bound, as for the next two.
+        thread_cost: Likewise US dollars.
+        thread_model_calls: Likewise model calls.
 
     Raises:
         ValueError: A bound is not positive (`depth` may be 0).
@@ -100,6 +124,15 @@ class Limits:
     cost: float | None = None
     seconds: float | None = None
     prices: Mapping[str, Price] = field(default_factory=dict[str, Price], hash=False)
+    thread_tokens: int | None = None
+    thread_cost: float | None = None
+    thread_model_calls: int | None = None
+
+    @property
+    def for_thread(self) -> bool:
+        """Whether a bound is for all runs of the thread."""
+        bounds = (self.thread_tokens, self.thread_cost, self.thread_model_calls)
+        return any(one is not None for one in bounds)
 
     def __post_init__(self) -> None:
         if self.depth < 0:
@@ -122,6 +155,7 @@ class Used:
         seconds: Wall time, pauses excluded.
         unpriced_calls: Model calls that `cost` lacks, since their price or tokens are unknown.
         ledger: The same tokens and dollars by agent and model.
+        children: What unfinished subagents with bounds of their own have used, by namespace.
     """
 
     model_calls: int = 0
@@ -131,6 +165,7 @@ class Used:
     seconds: float = 0.0
     unpriced_calls: int = 0
     ledger: tuple[LedgerLine, ...] = ()
+    children: Mapping[str, Used] = field(default_factory=dict[str, "Used"])
 
     @property
     def tokens(self) -> int:
@@ -139,7 +174,7 @@ class Used:
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return it as JSON data."""
-        return {
+        data: dict[str, JsonValue] = {
             "model_calls": self.model_calls,
             "tool_calls": self.tool_calls,
             "usage": self.usage.to_json(),
@@ -148,6 +183,20 @@ class Used:
             "unpriced_calls": self.unpriced_calls,
             "ledger": [line.to_json() for line in self.ledger],
         }
+        if self.children:
+            data["children"] = {ns: one.to_json() for ns, one in self.children.items()}
+        return data
+
+    def __add__(self, other: Used) -> Used:
+        """Return the sum of what two runs have used, without its ledger."""
+        return Used(
+            self.model_calls + other.model_calls,
+            self.tool_calls + other.tool_calls,
+            self.usage + other.usage,
+            self.cost + other.cost,
+            self.seconds + other.seconds,
+            self.unpriced_calls + other.unpriced_calls,
+        )
 
     @staticmethod
     def from_json(data: Mapping[str, JsonValue]) -> Used:
@@ -176,6 +225,7 @@ class Meter:
     Args:
         limits: The bounds.
         used: What the run had used before it paused.
+        earlier: What other runs of the thread have used, for bounds of the thread.
         clock: Seconds that only grow.
 
     Attributes:
@@ -189,8 +239,11 @@ class Meter:
 
     __slots__ = (
         "_budgets",
+        "_children",
         "_clock",
+        "_earlier",
         "_ledger",
+        "_left",
         "_seconds_before",
         "_silent",
         "_started",
@@ -202,29 +255,34 @@ class Meter:
         "usage",
     )
 
+    what: ClassVar[str] = "run"
+    """What its bounds are of, in texts for models."""
+
     def __init__(
         self,
         limits: Limits,
         used: Used | None = None,
         *,
+        earlier: Used | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         used = used or Used()
         self.limits = limits
+        self._earlier = earlier or Used()
+        self._children: dict[str, Meter] = {}
+        self._left = dict(used.children)
         self.model_calls = used.model_calls
         self.tool_calls = used.tool_calls
         self.usage = used.usage
         self.cost = used.cost
         self.unpriced_calls = used.unpriced_calls
         self._ledger = Ledger(used.ledger)
-        bounds: dict[_Budget, float | None] = {
-            "tokens": limits.tokens,
-            "cost": limits.cost,
-            "seconds": limits.seconds,
-        }
-        self._budgets: tuple[tuple[_Budget, float], ...] = tuple(
-            (name, bound) for name in _BUDGETS if (bound := bounds[name]) is not None
-        )
+        budgets: list[tuple[_Budget, float]] = []
+        for name in _BUDGETS:
+            bound = cast("float | None", getattr(limits, name))
+            if bound is not None:
+                budgets.append((name, bound))
+        self._budgets = tuple(budgets)
         self._silent: str | None = None
         self._seconds_before = used.seconds
         self._clock = clock
@@ -255,10 +313,10 @@ class Meter:
     def before_tool_call(self) -> None:
         """Count a tool call, or raise `LimitReached`."""
         if self.tool_calls >= self.limits.tool_calls:
-            raise _met("tool_calls", self.limits.tool_calls, self.tool_calls)
+            raise self._met("tool_calls", self.limits.tool_calls, self.tool_calls)
         seconds = self.limits.seconds
         if seconds is not None and self.seconds >= seconds:
-            raise _met("seconds", seconds, self.seconds)
+            raise self._met("seconds", seconds, self.seconds)
         self.tool_calls += 1
 
     def before_subagents(self, count: int, depth: int = 1) -> None:
@@ -335,16 +393,37 @@ class Meter:
             self.seconds,
             self.unpriced_calls,
             tuple(self._ledger.lines),
+            {**self._left, **{ns: one.used() for ns, one in self._children.items()}},
         )
 
+    # --- subagents with bounds of their own ------------------------------------------------
+
+    def enter(self, ns: str, meter: Meter) -> None:
+        """Keep what a subagent has used beside what the tree has, until it leaves."""
+        self._left.pop(ns, None)
+        self._children[ns] = meter
+
+    def leave(self, ns: str, *, unfinished: bool) -> None:
+        """Stop to count for a subagent; one that is unfinished goes on from there later."""
+        meter = self._children.pop(ns, None)
+        if unfinished and meter is not None:
+            self._left[ns] = meter.used()
+
+    def left_by(self, ns: str) -> Used | None:
+        """Return what a subagent had used when it stopped unfinished."""
+        return self._left.get(ns)
+
     def remaining(self) -> Remaining:
-        """Return what the tree may still use; never less than 0."""
+        """Return what the tree may still use; never less than 0.
+
+        Of tokens and cost it is what the run or the thread may, whichever is less.
+        """
         limits = self.limits
         return Remaining(
             model_calls=max(0, limits.model_calls - self.model_calls),
             tool_calls=max(0, limits.tool_calls - self.tool_calls),
-            tokens=None if limits.tokens is None else max(0, limits.tokens - self.tokens),
-            cost=None if limits.cost is None else max(0.0, limits.cost - self.cost),
+            tokens=cast("int | None", self._left_of("tokens", "thread_tokens")),
+            cost=self._left_of("cost", "thread_cost"),
             seconds=None if limits.seconds is None else max(0.0, limits.seconds - self.seconds),
         )
 
@@ -353,15 +432,15 @@ class Meter:
         allowed = self.limits.model_calls
         if allowed - self.model_calls <= depth:
             kept = "" if depth == 0 else "; the rest is kept for the agents above this one"
-            return _met("model_calls", allowed, self.model_calls, kept)
+            return self._met("model_calls", allowed, self.model_calls, kept)
         for name, bound in self._budgets:
             if self._amount(name) >= bound:
-                return _met(name, bound, self._amount(name))
+                return self._met(name, bound, self._amount(name))
         return None
 
     def out_of_time(self) -> LimitReached:
         """Return the limit of a run whose time is over, whatever else it has used up."""
-        return _met("seconds", self.limits.seconds or 0.0, self.seconds)
+        return self._met("seconds", self.limits.seconds or 0.0, self.seconds)
 
     def wrap_up(self, depth: int = 0) -> str | None:
         """Say why an agent should give its final answer now, or None while there is enough left.
@@ -398,15 +477,15 @@ class Meter:
         if self._scarce(depth) is not None:
             return None
         near = [
-            f"{int(100 * used / bound)} % of {_shown(bound)} {_UNITS[name]}"
+            f"{int(100 * used / bound)} % of {self._bound(name, bound)}"
             for name, bound, used in self._used_up()
             if used >= bound * _WARN * _SOFT**depth
         ]
         if not near:
             return None
         return (
-            f"This run has used {' and '.join(near)}. Plan for what is left: do what matters most "
-            "first, and keep enough for your final answer."
+            f"This {self.what} has used {' and '.join(near)}. Plan for what is left: do what "
+            "matters most first, and keep enough for your final answer."
         )
 
     def _used_up(self) -> Iterator[tuple[LimitName, float, float]]:
@@ -419,26 +498,48 @@ class Meter:
     def _scarce(self, depth: int) -> str | None:
         left = self.limits.model_calls - self.model_calls
         if left <= depth + 1:
-            return "This is your last turn: the run's model calls are almost used up."
+            return f"This is your last turn: the {self.what}'s model calls are almost used up."
         if self.tool_calls >= self.limits.tool_calls:
-            return f"All {self.limits.tool_calls:,} tool calls of this run are used up."
+            return f"All {self.limits.tool_calls:,} tool calls of this {self.what} are used up."
         for name, bound in self._budgets:
             if self._amount(name) >= bound * _SOFT ** (depth + 1):
                 percent = int(100 * self._amount(name) / bound)
-                return f"{percent} % of this run's {_shown(bound)} {_UNITS[name]} are used up."
+                whose = "the" if name.startswith(_THREAD) else f"this {self.what}'s"
+                return f"{percent} % of {whose} {_shown(bound)} {_UNITS[name]} are used up."
         return None
 
+    def _bound(self, name: LimitName, bound: float) -> str:
+        whose = "the " if name.startswith(_THREAD) else ""
+        earlier = ", used by it and the runs before it," if whose else ""
+        return f"{whose}{_shown(bound)} {_UNITS[name]}{earlier}"
+
+    def _met(self, limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
+        instead = "begin a new thread" if limit.startswith(_THREAD) else "go on with a smaller goal"
+        return LimitReached(
+            limit,
+            f"{counted(limit, allowed, used)}{note}. What was done is kept. Raise the limit "
+            f"{limit} and resume, or {instead}.",
+        )
+
     def _amount(self, name: _Budget) -> float:
-        return cast("float", getattr(self, name))
+        own = name.removeprefix(_THREAD)
+        earlier = 0 if own == name else cast("float", getattr(self._earlier, own))
+        return earlier + cast("float", getattr(self, own))
+
+    def _left_of(self, *names: _Budget) -> float | None:
+        left = [max(0, bound - self._amount(one)) for one, bound in self._budgets if one in names]
+        return min(left, default=None)
 
     def _check_measurable(self, model: str | None) -> None:
         limits = self.limits
-        if self._silent is not None and (limits.tokens is not None or limits.cost is not None):
+        costs = limits.cost is not None or limits.thread_cost is not None
+        tokens = limits.tokens is not None or limits.thread_tokens is not None
+        if self._silent is not None and (tokens or costs):
             raise UnknownUsage(
                 f"no model was called: {self._silent} does not report its tokens, so a limit on "
                 "tokens or cost cannot be kept. Use a limit on model_calls or seconds instead."
             )
-        if limits.cost is None:
+        if not costs:
             return
         if model is not None and price_of(model, limits.prices) is None:
             raise UnknownPrice(
@@ -446,19 +547,18 @@ class Meter:
                 f"cannot be kept. Give its price, Limits(prices={{{model!r}: Price(input=…, "
                 "output=…)}) in US dollars per million tokens, or use a limit on tokens."
             )
-        if self.unpriced_calls:
+        earlier = 0 if limits.thread_cost is None else self._earlier.unpriced_calls
+        if self.unpriced_calls or earlier:
             raise UnknownPrice(
-                f"no model was called: the cost of {self.unpriced_calls} earlier model calls of "
-                "this run is not known, so the cost limit cannot be kept. Use a limit on tokens."
+                f"no model was called: the cost of {self.unpriced_calls + earlier} earlier model "
+                f"calls of this {'thread' if earlier else 'run'} is not known, so the cost limit "
+                "cannot be kept. Use a limit on tokens."
             )
 
 
-def _met(limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
-    return LimitReached(
-        limit,
-        f"{_shown(allowed)} {_UNITS[limit]} allowed, {_shown(used)} used{note}. What was done is "
-        f"kept. Raise the limit {limit} and resume, or go on with a smaller goal.",
-    )
+def counted(limit: LimitName, allowed: float, used: float) -> str:
+    """Say what a bound allows and what is used of it."""
+    return f"{_shown(allowed)} {_UNITS[limit]} allowed, {_shown(used)} used"
 
 
 def _shown(amount: float) -> str:

@@ -10,17 +10,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, TypeGuard
 
 from pydantic import Discriminator, JsonValue
 
 __all__ = [
     "REMOVE_ALL",
     "AIMessage",
+    "AudioBlock",
     "Content",
     "ContentBlock",
+    "DocumentBlock",
     "HumanMessage",
     "ImageBlock",
+    "MediaBlock",
     "Message",
     "ProviderBlock",
     "RedactedThinkingBlock",
@@ -31,7 +34,9 @@ __all__ = [
     "ToolMessage",
     "Transcript",
     "Usage",
+    "VideoBlock",
     "add_messages",
+    "is_media",
     "new_id",
     "pending_tool_calls",
     "text_of",
@@ -62,6 +67,40 @@ class ImageBlock:
     media_type: str
     data: str
     type: Literal["image"] = "image"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentBlock:
+    """A document such as a PDF (`application/pdf`); `data` as for an image.
+
+    Attributes:
+        media_type: Its type.
+        data: Base64 without line breaks.
+        name: What to call it; empty if it has no name.
+    """
+
+    media_type: str
+    data: str
+    name: str = ""
+    type: Literal["document"] = "document"
+
+
+@dataclass(frozen=True, slots=True)
+class AudioBlock:
+    """A recording; `data` as for an image."""
+
+    media_type: str
+    data: str
+    type: Literal["audio"] = "audio"
+
+
+@dataclass(frozen=True, slots=True)
+class VideoBlock:
+    """A film; `data` as for an image."""
+
+    media_type: str
+    data: str
+    type: Literal["video"] = "video"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +148,12 @@ class ToolCall:
     type: Literal["tool_call"] = "tool_call"
 
 
-ContentBlock: TypeAlias = Annotated[TextBlock | ImageBlock, Discriminator("type")]
+MediaBlock: TypeAlias = ImageBlock | DocumentBlock | AudioBlock | VideoBlock
+"""What is no text. Not every model takes every kind; see `UnsupportedContentMiddleware`."""
+
+ContentBlock: TypeAlias = Annotated[
+    TextBlock | ImageBlock | DocumentBlock | AudioBlock | VideoBlock, Discriminator("type")
+]
 """What a person or a tool can say."""
 
 Content: TypeAlias = str | tuple[ContentBlock, ...]
@@ -263,8 +307,16 @@ MessageWrite: TypeAlias = Annotated[
 ]
 
 
+_MEDIA = (ImageBlock, DocumentBlock, AudioBlock, VideoBlock)
+
+
+def is_media(value: object) -> TypeGuard[MediaBlock]:
+    """Whether something is an image, a document, a recording or a film."""
+    return isinstance(value, _MEDIA)
+
+
 def text_of(content: Content) -> str:
-    """Return the text of a message's content; images are left out."""
+    """Return the text of a message's content; images and the like are left out."""
     if isinstance(content, str):
         return content
     return "".join(block.text for block in content if isinstance(block, TextBlock))

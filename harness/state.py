@@ -62,11 +62,15 @@ class Reducer:
         fn: `(current, write) -> new`; must not change its arguments.
         write: The type of a write, when it is not the type of the value.
         default: Makes the value before the first write.
+        reconcile: Makes a write of a tool call fit those of other calls that ran beside it, so
+            that none of them is lost. Given their writes, its own, and the call's id, it returns
+            what is written instead, and what the caller is told; empty for nothing.
     """
 
     fn: Callable[[Any, Any], Any]
     write: Any = None
     default: Callable[[], Any] | None = None
+    reconcile: Callable[[Sequence[Any], Any, str], tuple[Any, str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

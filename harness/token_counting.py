@@ -18,6 +18,7 @@ from harness.messages import (
     AIMessage,
     Content,
     ImageBlock,
+    MediaBlock,
     Message,
     ProviderBlock,
     TextBlock,
@@ -41,6 +42,8 @@ __all__ = [
 _PER_MESSAGE = 4
 _PER_BLOCK = 8
 _PER_IMAGE = 1_600
+_CHARS_PER_TOKEN = 40
+"""Of the base64 of a document or recording: a page of a PDF has about 80,000 and costs 2,000."""
 _MAX_CACHED = 4_096
 
 _tool_costs: dict[int, tuple[weakref.ref[Tool], int]] = {}
@@ -70,9 +73,15 @@ def _content_tokens(content: Content) -> int:
     if isinstance(content, str):
         return text_tokens(content)
     return sum(
-        _PER_IMAGE if isinstance(block, ImageBlock) else text_tokens(block.text)
+        text_tokens(block.text) if isinstance(block, TextBlock) else _media_tokens(block)
         for block in content
     )
+
+
+def _media_tokens(block: MediaBlock) -> int:
+    if isinstance(block, ImageBlock):
+        return _PER_IMAGE
+    return max(_PER_IMAGE, len(block.data) // _CHARS_PER_TOKEN)
 
 
 def _answer_tokens(answer: AIMessage) -> int:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from harness.messages import Content, ImageBlock, TextBlock, ToolMessage
+from harness.messages import Content, ContentBlock, TextBlock, ToolMessage, is_media
 from harness.tool_runtime import ToolResult
 
 __all__ = ["NO_OUTPUT", "as_json", "result_of"]
@@ -73,24 +73,24 @@ def _content(value: object) -> Content:
         return NO_OUTPUT
     if isinstance(value, str):
         return _encodable(value) if value.strip() else NO_OUTPUT
-    if isinstance(value, TextBlock | ImageBlock):
+    if isinstance(value, TextBlock) or is_media(value):
         return _blocks([value])
     if isinstance(value, list | tuple):
         parts = cast(Sequence[object], value)
         blocks = [TextBlock(one) if isinstance(one, str) else one for one in parts]
-        shown = [one for one in blocks if isinstance(one, TextBlock | ImageBlock)]
+        shown = [one for one in blocks if isinstance(one, TextBlock) or is_media(one)]
         # A list of nothing but texts is data, like any other list.
         if len(shown) == len(parts) and not all(isinstance(one, str) for one in parts):
             return _blocks(shown)
     return as_json(cast(object, value))
 
 
-def _blocks(blocks: Sequence[TextBlock | ImageBlock]) -> Content:
+def _blocks(blocks: Sequence[ContentBlock]) -> Content:
     """Return the blocks without empty ones, which providers refuse."""
     shown = tuple(
         replace(one, text=_encodable(one.text)) if isinstance(one, TextBlock) else one
         for one in blocks
-        if isinstance(one, ImageBlock) or one.text.strip()
+        if not isinstance(one, TextBlock) or one.text.strip()
     )
     return shown or NO_OUTPUT
 

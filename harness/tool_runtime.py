@@ -15,13 +15,16 @@ from harness.records import record
 from harness.state import ChannelWrite, State
 
 if TYPE_CHECKING:
+    from harness.limits import Limits, Meter
     from harness.policy import BoundPolicy
     from harness.store.base import Store
 
 __all__ = [
+    "Fork",
     "Injected",
     "InterruptFn",
     "JournalWriter",
+    "SubagentPlace",
     "SubagentResult",
     "SubagentRunner",
     "ToolFunction",
@@ -49,26 +52,78 @@ class ToolResult:
     writes: Sequence[ChannelWrite] = ()
 
 
+@record
+class SubagentPlace:
+    """Where a subagent stopped: what it goes on from when its caller sends it another message.
+
+    Attributes:
+        ns: Its namespace in the thread.
+        checkpoint_id: Its newest checkpoint.
+    """
+
+    ns: str
+    checkpoint_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Stands for the calling agent itself: a child with its messages, state, prompt and tools.
+
+    Attributes:
+        name: How the child is called, in paths and events.
+        update: State writes that make the child different from its caller, by key.
+    """
+
+    name: str
+    update: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
 @dataclass(frozen=True, slots=True)
 class SubagentResult:
     """What a subagent hands back.
 
     Attributes:
-        text: Its last answer that is not empty.
+        text: Its structured answer as JSON, or its last answer that is not empty.
         writes: What it wrote to state keys that it shares with its parent.
         failed: Why it did not finish, or None.
+        failure: What kind of failure that is: the name of a limit, or of an error's class.
+        structured: Its structured answer as JSON data, if it owed one.
+        place: Where it stopped; None if it never began.
+        wrapped_up: Why it was told to give its final answer early, or None.
     """
 
     text: str
     writes: Sequence[ChannelWrite] = ()
     failed: str | None = None
+    failure: str | None = None
+    structured: JsonValue = None
+    place: SubagentPlace | None = None
+    wrapped_up: str | None = None
 
 
 class SubagentRunner(Protocol):
     """Runs another agent as a child of the current tool call, durably."""
 
-    async def __call__(self, agent: Any, description: str) -> SubagentResult:
-        """Run the `Agent`, or continue it after a pause or a crash, and return its result."""
+    async def __call__(
+        self,
+        agent: Any,
+        description: str,
+        *,
+        limits: Limits | None = None,
+        after: SubagentPlace | None = None,
+    ) -> SubagentResult:
+        """Run an agent, or continue it after a pause or a crash, and return its result.
+
+        Args:
+            agent: An `Agent`, or a `Fork` of the caller.
+            description: What it is told.
+            limits: Its bounds beneath those of the run tree, for this call.
+            after: Where an earlier call of it stopped: it goes on with its transcript.
+
+        Raises:
+            ToolError: It would be nested too deep or be one too many, its place is gone, or
+                another call of the same answer continues it already; nothing was run.
+        """
         ...
 
 
@@ -125,7 +180,9 @@ class ToolRuntime:
             the run can be resumed (peers A5.12). Does nothing outside of a run.
         principal: On whose behalf the run is carried out; see `RunOptions.principal`.
         policy: What the policy says of paths that the call comes to besides those in its
-            arguments, such as entries of a directory; None when no rule is about paths.
+            arguments, such as entries of a directory; None outside of an agent.
+        meter: What the run tree has used; for tools that call models themselves. None outside of
+            an agent.
     """
 
     state: State
@@ -145,6 +202,7 @@ class ToolRuntime:
     request_drain: Callable[[], None] = _nothing_to_drain
     principal: str = ""
     policy: BoundPolicy | None = None
+    meter: Meter | None = None
 
 
 class Injected(Enum):

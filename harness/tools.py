@@ -23,9 +23,11 @@ from harness.retries import RetryPolicy
 from harness.tool_marks import CachePolicy, ToolOptions, wrong_marks
 from harness.tool_results import result_of
 from harness.tool_runtime import (
+    Fork,
     Injected,
     InterruptFn,
     JournalWriter,
+    SubagentPlace,
     SubagentResult,
     SubagentRunner,
     ToolFunction,
@@ -49,12 +51,14 @@ from harness.tool_signatures import (
 
 __all__ = [
     "CachePolicy",
+    "Fork",
     "Injected",
     "InterruptFn",
     "InvalidArguments",
     "JournalWriter",
     "RetryPolicy",
     "Returns",
+    "SubagentPlace",
     "SubagentResult",
     "SubagentRunner",
     "Tool",

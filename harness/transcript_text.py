@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from harness.messages import AIMessage, HumanMessage, ImageBlock, Message, TextBlock, ToolCall
+from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, is_media
 
 __all__ = ["transcript_text"]
 
 
+_KINDS = {
+    "image": "an image",
+    "document": "a document",
+    "audio": "a recording",
+    "video": "a film",
+}
+
+
 def transcript_text(messages: Sequence[Message]) -> str:
-    """Return messages as text; images and thinking are left out."""
+    """Return messages as text; thinking is left out, and of images and the like all but that."""
     return "\n\n".join(map(_message_text, messages))
 
 
@@ -25,7 +33,7 @@ def _message_text(message: Message) -> str:
         return "\n".join(["[assistant]", *parts])
     text = message.text
     if not isinstance(message.content, str):
-        text += "\n(an image)" * sum(isinstance(one, ImageBlock) for one in message.content)
+        text += "".join(f"\n({_KINDS[one.type]})" for one in message.content if is_media(one))
     if isinstance(message, HumanMessage):
         return f"[user]\n{text}" if message.source is None else f"[{message.source}]\n{text}"
     failed = ", failed" if message.status == "error" else ""

@@ -12,11 +12,11 @@ import logging
 import os
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -25,8 +25,6 @@ from pydantic import JsonValue
 
 from harness.agent import Agent
 from harness.backends.base import Backend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
 from harness.checkpoint.base import Checkpointer
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.deep_agent import create_deep_agent
@@ -39,7 +37,11 @@ from harness.profiles import ProfileRegistry
 from harness.skills.registry import SkillRegistry
 from harness.subagents.registry import SubAgentRegistry
 from server.announcements import Announcements
+from server.auth.owned_journal import OwnedJournal
+from server.auth.principals import Principals
+from server.commands import commands_of, files_of
 from server.face import Face
+from server.file_reports import FileReports
 from server.journals import open_journal
 from server.lazy_model import LazyModel
 from server.runs import RunManager
@@ -47,6 +49,10 @@ from server.services import Services
 from server.settings import Settings
 from server.state_dir import StateDir
 from server.takeover import ServerProcesses
+
+if TYPE_CHECKING:
+    from harness.middleware.execute import ExecuteMiddleware
+    from server.background import ServedTasks
 
 __all__ = ["App", "built_agent", "bundled_skills", "create_app"]
 
@@ -103,11 +109,16 @@ async def create_app(settings: Settings) -> AsyncGenerator[App]:
     """
     state = StateDir.open(settings.state_dir)
     with state.claim() as owner:
-        async with open_journal(settings, state) as journal, anyio.create_task_group() as group:
+        async with (
+            open_journal(settings, state) as journal,
+            anyio.create_task_group() as group,
+            AsyncExitStack() as stack,
+        ):
             parts = _Parts.of(settings)
             model = _model(settings, parts)
+            tasks = await _tasks(settings, journal, stack)
             try:
-                app = _assemble(settings, model, state, journal, group, owner, parts)
+                app = _assemble(settings, model, state, journal, group, owner, parts, tasks)
                 group.start_soon(app.announcements.run)
                 group.start_soon(_recover, app.runs)
                 group.start_soon(_watch, parts, app.announcements)
@@ -128,17 +139,20 @@ class _Parts:
     profiles: ProfileRegistry
     backend: Backend
     policy: PolicyFiles
+    commands: ExecuteMiddleware | None
 
     @classmethod
     def of(cls, settings: Settings) -> _Parts:
         sources: list[Path | tuple[Path, str]] = [(bundled_skills(), "bundled"), *settings.skills]
+        backend = files_of(settings)
         return cls(
             SkillRegistry(sources),
             SubAgentRegistry(settings.agents),
             MemoryFiles(settings.memory),
             ProfileRegistry(settings.profiles),
-            StateBackend() if settings.root is None else DirectoryBackend(settings.root),
+            backend,
             PolicyFiles(settings.policy),
+            commands_of(settings, backend),
         )
 
 
@@ -153,7 +167,26 @@ def _model(settings: Settings, parts: _Parts) -> LazyModel:
     return LazyModel(name, parts.profiles.for_model(name).init_kwargs)
 
 
-def _agent(settings: Settings, model: LazyModel, journal: Checkpointer, parts: _Parts) -> Agent:
+async def _tasks(
+    settings: Settings, journal: Checkpointer, stack: AsyncExitStack
+) -> ServedTasks | None:
+    """Return what carries background tasks until the stack is left; None if there are none."""
+    if not settings.background_subagents:
+        return None
+    from server.background import ServedTasks
+
+    tasks = ServedTasks(journal)
+    await stack.enter_async_context(tasks.launcher)
+    return tasks
+
+
+def _agent(
+    settings: Settings,
+    model: LazyModel,
+    journal: Checkpointer,
+    parts: _Parts,
+    tasks: ServedTasks | None = None,
+) -> Agent:
     return create_deep_agent(
         model,
         backend=parts.backend,
@@ -164,6 +197,8 @@ def _agent(settings: Settings, model: LazyModel, journal: Checkpointer, parts: _
         policy=parts.policy,
         checkpointer=journal,
         profile=parts.profiles,
+        execution_policy=parts.commands,
+        background=None if tasks is None else tasks.launcher,
     )
 
 
@@ -175,12 +210,14 @@ def _assemble(
     group: TaskGroup,
     owner: str,
     parts: _Parts,
+    tasks: ServedTasks | None,
 ) -> App:
     @cache
     def agent() -> Agent:
-        return _agent(settings, model, journal, parts)
+        return _agent(settings, model, journal, parts, tasks)
 
     announcements = Announcements()
+    principals = Principals(state.path / "principals.jsonl")
     runs = RunManager(
         agent,
         journal,
@@ -189,9 +226,21 @@ def _assemble(
         ServerProcesses(state),
         announcements.thread_changed,
         Limits(**settings.limits.model_dump()),
+        principals,
+        settings.max_runs,
     )
+    if tasks is not None:
+        tasks.attach(runs)
     services = Services(
-        settings, agent, journal, runs, announcements, parts.skills, parts.subagents, parts.backend
+        settings,
+        agent,
+        OwnedJournal(journal),
+        runs,
+        announcements,
+        parts.skills,
+        parts.subagents,
+        parts.backend,
+        principals,
     )
     face = Face(services, _state_key(state.path / "request_state.key"))
     return App(face.server, runs, agent, announcements, parts.policy)
@@ -205,14 +254,21 @@ async def _recover(runs: RunManager) -> None:
 
 
 async def _watch(parts: _Parts, announcements: Announcements) -> None:
+    reports = FileReports()
+    broken = {"skills": parts.skills, "agents": parts.subagents, "policy": parts.policy}
+    for kind, one in broken.items():
+        reports.report(kind, one.errors)
     await anyio.sleep(WATCH_AFTER_SECONDS)
     from server.hot_reload import Kind, Reloadable, watch
 
     async def on_change(kind: Kind, names: frozenset[str]) -> None:
+        if kind in broken:  # memory files say it themselves
+            reports.report(kind, broken[kind].errors)
         if kind == "skills":
             await announcements.skills_changed()
-        elif kind == "policy":
-            _report(parts.policy)
+        elif kind == "policy" and not parts.policy.errors:
+            # It guards everything, so not in silence.
+            logger.warning("the policy has changed; it holds from the next call on")
 
     registries: dict[Kind, Reloadable] = {
         "skills": parts.skills,
@@ -221,14 +277,6 @@ async def _watch(parts: _Parts, announcements: Announcements) -> None:
         "policy": parts.policy,
     }
     await watch(registries, on_change)
-
-
-def _report(policy: PolicyFiles) -> None:
-    """Say what became of a saved policy file: it guards everything, so not in silence."""
-    for problem in policy.errors.values():
-        logger.error("%s", problem)
-    if not policy.errors:
-        logger.warning("the policy has changed; it holds from the next call on")
 
 
 def _state_key(path: Path) -> bytes:

@@ -30,6 +30,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 
 from harness.checkpoint.base import Interrupt
+from server.auth.caller import current_caller
 
 __all__ = ["Decisions", "Way", "ask_live", "decisions", "input_required", "show", "way_to_ask"]
 
@@ -56,7 +57,9 @@ class Decisions:
 
 
 def way_to_ask(ctx: Context) -> Way:
-    """Return how the client of this request can be asked."""
+    """Return how the client of this request can be asked; not at all if it may not decide."""
+    if not current_caller.get().may("approve"):
+        return "none"
     capabilities = ctx.session.client_capabilities
     elicitation = capabilities.elicitation if capabilities else None
     if elicitation is None or (elicitation.form is None and elicitation.url is not None):

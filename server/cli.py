@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from server.install_commands import install
 from server.policy_commands import policy
 from server.thread_commands import threads
+from server.token_commands import token
 
 if TYPE_CHECKING:
     from server.settings import Settings
@@ -75,6 +77,24 @@ def cli(ctx: click.Context) -> None:
     metavar="NAME",
     help="A host name clients use besides localhost. Repeatable; needed to bind other addresses.",
 )
+@click.option(
+    "--auth",
+    multiple=True,
+    metavar="token|oauth|none",
+    help="What HTTP clients must show; see `token create`. Repeatable.",
+)
+@click.option("--public-url", metavar="URL", help="Where clients reach this server, for OAuth.")
+@click.option("--oauth-issuer", metavar="URL", help="Authorization server to trust.")
+@click.option("--oauth-jwks-url", metavar="URL", help="Its keys, if not where it says.")
+@click.option("--tls-cert", metavar="FILE", help="Speak HTTPS with this certificate…")
+@click.option("--tls-key", metavar="FILE", help="…and this key.")
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Believe forwarded headers of this address or network. Repeatable.",
+)
 @click.option("--root", metavar="DIR", help="Let the file tools work in this directory.")
 @click.option("--skills", multiple=True, metavar="DIR", help="More skills. Repeatable.")
 @click.option("--agents", metavar="DIR", help="Directory of subagent files.")
@@ -98,6 +118,20 @@ def cli(ctx: click.Context) -> None:
     multiple=True,
     metavar="FILE",
     help="Rules in front of every tool call; see `policy check`. Repeatable.",
+)
+@click.option(
+    "--execute",
+    metavar="off|bubblewrap|docker|host",
+    help="Let agents and clients run commands, in a sandbox or with all your rights.  [off]",
+)
+@click.option(
+    "--allow-network", is_flag=True, default=None, help="Let those in a sandbox reach the network."
+)
+@click.option(
+    "--background-subagents",
+    is_flag=True,
+    default=None,
+    help="Let delegated runs start subagents that work in the background.",
 )
 @click.option("--wait-budget", metavar="SECONDS", help="How long a call waits for its run.  [45]")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
@@ -128,6 +162,7 @@ def demo(live: bool) -> None:
 @click.option("--profiles", multiple=True, metavar="DIR")
 @click.option("--approve", multiple=True, metavar="GLOB")
 @click.option("--policy", multiple=True, metavar="FILE")
+@click.option("--execute", metavar="off|bubblewrap|docker|host")
 @click.option("--config", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def middleware(config: str | None, as_json: bool, **flags: object) -> None:
@@ -149,8 +184,10 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
 
 
+cli.add_command(install)
 cli.add_command(policy)
 cli.add_command(threads)
+cli.add_command(token)
 
 
 def _serve(flags: dict[str, object], config: str | None) -> None:

@@ -30,6 +30,9 @@ from pydantic import JsonValue
 
 from harness.errors import HarnessError
 from harness.tools import InvalidArguments
+from server.auth.caller import current_caller
+from server.auth.identify import Identify
+from server.commands import DRIVEN_COMMANDS
 from server.completions import Completions
 from server.prompts import Prompts
 from server.resources import Resources
@@ -52,6 +55,7 @@ from server.tools.base import FaceTool, TaskStarted, ToolReply
 from server.tools.delegation import Delegation
 from server.tools.driven import DRIVEN, driven_tool
 from server.tools.history import History
+from server.uris import may_watch
 from server.version import NAME, version
 
 __all__ = ["INSTRUCTIONS", "Face"]
@@ -98,7 +102,9 @@ class Face:
         self.server = self._build()
         security = RequestStateSecurity(keys=[state_key], ttl=APPROVAL_SECONDS)
         # In place of the SDK's own list, which traces every message even if nobody listens.
+        needs_token = services.settings.needs_token and services.settings.transport != "stdio"
         self.server.middleware[:] = [
+            Identify(services.principals, needs_token=needs_token),
             services.announcements.sessions.middleware,
             _with_extensions,
             self._old_tasks.middleware,
@@ -143,7 +149,8 @@ class Face:
         """The tools by name, in the order they are listed; always the same ones."""
         if not self._made:
             agent_tools = self._services.agent().tools
-            driven = [driven_tool(agent_tools[name], self._services) for name in DRIVEN]
+            names = [*DRIVEN, *(one for one in DRIVEN_COMMANDS if one in agent_tools)]
+            driven = [driven_tool(agent_tools[name], self._services) for name in names]
             own = [*Delegation(self._services).tools(), *History(self._services).tools()]
             self._made = {one.definition.name: one for one in [*driven, *own]}
         return self._made
@@ -171,6 +178,10 @@ class Face:
         if tool is None:
             advice = f"Tools: {', '.join(self.tools)}."
             return error(unknown("tool", params.name, self.tools, advice))
+        caller = current_caller.get()
+        if not any(map(caller.may, tool.scopes)):
+            needed = " or ".join(f"'{one}'" for one in sorted(tool.scopes))
+            return error(f"{params.name} did nothing: it needs the scope {needed}.")
         if tool.tasks == "required" and not takes_tasks(ctx, params):
             raise missing_extension()
         args = dict(cast("dict[str, JsonValue]", params.arguments or {}))
@@ -190,7 +201,8 @@ class Face:
     # --- subscriptions of the handshake era ------------------------------------------------
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
-        self._services.announcements.sessions.subscribe(ctx, params.uri)
+        if may_watch(params.uri):
+            self._services.announcements.sessions.subscribe(ctx, params.uri)
         return EmptyResult()
 
     async def _unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:

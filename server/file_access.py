@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from harness.agent import Agent
-from harness.checkpoint.base import Checkpointer
+from harness.checkpoint.base import Batch
 from harness.policy import BoundPolicy
 from harness.state import State
 from harness.tools import ToolRuntime
@@ -13,19 +13,17 @@ from harness.tools import ToolRuntime
 __all__ = ["reading_policy", "reading_runtime"]
 
 
-def reading_policy(agent: Agent) -> BoundPolicy | None:
-    """Return what the policy says of paths to the agent's `read_file`, if it speaks of paths."""
+def reading_policy(agent: Agent, principal: str = "") -> BoundPolicy | None:
+    """Return what the policy says of paths to `read_file`, if it speaks of paths."""
     definition = agent.definition
     reader = definition.tools.get("read_file")
     policy = definition.pipeline.policy
     if reader is None or not policy.reads_paths:
         return None
-    return BoundPolicy(policy, reader.name, {}, reader, reader, (agent.name,), "")
+    return BoundPolicy(policy, reader.name, {}, reader, reader, (agent.name,), principal)
 
 
-def reading_runtime(
-    thread_id: str, state: State, journal: Checkpointer, policy: BoundPolicy | None = None
-) -> ToolRuntime:
+def reading_runtime(thread_id: str, state: State, policy: BoundPolicy | None = None) -> ToolRuntime:
     """Return what a backend needs to open a thread's files for reading.
 
     Nothing can be asked or delegated through it, because no call is running.
@@ -38,12 +36,17 @@ def reading_runtime(
         ns="",
         agent_path=(),
         context=None,
-        journal=journal,
+        journal=_NoJournal(),
         stream_writer=lambda _: None,
         interrupt=_no_call,
         run_subagent=_no_call,
         policy=policy,
     )
+
+
+class _NoJournal:
+    async def commit(self, batch: Batch) -> None:
+        raise RuntimeError("no call is running, so nothing can be stored")
 
 
 def _no_call(*_: object, **__: object) -> NoReturn:

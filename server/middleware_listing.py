@@ -10,22 +10,10 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from harness.agent import Agent
-from harness.loop.middleware import AgentMiddleware
+from harness.loop.middleware import HOOKS, AgentMiddleware, hooks_of
 from server.results import Answer
 
 __all__ = ["list_middleware"]
-
-HOOKS = (
-    "before_agent",
-    "before_model",
-    "wrap_model_call",
-    "after_model",
-    "wrap_tool_call",
-    "judge",
-    "redact",
-    "evict",
-    "after_agent",
-)
 
 MOST = 100
 """Characters of a setting's value in the text; the data have all of it."""
@@ -62,14 +50,10 @@ def _short(value: JsonValue) -> str:
 def _row(one: AgentMiddleware) -> dict[str, JsonValue]:
     return {
         "name": one.name,
-        "hooks": [hook for hook in HOOKS if _has(one, hook)],
+        "hooks": [hook for hook in HOOKS if hooks_of([one], hook)],
         "tools": [tool.name for tool in one.tools],
         "settings": _settings(one),
     }
-
-
-def _has(one: AgentMiddleware, hook: str) -> bool:
-    return getattr(type(one), hook) is not getattr(AgentMiddleware, hook)
 
 
 def _settings(one: AgentMiddleware) -> dict[str, JsonValue]:

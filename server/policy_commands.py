@@ -113,7 +113,9 @@ def _arguments(text: str) -> dict[str, JsonValue]:
 
 
 def _tool(name: str, server: str | None, marks: tuple[str, ...]) -> Tool | None:
-    """Return a tool with these marks, or the built-in one of that name."""
+    """Return the built-in tool of that name or a server's; marks take the place of its own."""
+    from dataclasses import replace
+
     from harness.deep_agent import create_deep_agent
     from harness.mcp_servers.tools import MCPTool
     from harness.models.scripted import ScriptedModel
@@ -126,9 +128,12 @@ def _tool(name: str, server: str | None, marks: tuple[str, ...]) -> Tool | None:
         said |= {"destructive": True, "open_world": True}
     if server is not None:
         return MCPTool(name, "", {}, nothing, server=server, **said)  # type: ignore[arg-type]
-    if marks:
-        return Tool.from_schema(name, "", {"type": "object"}, lambda _: "", **said)  # type: ignore[arg-type]
-    return create_deep_agent(ScriptedModel([])).definition.tools.get(name)
+    known = create_deep_agent(ScriptedModel([])).definition.tools.get(name)
+    if not marks:
+        return known
+    if known is not None:
+        return replace(known, **said)
+    return Tool.from_schema(name, "", {"type": "object"}, lambda _: "", **said)  # type: ignore[arg-type]
 
 
 def _rule_text(rule: Rule) -> str:

@@ -36,6 +36,7 @@ from harness.backends.policed_files import policed
 from harness.errors import UnknownThread
 from harness.policy import ALLOW
 from harness.skills import SKILL_FILE
+from server.auth.caller import current_caller
 from server.file_access import reading_policy, reading_runtime
 from server.results import moment
 from server.run_events import event_page
@@ -202,12 +203,13 @@ class Resources:
         self, ctx: Context, uri: str, thread_id: str, part: str
     ) -> ReadResourceResult:
         agent = self._services.agent()
+        unknown = _missing(ctx, uri, f"There is no thread {thread_id!r}; read {THREADS_URI}.")
+        if not current_caller.get().owns(thread_id):
+            raise unknown
         try:
             state = await agent.get_state(thread_id)
         except UnknownThread as error:
-            raise _missing(
-                ctx, uri, f"There is no thread {thread_id!r}; read {THREADS_URI}."
-            ) from error
+            raise unknown from error
         if part == "todos":
             todos = agent.definition.schema["todos"].to_json(state.values.get("todos", []))
             return _json(uri, todos)
@@ -223,8 +225,8 @@ class Resources:
         self, ctx: Context, uri: str, thread_id: str, part: str, state: StateSnapshot
     ) -> ReadResourceResult:
         services = self._services
-        policy = reading_policy(services.agent())
-        runtime = reading_runtime(thread_id, state.values, services.journal, policy)
+        policy = reading_policy(services.agent(), current_caller.get().principal)
+        runtime = reading_runtime(thread_id, state.values, policy)
         files = policed(services.backend.open(runtime), services.backend, runtime)
         try:
             if part == "files":

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import anyio
 import anyio.to_thread
@@ -20,8 +20,13 @@ from harness.errors import HarnessError, RunEnded, ThreadBusy
 from harness.limits import Limits
 from harness.loop.events import Emit, Event, StreamMode
 from harness.loop.run_context import RunControl
+from harness.subagents.background_runs import parent_thread
+from server.auth.principals import Principals
 from server.progress import describe
 from server.thread_gate import GateHolder, ThreadGates
+
+if TYPE_CHECKING:
+    from harness.subagents.background import BackgroundSubAgents
 
 __all__ = ["Changed", "LiveRun", "RunCarrier", "Servers", "Work", "busy"]
 
@@ -138,16 +143,34 @@ class RunCarrier:
         servers: Servers,
         changed: Changed,
         limits: Limits,
+        principals: Principals | None = None,
     ) -> None:
         self.live: dict[str, LiveRun] = {}
         self.changed = changed
         self._agent = agent
         self._journal = journal
         self._group = group
-        self._owner = owner
+        self.owner = owner
         self._servers = servers
         self._limits = limits
+        self._principals = principals
         self._gates = ThreadGates()
+        self.tasks: BackgroundSubAgents | None = None
+
+    def agent_of(self, run: Run, main: Agent) -> Agent:
+        """Return who a run belongs to: the main agent, or the subagent of a background task.
+
+        Raises:
+            HarnessError: It is one of a task, and there are none here.
+        """
+        if run.kind == "drive" or parent_thread(run.thread_id) is None or run.agent == main.name:
+            return main
+        if self.tasks is None:
+            raise HarnessError(
+                f"run {run.id} is a background task of subagent {run.agent}, with which this "
+                "server does not go on. Start it with --background-subagents."
+            )
+        return self.tasks.agent(run.agent)
 
     async def take_gate(self, live: LiveRun) -> None:
         """Wait for driven calls on the thread, then keep everybody else off it.
@@ -182,9 +205,10 @@ class RunCarrier:
             modes=modes,
             limits=self._limits,
             control=live.control,
-            owner=self._owner,
+            owner=self.owner,
             idempotency_key=key,
             log_events=not live.brief,
+            principal=self._principals.of(live.run_id) if self._principals else "",
         )
         self.live[live.run_id] = live
         self._group.start_soon(self._carry, live, work, options, is_new)
@@ -207,6 +231,8 @@ class RunCarrier:
             live.control.accepted.set()
             live.finished.set()
         self.changed(live.thread_id, files=list(live.written), is_new=is_new)
+        if self.tasks is not None:
+            self.tasks.stirred(live.thread_id)
         await self._go_on_if_answered(live)
 
     def _hear(self, live: LiveRun, event: Event) -> None:
@@ -243,7 +269,9 @@ class RunCarrier:
         live = LiveRun(run.id, run.thread_id)
         await self.take_gate(live)
 
-        async def work(agent: Agent, options: RunOptions) -> RunResult:
+        async def work(main: Agent, options: RunOptions) -> RunResult:
+            agent = self.agent_of(run, main)
+            options = replace(options, limits=agent.limits or options.limits)
             return await agent.aresume(run.id, answers, options=options)
 
         spawned = False
@@ -264,7 +292,7 @@ class RunCarrier:
 
     async def is_dead(self, owner: str | None) -> bool:
         """Whether nobody works on a run that is recorded as this process's or another's."""
-        if owner == self._owner:
+        if owner == self.owner:
             return False
         return owner is None or not await anyio.to_thread.run_sync(self._servers.is_alive, owner)
 

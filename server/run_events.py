@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Checkpointer, RunEvent
+from harness.checkpoint.base import RunEvent
+from server.auth.owned_journal import JournalReader
 from server.results import moment
 
 __all__ = ["EventPage", "event_page"]
@@ -57,7 +58,7 @@ class EventPage:
         }
 
 
-async def event_page(journal: Checkpointer, run_id: str, after: int) -> EventPage:
+async def event_page(journal: JournalReader, run_id: str, after: int) -> EventPage:
     """Return the events of a run that come after a number, as many as fit into an answer."""
     found = await journal.events(run_id, after=after, limit=PAGE_EVENTS + 1)
     events: list[JsonValue] = []

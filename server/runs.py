@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
@@ -22,9 +23,16 @@ from harness.checkpoint.base import Batch, Checkpointer, Interrupt, Run
 from harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownRun, UnknownThread
 from harness.limits import Limits
 from harness.loop.events import Emit
-from harness.messages import ToolCall, ToolMessage, new_id
+from harness.messages import ToolCall, ToolMessage
+from harness.subagents.background_runs import parent_thread
+from server.auth.caller import Caller, current_caller, owner_of
+from server.auth.owned_journal import OwnedJournal
+from server.auth.principals import Principals
 from server.results import unknown
 from server.run_carrier import Changed, LiveRun, RunCarrier, Servers, busy
+
+if TYPE_CHECKING:
+    from harness.subagents.background import BackgroundSubAgents
 
 __all__ = ["RunManager", "Snapshot"]
 
@@ -68,6 +76,8 @@ class RunManager:
         servers: Which other processes live.
         changed: Told when a thread moved on.
         limits: Bounds of each run tree.
+        principals: Whose each run is.
+        max_runs: Delegated runs of one caller that may work at the same time.
     """
 
     def __init__(
@@ -79,10 +89,15 @@ class RunManager:
         servers: Servers,
         changed: Changed,
         limits: Limits,
+        principals: Principals | None = None,
+        max_runs: int = 1_000,
     ) -> None:
         self._agent = agent
         self._journal = checkpointer
-        self._carrier = RunCarrier(agent, checkpointer, group, owner, servers, changed, limits)
+        self._max_runs = max_runs
+        self._carrier = RunCarrier(
+            agent, checkpointer, group, owner, servers, changed, limits, principals
+        )
         self._starting: dict[str, LiveRun] = {}
 
     @property
@@ -110,6 +125,7 @@ class RunManager:
                 before this one took too long.
         """
         await anyio.lowlevel.checkpoint_if_cancelled()
+        await self._require_owned(thread_id)
         if thread_id is not None and self._agent().recalls(thread_id):
             try:
                 return await self._drive(tool, args, thread_id, seconds, trust_cache=True)
@@ -126,7 +142,8 @@ class RunManager:
         *,
         trust_cache: bool,
     ) -> Snapshot:
-        live = LiveRun(new_id("run"), thread_id or new_id("thr"), brief=True)
+        caller = current_caller.get()
+        live = LiveRun(caller.new_id("run"), thread_id or caller.new_id("thr"), brief=True)
         await self._enter(live, known_idle=thread_id is None or trust_cache)
         call = ToolCall(_call_id(live.run_id), tool, args)
         live.note_written(tool, args)
@@ -170,13 +187,18 @@ class RunManager:
             ThreadBusy: The thread is in use.
             HarnessError: The input was refused; nothing was stored.
         """
-        live = LiveRun(new_id("run"), thread_id or new_id("thr"))
+        caller = current_caller.get()
+        key = caller.key(key)
+        await self._require_owned(thread_id)
+        self._require_room(caller)
+        live = LiveRun(caller.new_id("run"), thread_id or caller.new_id("thr"))
         if key is not None and (known := await self._started_before(key, live)) is not None:
             return known
 
         async def work(main: Agent, options: RunOptions) -> RunResult:
             if agent is None:
-                return await main.ainvoke(goal, thread_id=live.thread_id, options=options)
+                own = await self._agent_on(live.thread_id, main)
+                return await own.ainvoke(goal, thread_id=live.thread_id, options=options)
             args: dict[str, JsonValue] = {"description": goal, "subagent_type": agent}
             call = ToolCall(_call_id(live.run_id), "task", args)
             return await main.adrive([call], thread_id=live.thread_id, options=options)
@@ -191,6 +213,14 @@ class RunManager:
         if live.error is not None:
             raise live.error
         return live.run_id
+
+    async def _agent_on(self, thread_id: str, main: Agent) -> Agent:
+        """Return who goes on with a thread: on that of a background task its subagent."""
+        if parent_thread(thread_id) is None:
+            return main
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=20)
+        newest = next((one for one in runs if one.kind == "delegate"), None)
+        return main if newest is None else self._carrier.agent_of(newest, main)
 
     async def _started_before(self, key: str, live: LiveRun) -> str | None:
         """Return the run that this key has started, or reserve the key for `live`."""
@@ -229,7 +259,8 @@ class RunManager:
         Raises:
             UnknownThread, ThreadBusy: As for `start`.
         """
-        live = LiveRun(new_id("run"), thread_id)
+        await self._require_owned(thread_id)
+        live = LiveRun(current_caller.get().new_id("run"), thread_id)
         await self._enter(live, known_idle=False)
         try:
             yield live.run_id
@@ -241,9 +272,7 @@ class RunManager:
         if not runs and await self._journal.load(thread_id) is not None:
             return  # a copy: its runs are those of another thread
         if not runs:
-            known = [info.thread_id for info in await self._journal.threads(limit=200)]
-            advice = "Call threads to list them, or leave thread_id out to begin a new one."
-            raise UnknownThread(unknown("thread", thread_id, known, advice))
+            raise await self._unknown_thread(thread_id)
         newest = runs[0]
         if newest.status == "needs_approval":
             raise ThreadBusy(
@@ -255,6 +284,29 @@ class RunManager:
             if await self._carrier.is_dead(newest.owner):
                 self._carrier.adopt_soon(newest)
             raise busy(thread_id, newest.id)
+
+    async def _require_owned(self, thread_id: str | None) -> None:
+        if thread_id is not None and not current_caller.get().owns(thread_id):
+            raise await self._unknown_thread(thread_id)
+
+    def _require_room(self, caller: Caller) -> None:
+        """Refuse one more delegated run of a caller who has enough of them at work."""
+        working = [
+            run_id
+            for run_id, live in self._carrier.live.items()
+            if owner_of(run_id) == caller.owner and not live.brief
+        ]
+        if len(working) >= self._max_runs:
+            raise ThreadBusy(
+                f"{len(working)} runs of yours are at work, which is the most there may be; "
+                f'nothing was started. Wait for one with wait(run_id="{working[0]}"), or cancel '
+                "one."
+            )
+
+    async def _unknown_thread(self, thread_id: str) -> UnknownThread:
+        rows = await OwnedJournal(self._journal).threads(limit=200)
+        advice = "Call threads to list them, or leave thread_id out to begin a new one."
+        return UnknownThread(unknown("thread", thread_id, [row.thread_id for row in rows], advice))
 
     # --- watching --------------------------------------------------------------------------
 
@@ -313,12 +365,13 @@ class RunManager:
         return None
 
     async def _find(self, run_id: str) -> Run:
-        run = await self._journal.run(run_id)
-        live = self._carrier.live.get(run_id)
+        owned = current_caller.get().owns(run_id)
+        run = await self._journal.run(run_id) if owned else None
+        live = self._carrier.live.get(run_id) if owned else None
         if run is None and live is not None:
             return self._unrecorded(live)
         if run is None:
-            known = [one.id for one in await self._journal.find_runs(limit=200)]
+            known = [one.id for one in await OwnedJournal(self._journal).find_runs(limit=200)]
             advice = "Call threads to see recent runs, or task to start one."
             raise UnknownRun(unknown("run", run_id, known, advice))
         return run
@@ -353,7 +406,16 @@ class RunManager:
         if live is not None:
             live.control.cancel(reason)
             await live.finished.wait()
-        run = await self._find(run_id)
+        return await self.end(await self._find(run_id), reason)
+
+    async def end(self, run: Run, reason: str) -> Run:
+        """End a run, whoever asks for it; as `cancel`."""
+        run_id = run.id
+        live = self._carrier.live.get(run_id)
+        if live is not None:
+            live.control.cancel(reason)
+            await live.finished.wait()
+        run = await self._journal.run(run_id) or run
         if run.status in ("done", "failed", "cancelled"):
             return run
         if run.status == "running" and not await self._carrier.is_dead(run.owner):
@@ -366,10 +428,43 @@ class RunManager:
         self._carrier.changed(run.thread_id)
         return run
 
+    # --- background tasks ------------------------------------------------------------------
+
+    @property
+    def owner(self) -> str:
+        """Id of this server process."""
+        return self._carrier.owner
+
+    def serve_tasks(self, tasks: BackgroundSubAgents) -> None:
+        """Carry background tasks too."""
+        self._carrier.tasks = tasks
+
+    async def carry(self, run: Run, answers: Mapping[str, JsonValue]) -> None:
+        """Go on with a run, and return when it has paused or ended.
+
+        Raises:
+            HarnessError: It cannot go on now; nothing was stored.
+        """
+        if run.id not in self._carrier.live:
+            await self._carrier.resume(run, answers)
+        live = self._carrier.live.get(run.id)
+        if live is not None:
+            await live.finished.wait()
+
+    async def is_left(self, run: Run) -> bool:
+        """Whether nobody works on a run that is recorded as `running`."""
+        return run.id not in self._carrier.live and await self._carrier.is_dead(run.owner)
+
     async def recover(self) -> list[str]:
         """Continue the runs of servers that died, and return their ids."""
         continued: list[str] = []
-        for run in await self._journal.find_runs(status="running", limit=1_000):
+        left = await self._journal.find_runs(status="running", limit=1_000)
+        if self._carrier.tasks is not None:
+            waiting = await self._journal.find_runs(status="paused", limit=1_000)
+            if any(parent_thread(one.thread_id) for one in (*left, *waiting)):
+                self._agent()  # once it is built, its background tasks go on
+            left = [one for one in left if parent_thread(one.thread_id) is None]
+        for run in left:
             if run.id in self._carrier.live or not await self._carrier.is_dead(run.owner):
                 continue
             if await self._carrier.adopt(run):

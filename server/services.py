@@ -10,10 +10,11 @@ from mcp.server.context import ServerRequestContext
 
 from harness.agent import Agent
 from harness.backends.base import Backend
-from harness.checkpoint.base import Checkpointer
 from harness.skills.registry import SkillRegistry
 from harness.subagents.registry import SubAgentRegistry
 from server.announcements import Announcements
+from server.auth.owned_journal import JournalReader
+from server.auth.principals import Principals
 from server.runs import RunManager
 from server.settings import Settings
 
@@ -32,22 +33,24 @@ class Services:
     Attributes:
         settings: What the operator chose.
         agent: Returns the agent; it is built at the first call.
-        journal: The checkpoints, runs and questions of all threads.
+        journal: The checkpoints, runs and questions of the caller's threads.
         runs: Work in progress.
         announcements: Tells clients of changes.
         skills: The skills there are now.
         subagents: The subagents there are now.
         backend: Where files live.
+        principals: Who has called.
     """
 
     settings: Settings
     agent: Callable[[], Agent]
-    journal: Checkpointer
+    journal: JournalReader
     runs: RunManager
     announcements: Announcements
     skills: SkillRegistry
     subagents: SubAgentRegistry
     backend: Backend
+    principals: Principals
 
 
 def wait_seconds(ctx: Context, settings: Settings, asked: float | None) -> float:

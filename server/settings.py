@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, cast
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
@@ -50,7 +51,9 @@ ENV_PREFIX = "DEEP_AGENT_"
 logger = logging.getLogger(__name__)
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
+Auth: TypeAlias = Literal["none", "token", "oauth"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+Execute: TypeAlias = Literal["off", "bubblewrap", "docker", "host"]
 
 
 class SettingsError(Exception):
@@ -103,6 +106,24 @@ def _policy_file(value: Path) -> Path:
     return value
 
 
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("a URL that begins with https:// (http:// for tests)")
+    return value
+
+
+def _address(value: str) -> str:
+    ipaddress.ip_network(value, strict=False)
+    return value
+
+
+def _file(value: Path) -> Path:
+    if not value.is_file():
+        raise ValueError("not an existing file")
+    return value
+
+
 def _journal_keys(value: SecretStr) -> SecretStr:
     from harness.checkpoint.keyring import Keyring  # few have a key
 
@@ -112,6 +133,7 @@ def _journal_keys(value: SecretStr) -> SecretStr:
 
 AnyPath = Annotated[Path, AfterValidator(_expand)]
 ExistingDirectory = Annotated[AnyPath, AfterValidator(_directory)]
+ExistingFile = Annotated[AnyPath, AfterValidator(_file)]
 
 
 class LimitSettings(BaseModel):
@@ -145,13 +167,29 @@ class Settings(BaseModel):
         state_dir: Where the journal and the locks live.
         log_level: Least severe level that is logged to stderr.
         allow_hosts: Host names clients may use besides the loopback ones.
+        auth: What HTTP clients show: `token` of `deep-agent-mcp token`, `oauth` of an
+            authorization server, or one of both; `none` says that there shall be nothing.
+        public_url: Where clients reach this server; what OAuth tokens must be issued for.
+        oauth_issuer: The authorization server.
+        oauth_jwks_url: Where its keys are; by default what its metadata say.
+        tls_cert: Certificate chain in PEM, if this server itself shall speak HTTPS.
+        tls_key: Its private key.
+        trusted_proxies: Addresses whose forwarded headers are believed.
+        max_body_bytes: Bytes of one request.
+        max_requests_per_minute: Requests of one caller.
+        max_sessions: Connections of one caller that stay open, of the handshake era.
+        max_runs: Runs of one caller that work at the same time.
         wait_budget: Seconds `task` and `wait` block before they answer `running`.
         approve: Globs over tool names whose calls need a person's approval.
         policy: Files of rules in front of every tool call, the first one's first.
+        execute: In what commands run that agents and clients start; `host` gives them all rights
+            of this process.
+        allow_network: Whether commands in a sandbox may reach the network.
         journal_key: Keys that seal the journal, the first of them what is written, as
             `harness.checkpoint.keyring.Keyring.parse` reads them; None leaves it readable. Read
             from the file that `journal_key_file` names, or from the environment.
         limits: Bounds of one run tree.
+        background_subagents: Whether delegated runs may start subagents in the background.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -183,6 +221,31 @@ class Settings(BaseModel):
     allow_hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = Field(
         default=(), description="host names without scheme, port or path"
     )
+    auth: tuple[Annotated[Auth, BeforeValidator(_lower)], ...] = Field(
+        default=(), description="'token', 'oauth' or both; or 'none'"
+    )
+    public_url: Annotated[str, AfterValidator(_url)] | None = Field(
+        default=None, description="a URL such as https://agent.example.com/mcp"
+    )
+    oauth_issuer: Annotated[str, AfterValidator(_url)] | None = Field(
+        default=None, description="the URL of an authorization server"
+    )
+    oauth_jwks_url: Annotated[str, AfterValidator(_url)] | None = Field(
+        default=None, description="the URL of a JSON Web Key Set"
+    )
+    tls_cert: ExistingFile | None = Field(default=None, description="a PEM file")
+    tls_key: ExistingFile | None = Field(default=None, description="a PEM file")
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_address)], ...] = Field(
+        default=(), description="addresses or networks, such as 10.0.0.0/8"
+    )
+    max_body_bytes: int = Field(
+        default=4 << 20, ge=1_024, description="a whole number, at least 1024"
+    )
+    max_requests_per_minute: int = Field(
+        default=1_200, ge=1, description="a whole number, at least 1"
+    )
+    max_sessions: int = Field(default=100, ge=1, description="a whole number, at least 1")
+    max_runs: int = Field(default=32, ge=1, description="a whole number, at least 1")
     wait_budget: float = Field(default=45.0, ge=0, le=3_600, description="seconds from 0 to 3600")
     approve: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="globs over tool names, such as 'write_*'"
@@ -190,6 +253,11 @@ class Settings(BaseModel):
     policy: tuple[Annotated[AnyPath, AfterValidator(_policy_file)], ...] = Field(
         default=(), description="policy files that `deep-agent-mcp policy check` accepts"
     )
+    execute: Annotated[Execute, BeforeValidator(_lower)] = Field(
+        default="off", description="'off', 'bubblewrap', 'docker' or 'host'"
+    )
+    allow_network: bool = Field(default=False, description="true or false")
+    background_subagents: bool = Field(default=False, description="true or false")
     journal_key: Annotated[SecretStr, AfterValidator(_journal_keys)] | None = Field(
         default=None,
         description="keys that `deep-agent-mcp threads new-key` prints, the newest first, with "
@@ -202,14 +270,40 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _bound_for_this_machine(self) -> Settings:
-        if self.transport != "stdio" and not is_loopback(self.host) and not self.allow_hosts:
+        if self.transport == "stdio" or is_loopback(self.host):
+            return self
+        if not self.auth:
             raise ValueError(
-                f"binding {self.host} lets other machines reach this server, and it has no "
-                "authentication yet: anyone who reaches it can run tools and read every thread. "
-                "Nothing was started. Bind 127.0.0.1, or name each host clients will use with "
-                "--allow-host NAME (repeatable) and keep strangers out by other means."
+                f"binding {self.host} lets other machines reach this server, where anyone could "
+                "run tools and read every thread. Nothing was started. Bind 127.0.0.1, or ask for "
+                "tokens with --auth token (`deep-agent-mcp token create` makes them) or --auth "
+                "oauth; --auth none says that strangers are kept out by other means."
+            )
+        if not self.allow_hosts:
+            raise ValueError(
+                f"binding {self.host} needs the host names that clients will use, with "
+                "--allow-host NAME (repeatable): requests for others are refused, so that no "
+                "web page can reach this server. Nothing was started."
             )
         return self
+
+    @model_validator(mode="after")
+    def _auth_is_complete(self) -> Settings:
+        if "none" in self.auth and len(self.auth) > 1:
+            raise ValueError("auth 'none' goes with nothing else. Nothing was started.")
+        if "oauth" in self.auth and not (self.oauth_issuer and self.public_url):
+            raise ValueError(
+                "auth 'oauth' needs oauth_issuer, whose tokens are accepted, and public_url, for "
+                "which they must be issued. Nothing was started."
+            )
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together. Nothing was started.")
+        return self
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether HTTP clients must show who they are."""
+        return bool({"token", "oauth"} & {*self.auth})
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +318,10 @@ _Layer: TypeAlias = dict[str, _Value]
 """Dotted key (`port`, `limits.depth`) -> value."""
 
 _PATH_LISTS = frozenset({"skills", "memory", "policy", "profiles"})
-_NAME_LISTS = frozenset({"approve", "allow_hosts"})
+_NAME_LISTS = frozenset({"approve", "allow_hosts", "auth", "trusted_proxies"})
 _KEY_FILE = "journal_key_file"
-_PATHS = frozenset({"root", "agents", "state_dir", _KEY_FILE}) | _PATH_LISTS
-_FLAGS = {"allow_hosts": "--allow-host"}
+_PATHS = frozenset({"root", "agents", "state_dir", "tls_cert", "tls_key", _KEY_FILE}) | _PATH_LISTS
+_FLAGS = {"allow_hosts": "--allow-host", "trusted_proxies": "--trusted-proxy"}
 
 
 def default_config_file() -> Path:
@@ -433,4 +527,6 @@ def _explain(refused: ValidationError, merged: _Layer) -> list[str]:
 
 def _with_sources(reason: str, merged: _Layer) -> str:
     host = merged.get("host")
-    return f"setting 'host' (from {host.source}) is refused: {reason}" if host else reason
+    if host is None or not reason.startswith("binding "):
+        return reason
+    return f"setting 'host' (from {host.source}) is refused: {reason}"

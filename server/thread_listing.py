@@ -8,9 +8,10 @@ from typing import cast
 from pydantic import JsonValue
 
 from harness.agent import Agent
-from harness.checkpoint.base import Checkpoint, Checkpointer, Interrupt, Run
+from harness.checkpoint.base import Checkpoint, Interrupt, Run
 from harness.middleware.todo_list import render_todos
 from server.approvals import show
+from server.auth.owned_journal import JournalReader
 from server.results import Answer, moment
 
 __all__ = ["list_threads", "show_thread"]
@@ -19,7 +20,7 @@ LAST_RUNS = 5
 
 
 async def list_threads(
-    journal: Checkpointer,
+    journal: JournalReader,
     limit: int,
     before: float | None,
     *,
@@ -52,7 +53,7 @@ async def list_threads(
 
 async def show_thread(
     agent: Callable[[], Agent],
-    journal: Checkpointer,
+    journal: JournalReader,
     thread_id: str,
     limit: int,
     before: str | None,
@@ -93,7 +94,7 @@ async def show_thread(
     return Answer("\n".join(lines), data)
 
 
-async def _questions(journal: Checkpointer, runs: Sequence[Run]) -> list[Interrupt]:
+async def _questions(journal: JournalReader, runs: Sequence[Run]) -> list[Interrupt]:
     waiting = [run for run in runs if run.status in ("needs_approval", "running")]
     asked = [one for run in waiting for one in await journal.interrupts(run.id)]
     return [one for one in asked if not one.answered]

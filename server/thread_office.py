@@ -8,14 +8,13 @@ from functools import cache
 from typing import TextIO
 
 from harness.agent import Agent
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
 from harness.checkpoint.base import Checkpointer, Run
 from harness.checkpoint.shrinking import prune_to_size
 from harness.checkpoint.transfer import export_thread, import_thread
 from harness.deep_agent import create_deep_agent
 from harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownThread
 from harness.messages import new_id
+from server.commands import files_of
 from server.journals import open_journal
 from server.lazy_model import LazyModel
 from server.results import Answer, unknown
@@ -47,7 +46,7 @@ class ThreadOffice:
     def __init__(self, settings: Settings, state: StateDir, journal: Checkpointer) -> None:
         self._journal = journal
         self._processes = ServerProcesses(state)
-        self._backend = StateBackend() if settings.root is None else DirectoryBackend(settings.root)
+        self._backend = files_of(settings)
 
         @cache
         def agent() -> Agent:

@@ -4,8 +4,8 @@ Every transport serves both protocol eras; the SDK tells them apart by what the 
 (stdio, SSE) or by the `MCP-Protocol-Version` header (Streamable HTTP).
 
 The HTTP app has `/mcp` (Streamable HTTP), `/sse` with `/messages/` (the older pair) and `/healthz`.
-Host and Origin are checked on every path, whatever address is bound (mcp 2.5). It has no
-authentication yet; `Settings` refuses to bind other than loopback addresses without host names.
+Host and Origin are checked on every path, whatever address is bound (mcp 2.5), then who is calling
+(`server.auth`) and how often.
 """
 
 from __future__ import annotations
@@ -186,8 +186,15 @@ def http_app(server: Server[Any], settings: Settings, status: Status | None = No
     from starlette.responses import JSONResponse
     from starlette.routing import Mount, Route
 
+    from server.auth.http import auth_middleware, metadata_routes
+    from server.auth.request_limits import RequestLimits
+
     checks = security(settings)
-    streamable = server.streamable_http_app(transport_security=checks, host=settings.host)
+    streamable = server.streamable_http_app(
+        transport_security=checks,
+        host=settings.host,
+        max_request_body_size=settings.max_body_bytes,
+    )
     sse = SseServerTransport("/messages/", security_settings=checks)
 
     def health(_: Request) -> JSONResponse:
@@ -200,8 +207,13 @@ def http_app(server: Server[Any], settings: Settings, status: Status | None = No
             Route("/sse", _OpenSse(server, sse), methods=["GET"]),
             Mount("/messages/", app=sse.handle_post_message),
             Route("/healthz", health, methods=["GET"]),
+            *metadata_routes(settings),
         ],
-        middleware=[Middleware(_CheckedHosts, checks)],
+        middleware=[
+            Middleware(_CheckedHosts, checks),
+            *auth_middleware(settings),
+            Middleware(RequestLimits, per_minute=settings.max_requests_per_minute),
+        ],
         lifespan=lambda _app: server.session_manager.run(),
     )
 
@@ -260,6 +272,10 @@ async def serve_http(
         http_app(server, settings, status),
         log_config=None,
         access_log=False,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
         timeout_graceful_shutdown=HTTP_DRAIN_SECONDS,
     )
     web = _server_class()(config)
@@ -294,7 +310,8 @@ async def _announce_and_stop(
 
 def _announce(settings: Settings, port: int) -> None:
     host = settings.host if settings.host not in {"0.0.0.0", "::"} else settings.allow_hosts[0]
-    base = f"http://{_bracketed(host)}:{port}"
+    scheme = "https" if settings.tls_cert is not None else "http"
+    base = f"{scheme}://{_bracketed(host)}:{port}"
     urls = {"http": f"{base}/mcp", "sse": f"{base}/sse"}
     event = {
         "event": "listening",
@@ -307,5 +324,5 @@ def _announce(settings: Settings, port: int) -> None:
     }
     print(f"{NAME}: listening on {urls['http']} (SSE: {urls['sse']})", file=sys.stderr, flush=True)  # noqa: T201
     print(json.dumps(event), flush=True)  # noqa: T201
-    if settings.allow_hosts:
+    if settings.allow_hosts and not settings.needs_token:
         logger.warning("no authentication: whoever reaches %s can use this server", base)

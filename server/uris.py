@@ -6,10 +6,13 @@ import re
 from typing import Literal, TypeAlias
 from urllib.parse import quote, unquote
 
+from server.auth.caller import current_caller
+
 __all__ = [
     "SKILL_SCHEME",
     "THREADS_URI",
     "ThreadPart",
+    "may_watch",
     "parse_run_events",
     "parse_skill",
     "parse_thread",
@@ -52,6 +55,12 @@ def parse_thread(uri: str) -> tuple[str, str] | None:
     if not slash or not thread_id or not (part in PARTS or part.startswith("files/")):
         return None
     return thread_id, part
+
+
+def may_watch(uri: str) -> bool:
+    """Whether the caller may be told of changes: of a thread, if it is theirs."""
+    thread = parse_thread(uri)
+    return thread is None or current_caller.get().owns(thread[0])
 
 
 def parse_run_events(uri: str) -> tuple[str, int] | None:

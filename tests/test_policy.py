@@ -38,11 +38,24 @@ verdicts = st.builds(
 def test_the_strictest_verdict_holds_and_only_common_decisions_remain(given_verdicts):
     held = strictest(given_verdicts)
     actions = [one.action for one in given_verdicts]
-    expected = "deny" if "deny" in actions else "ask" if "ask" in actions else "allow"
+    asked = [set(one.decisions) for one in given_verdicts if one.action == "ask"]
+    common = set.intersection(*asked) if asked else set()
+    expected = "allow"
+    if "deny" in actions or (asked and not common):
+        expected = "deny"
+    elif asked:
+        expected = "ask"
     assert held.action == expected
     if expected == "ask":
-        asked = [set(one.decisions) for one in given_verdicts if one.action == "ask"]
-        assert set(held.decisions) == set.intersection(*asked)
+        assert set(held.decisions) == common
+
+
+def test_nobody_is_asked_where_no_decision_is_left():
+    first = Verdict("ask", "rule 1 of a.toml", ("approve", "edit"))
+    second = Verdict("ask", "people answer here", ("respond",))
+    held = strictest([first, second])
+    assert held.action == "deny"
+    assert "approve, edit (rule 1 of a.toml) and respond (people answer here)" in held.reason
 
 
 def tool_of(server: str = "", **hints: bool) -> Tool:

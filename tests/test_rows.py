@@ -10,14 +10,35 @@ from tests.rows import ROWS, Row
 
 ROOT = Path(__file__).parents[1]
 
-COUNTS = {
-    "A1": 16, "A2": 17, "A3": 20, "A4": 11, "A5": 14, "A6": 9, "A7": 9, "A8": 8,
-    "D1": 12, "D3": 7, "D4": 6, "D8": 7,
+NUMBERED = {
+    "A1": 16, "A2": 17, "A3": 20, "A4": 11, "A5": 14, "A6": 9, "A7": 9, "A8": 8, "B": 20,
+    "B1": 10, "B8": 6, "B9": 1, "B10": 2, "B11": 2, "B20": 3, "C1": 18, "C2": 8, "C3": 9,
+    "C4": 4, "C5": 6, "C6": 13, "C7": 4, "C8": 11, "C9": 5, "C10": 1, "C12": 5, "D1": 12,
+    "D3": 7, "D4": 6, "D8": 7,
 }  # fmt: skip
-"""How many behaviours each section has."""
+"""How many behaviours each section has; those of a row of B are sections of their own."""
+
+PLAIN = ["C11", *(f"E{number}" for number in range(6, 26))]
+"""Rows that belong to no numbered section."""
 
 LONGEST = 160
 """Characters of the longest text that says how we differ."""
+
+
+def expected() -> set[str]:
+    """Return the ids of all rows."""
+    numbered = [
+        f"{section}{number + 1}" if section == "B" else f"{section}.{number + 1}"
+        for section, count in NUMBERED.items()
+        for number in range(count)
+    ]
+    return {*numbered, *PLAIN}
+
+
+def place(row_id: str) -> tuple[str, int, int]:
+    """Return what orders the rows: B8 before B8.1 before B10."""
+    whole, _, part = row_id.partition(".")
+    return whole[0], int(whole[1:]), int(part or 0)
 
 
 @cache
@@ -37,8 +58,8 @@ def _name(node: ast.stmt) -> str | None:
 
 
 def test_every_behaviour_has_its_row_in_order():
-    expected = [f"{section}.{n + 1}" for section, count in COUNTS.items() for n in range(count)]
-    assert [*ROWS] == expected
+    assert {*ROWS} == expected()
+    assert [*ROWS] == sorted(ROWS, key=place)
 
 
 @pytest.mark.parametrize(("row_id", "row"), ROWS.items(), ids=ROWS)

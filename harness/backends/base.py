@@ -19,6 +19,7 @@ __all__ = [
     "Backend",
     "FileEntry",
     "FileError",
+    "FileErrorCode",
     "Files",
     "GrepMatch",
     "Page",
@@ -187,5 +188,6 @@ def canonical_path(path: str) -> str:
     elif ".." in slashed.split("/"):
         problem = "paths cannot climb with '..'; name the file from the root, starting with /"
     if problem is not None:
-        raise FileError("invalid_path", path, f"{path!r}: {problem}. Nothing was done.")
+        start = path if len(path) <= 200 else f"{path[:200]}…"
+        raise FileError("invalid_path", path, f"{start!r}: {problem}. Nothing was done.")
     return posixpath.normpath("/" + slashed.lstrip("/"))

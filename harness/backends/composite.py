@@ -24,9 +24,9 @@ from harness.backends.base import (
     canonical_path,
 )
 from harness.backends.restorable import Restorable
-from harness.backends.search import glob_matcher
+from harness.backends.search import Unhurried, glob_matcher
 from harness.backends.state import StateBackend
-from harness.backends.tree import checked_path, every_path
+from harness.backends.tree import checked_path, every_path, walk_order
 from harness.checkpoint.base import Batch, FileChange
 from harness.errors import AgentBuildError, ToolError
 from harness.tools import JournalWriter, ToolRuntime
@@ -292,7 +292,13 @@ class CompositeFiles:
         test = glob_matcher(pattern, path)
 
         async def ask(part: _Part, files: Files, inner: str) -> list[FileEntry]:
-            found = await files.glob(self._own(part, test), inner, limit=limit)
+            own = self._own(part, test)
+            if not isinstance(test, Unhurried):
+                found = await files.glob(own, inner, limit=limit)
+            else:
+                patient = Unhurried(own)
+                found = await files.glob(patient, inner, limit=limit)
+                test.late |= patient.late
             return [replace(one, path=part.outer(one.path)) for one in found]
 
         found = [entry for entries in await self._ask_all(path, ask) for entry in entries]
@@ -308,7 +314,7 @@ class CompositeFiles:
         ignore_case: bool = False,
         limit: int = 1_000,
     ) -> Page:
-        """See `Files`. Matches come part by part, the default's first."""
+        """See `Files`."""
         path = checked_path(path)
         test = every_path if glob is None else glob_matcher(glob, path)
 
@@ -326,6 +332,7 @@ class CompositeFiles:
 
         pages = await self._ask_all(path, ask)
         matches: list[GrepMatch] = [match for page in pages for match in page.matches]
+        matches.sort(key=lambda one: walk_order(one.path))
         truncated = len(matches) > limit or any(page.truncated for page in pages)
         return Page(matches[:limit], truncated)
 

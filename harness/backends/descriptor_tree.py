@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
+from harness.backends.attributes import Attributes, version
 from harness.backends.base import FileEntry, FileError, PathTest
 from harness.backends.tree import (
     MAX_DEPTH,
@@ -28,9 +29,13 @@ from harness.backends.tree import (
     every_path,
     file_errors,
     nameable,
+    opened_regular,
+    read_open,
     read_regular,
     require_deletable,
     require_same,
+    require_shallow,
+    require_writable,
 )
 
 __all__ = ["DescriptorTree"]
@@ -100,16 +105,21 @@ class DescriptorTree:
         path = present.path
         with file_errors(path), self._at(path, create=True, links=0) as place:
             temporary = f".~{secrets.token_hex(8)}.tmp"
-            mode = self._require_same(place, present)
+            kept = self._require_same(place, present)
+            if kept is not None:
+                require_writable(place.name, path, dir_fd=place.fd)
             fd = os.open(temporary, WRITE_FLAGS, 0o666, dir_fd=place.fd)
             try:
                 with open(fd, "wb", buffering=0) as file:
-                    if mode is not None:
-                        os.fchmod(fd, mode)
+                    if kept is not None:
+                        kept.give(fd)
                     view = memoryview(data)
                     while view:
                         view = view[file.write(view) :]
-                os.replace(temporary, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+                if kept is not None:
+                    _require_version(place, kept)
+                if kept is not None or not _put_new(temporary, place):
+                    os.replace(temporary, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
             except BaseException:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=place.fd)
@@ -133,6 +143,7 @@ class DescriptorTree:
             fd = os.open(place.name, _DIR_FLAGS, dir_fd=place.fd)
             try:
                 for base, dirs, files, base_fd in os.fwalk(".", onerror=_refuse, dir_fd=fd):
+                    require_shallow(place.path, base.count("/"))
                     for name in (*dirs, *files):
                         below = posixpath.normpath(f"{place.path}/{base}/{name}")
                         status = os.stat(name, dir_fd=base_fd, follow_symlinks=False)
@@ -144,12 +155,12 @@ class DescriptorTree:
                 os.close(fd)
         return found
 
-    def _require_same(self, place: _Place, present: Present) -> int | None:
-        """Return the mode of the file that is there, or None; raise if it is not `present`."""
+    def _require_same(self, place: _Place, present: Present) -> Attributes | None:
+        """Return what the file that is there keeps, or None; raise if it is not `present`."""
         try:
-            mode = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False).st_mode
-            size = len(present.data or b"")
-            data = read_regular(place.name, place.path, size, dir_fd=place.fd)
+            with opened_regular(place.name, place.path, dir_fd=place.fd) as fd:
+                kept = Attributes.of(fd)  # first, so that what is written meanwhile is noticed
+                data = read_open(fd, place.path, len(present.data or b""))
         except FileNotFoundError:
             require_same(present, None)
             return None
@@ -158,7 +169,7 @@ class DescriptorTree:
                 raise
             raise changed(place.path) from error
         require_same(present, data)
-        return stat.S_IMODE(mode)
+        return kept
 
     def _entry(self, path: str, entry: os.DirEntry[str]) -> FileEntry:
         full = f"{path.rstrip('/')}/{entry.name}"
@@ -253,6 +264,35 @@ class _Walk:
 
 def _refuse(error: OSError) -> None:
     raise error
+
+
+def _require_version(place: _Place, kept: Attributes) -> None:
+    """Raise `changed` when another program wrote the file while ours was made."""
+    status = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
+    if version(status) != kept.version:
+        raise changed(place.path)
+
+
+def _put_new(temporary: str, place: _Place) -> bool:
+    """Give a file its name if nothing has it; return False where disks cannot do that.
+
+    Raises:
+        FileError: `changed`: another program made a file of that name.
+    """
+    try:
+        os.link(
+            temporary,
+            place.name,
+            src_dir_fd=place.fd,
+            dst_dir_fd=place.fd,
+            follow_symlinks=False,
+        )
+    except FileExistsError as error:
+        raise changed(place.path) from error
+    except (OSError, NotImplementedError):
+        return False
+    os.unlink(temporary, dir_fd=place.fd)
+    return True
 
 
 def _link(name: str, fd: int) -> str | None:

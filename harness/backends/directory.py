@@ -6,14 +6,12 @@ replacing the file. So a thread can put files back as they were; see `DirectoryB
 
 from __future__ import annotations
 
-import heapq
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
@@ -21,8 +19,8 @@ import anyio.to_thread
 
 from harness.backends import undo
 from harness.backends.base import FileEntry, FileError, Page, PathTest
-from harness.backends.ripgrep import Candidates, candidates, find_ripgrep
-from harness.backends.search import Budget, find_lines, glob_matcher, line_pattern
+from harness.backends.directory_search import DirectorySearch
+from harness.backends.search import glob_matcher, line_pattern
 from harness.backends.tree import (
     Present,
     Tree,
@@ -32,23 +30,16 @@ from harness.backends.tree import (
     open_tree,
     size_text,
 )
-from harness.backends.widened import widened
 from harness.checkpoint.base import Batch, FileChange
-from harness.errors import AgentBuildError, ToolError
+from harness.errors import AgentBuildError
 from harness.tools import JournalWriter, ToolRuntime
-
-if TYPE_CHECKING:
-    import regex
 
 __all__ = ["DirectoryBackend", "DirectoryFiles", "native_to_virtual"]
 
 MAX_READ_BYTES = 16 << 20
 MAX_UNDO_BYTES = 8 << 20
-LIKELY_SHARE = 0.7
-"""Part of a search's time for finding out where to look."""
 
 _T = TypeVar("_T")
-_Document: TypeAlias = tuple[str, Callable[[], bytes | None]]
 
 
 def native_to_virtual(path: str, root: PurePath) -> str | None:
@@ -196,6 +187,9 @@ class DirectoryFiles:
         self._thread_id = thread_id
         self._run_id = run_id
         self._checkpointer = checkpointer
+        self._search = DirectorySearch(
+            backend.tree, backend.root, backend.max_read_bytes, backend.ripgrep
+        )
 
     async def ls(self, path: str) -> Sequence[FileEntry]:
         """See `Files`."""
@@ -215,8 +209,9 @@ class DirectoryFiles:
                 raise changed(path)
             if present.data == data:
                 return False
-            await self._record([present], data)
-            await _in_thread(self._tree.replace, present, data)
+            async with self._real_turn(path, present):
+                await self._record([present], data)
+                await _in_thread(self._tree.replace, present, data)
         return present.data is None
 
     async def delete(self, path: str) -> None:
@@ -248,11 +243,10 @@ class DirectoryFiles:
         """See `Files`.
 
         Raises:
-            ToolError: It took longer than ten seconds.
+            ToolError: It took longer than ten seconds; an `Unhurried` test gets what there is.
         """
         path = checked_path(path)
-        test = glob_matcher(pattern, path)
-        return await _search(partial(self._glob, test, path, limit), Budget())
+        return await self._search.glob(glob_matcher(pattern, path), path, limit)
 
     async def grep(
         self,
@@ -267,17 +261,7 @@ class DirectoryFiles:
         path = checked_path(path)
         expression = line_pattern(pattern, ignore_case=ignore_case)
         test = glob_matcher(glob, path) if glob is not None else every_path
-        budget = Budget()
-        likely = await self._likely(path, expression, budget)
-
-        def search(budget: Budget) -> Page:
-            if likely is None:
-                return find_lines(self._documents(path, test), expression, limit, budget)
-            documents = self._named(path, likely.names, test)
-            return find_lines(documents, expression, limit, budget)
-
-        page = await _search(search, budget)
-        return page if likely is None or likely.complete else replace(page, truncated=True)
+        return await self._search.grep(expression, test, path, limit)
 
     def update(self) -> Mapping[str, Any]:
         """Return nothing: these files are not part of the state."""
@@ -301,71 +285,32 @@ class DirectoryFiles:
                 "be undone. Nothing was done; write to another path instead.",
             ) from error
 
+    def _real_turn(self, path: str, present: Present) -> AbstractAsyncContextManager[None]:
+        """Return the lock of the file itself, where the path leads to it through a link."""
+        return nullcontext() if present.path == path else self._backend.lock(present.path)
+
     async def _record(self, present: Sequence[Present], data: bytes | None) -> None:
         changes = [_change(self._thread_id, self._run_id, one, data) for one in present]
         if changes:
             await self._checkpointer.commit(Batch(self._thread_id, file_changes=changes))
 
     def _remove_all(self, path: str, files: Sequence[Present]) -> None:
-        for file in files:
-            self._tree.remove(file)
-        self._tree.remove_empty(path)
-
-    def _glob(self, test: PathTest, path: str, limit: int, budget: Budget) -> list[FileEntry]:
-        def found() -> Iterator[tuple[float, str, int]]:
-            for leaf in self._tree.walk(path, _within(budget, path, test)):
-                try:
-                    status = leaf.status()
-                except OSError:
-                    continue
-                yield -status.st_mtime, leaf.path, status.st_size
-
-        return [
-            FileEntry(full, size=size, modified=-age)
-            for age, full, size in heapq.nsmallest(limit, found())
-        ]
-
-    async def _likely(
-        self, path: str, expression: regex.Pattern[str], budget: Budget
-    ) -> Candidates | None:
-        """Return the files below a directory that may match; None when nobody can say."""
-        program = find_ripgrep() if self._backend.ripgrep else None
-        wide = widened(expression) if program is not None else None
-        if program is None or wide is None or not await _in_thread(self._tree.is_dir, path):
-            return None
-        # Links in the path were found to stay inside; if one is swapped now, it yields only names.
-        directory = os.path.join(self._backend.root, path[1:])
-        limit = self._backend.max_read_bytes
-        seconds = budget.left * LIKELY_SHARE
-        return await candidates(program, wide, directory, most_bytes=limit, seconds=seconds)
-
-    def _named(self, path: str, names: Sequence[str], test: PathTest) -> Iterator[_Document]:
-        base, limit = path.rstrip("/"), self._backend.max_read_bytes
-        for leaf in self._tree.pick(f"{base}/{name}" for name in names):
-            if test(leaf.path):
-                yield leaf.path, lambda leaf=leaf: leaf.read(limit)
-
-    def _documents(self, path: str, test: PathTest) -> Iterator[_Document]:
-        limit = self._backend.max_read_bytes
-        if not self._tree.is_dir(path):
-            yield path, lambda: self._tree.read(path, limit)
-            return
-        for leaf in self._tree.walk(path, test):
-            yield leaf.path, lambda leaf=leaf: leaf.read(limit)
-
-
-def _within(budget: Budget, path: str, test: PathTest) -> PathTest:
-    """Return the test, which ends the walk through `path` when there is no time left."""
-
-    def timely(full: str) -> bool:
-        if budget.over():
-            raise ToolError(
-                f"looking through {path} took too long and was stopped. Search a directory "
-                "further down, or use a pattern in a smaller one."
-            )
-        return test(full)
-
-    return timely
+        done = 0
+        try:
+            for file in files:
+                self._tree.remove(file)
+                done += 1
+            self._tree.remove_empty(path)
+        except FileError as error:
+            if not done:
+                raise
+            why = str(error).partition(" Nothing was done")[0]
+            raise FileError(
+                error.code,
+                error.path,
+                f"{path} was deleted only in part, {done} of {len(files)} files, because {why} "
+                "List it to see what is left.",
+            ) from error
 
 
 def _change(thread_id: str, run_id: str, present: Present, data: bytes | None) -> FileChange:
@@ -375,11 +320,3 @@ def _change(thread_id: str, run_id: str, present: Present, data: bytes | None) -
 
 async def _in_thread(function: Callable[..., _T], *args: Any) -> _T:
     return await anyio.to_thread.run_sync(function, *args)
-
-
-async def _search(function: Callable[[Budget], _T], budget: Budget) -> _T:
-    """Run a search in a thread; when the caller goes away, the thread ends soon after."""
-    try:
-        return await anyio.to_thread.run_sync(function, budget, abandon_on_cancel=True)
-    finally:
-        budget.stop()

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from harness.backends.base import FileEntry, GrepMatch
 from harness.backends.pages import Listing, Row, call_text, shown
 from harness.backends.tree import size_text
-from harness.messages import ImageBlock, TextBlock
+from harness.messages import DocumentBlock, ImageBlock, TextBlock
 from harness.tools import ToolResult
 
 __all__ = [
@@ -37,9 +37,17 @@ _MAX_IMAGE_BYTES = 3_500_000
 """A provider's bound is 5 MB in base64."""
 
 
-def binary_content(path: str, data: bytes) -> str | tuple[TextBlock | ImageBlock, ...]:
-    """Return an image to look at, or a notice for other bytes (peers C1.4)."""
+_MAX_DOCUMENT_BYTES = 8_000_000
+"""Of a provider's bound of 32 MB for a request, with room for others."""
+
+
+def binary_content(
+    path: str, data: bytes
+) -> str | tuple[TextBlock | ImageBlock | DocumentBlock, ...]:
+    """Return an image or a PDF to look at, or a notice for other bytes (peers C1.4)."""
     size = size_text(len(data))
+    if data.startswith(b"%PDF-"):
+        return _document(path, data, size)
     media = _image_type(data)
     if media is None:
         return f"[{shown(path)} is a binary file of {size}; there is no text to show]"
@@ -47,6 +55,15 @@ def binary_content(path: str, data: bytes) -> str | tuple[TextBlock | ImageBlock
         return f"[{shown(path)} is an image ({media}) of {size}, too large to show]"
     image = ImageBlock(media, base64.b64encode(data).decode("ascii"))
     return (TextBlock(f"[{shown(path)}: {media}, {size}]"), image)
+
+
+def _document(path: str, data: bytes, size: str) -> str | tuple[TextBlock | DocumentBlock, ...]:
+    media = "application/pdf"
+    if len(data) > _MAX_DOCUMENT_BYTES:
+        return f"[{shown(path)} is a document ({media}) of {size}, too large to show]"
+    encoded = base64.b64encode(data).decode("ascii")
+    document = DocumentBlock(media, encoded, name=path.rpartition("/")[2])
+    return (TextBlock(f"[{shown(path)}: {media}, {size}]"), document)
 
 
 def _image_type(data: bytes) -> str | None:

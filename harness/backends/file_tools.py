@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
@@ -42,12 +42,11 @@ from harness.backends.file_results import (
     entry_row,
     found_schema,
     match_line,
-    match_rows,
     next_page,
-    results,
     schema,
     span,
 )
+from harness.backends.found import answer, found_files, found_lines
 from harness.backends.history import HistoryFiles, history_directory
 from harness.backends.ignore import without_ignored
 from harness.backends.pages import fit, read_page, shown
@@ -58,9 +57,6 @@ from harness.errors import ToolError
 from harness.tools import Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["ALL_FILE_TOOLS", "FILE_TOOLS", "FileCalls", "file_tools"]
-
-_MAX_MATCHES = 1_000
-_MAX_COUNTED = 20_000
 
 _Path = Annotated[str, Field(description="Such as /docs/plan.md")]
 _Directory = Annotated[str, Field(description="A directory, such as /docs")]
@@ -228,16 +224,13 @@ class FileCalls:
         files = self._files(runtime, path)
         try:
             wanted = await without_ignored(files, path, pattern) if skip_ignored else pattern
-            entries = await files.glob(wanted, path, limit=_MAX_MATCHES + 1)
+            found = await found_files(files, wanted, path, offset)
         except FileError as error:
             raise await with_hint(files, error) from error
-        truncated = len(entries) > _MAX_MATCHES
-        rows = [entry_row(entry) for entry in entries[:_MAX_MATCHES]]
-        listing = fit(rows, entry_line, offset, self._budget(pattern, path))
+        listing = fit(found.rows, entry_line, offset, self._budget(pattern, path))
         asked = {"pattern": pattern, "path": path, **_if_set(skip_ignored=skip_ignored)}
-        more = next_page(listing, len(rows), "glob", **asked)
         head = f"files below {shown(path)} that match {pattern!r}"
-        return results(head, listing, offset, len(rows), truncated, more)
+        return answer(found, head, listing, offset, "glob", asked)
 
     async def grep(
         self,
@@ -258,27 +251,21 @@ class FileCalls:
         files = self._files(runtime, path)
         try:
             wanted = await without_ignored(files, path, glob) if skip_ignored else glob or None
-            page = await files.grep(
-                pattern,
-                path,
-                glob=wanted,
-                ignore_case=ignore_case,
-                limit=_MAX_MATCHES if output_mode == "content" else _MAX_COUNTED,
-            )
+            search = partial(files.grep, pattern, path, glob=wanted, ignore_case=ignore_case)
+            found = await found_lines(lambda limit: search(limit=limit), output_mode, offset)
         except FileError as error:
             raise await with_hint(files, error) from error
-        rows = match_rows(page.matches, output_mode)
-        listing = fit(rows, match_line, offset, self._budget(pattern, path, glob))
-        more = next_page(
-            listing,
-            len(rows),
-            "grep",
-            **{"pattern": pattern, "path": path, **_if_set(glob=glob), "output_mode": output_mode},
+        listing = fit(found.rows, match_line, offset, self._budget(pattern, path, glob))
+        asked: dict[str, JsonValue] = {
+            "pattern": pattern,
+            "path": path,
+            **_if_set(glob=glob),
+            "output_mode": output_mode,
             **_if_set(ignore_case=ignore_case, skip_ignored=skip_ignored),
-        )
+        }
         what = "matching lines" if output_mode == "content" else "files with matches"
         head = f"{what} for {pattern!r} in {shown(path)}"
-        return results(head, listing, offset, len(rows), page.truncated, more)
+        return answer(found, head, listing, offset, "grep", asked)
 
     def _budget(self, *repeated: str) -> int:
         """Return the characters left for results when the header repeats these arguments."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.backends.base import FileError, Files, PathTest
+from harness.backends.ignore_patterns import expression_of
 from harness.backends.search import glob_matcher
 from harness.backends.text import decode
 
@@ -20,41 +21,8 @@ __all__ = ["kept_by_gitignore", "without_ignored"]
 _NAME = ".gitignore"
 _MOST_FILES = 20_000
 
-_CLASSES = {
-    "alnum": "0-9A-Za-z",
-    "alpha": "A-Za-z",
-    "blank": " \\t",
-    "digit": "0-9",
-    "lower": "a-z",
-    "punct": "!-/:-@\\[-`{-~",
-    "space": "\\s",
-    "upper": "A-Z",
-    "xdigit": "0-9A-Fa-f",
-}
-_TOKEN = re.compile(
-    r"""
-    (?P<any_start>\A\*\*/)
-    |(?P<any_middle>/\*\*(?=/))
-    |(?P<any_end>/\*\*\Z)
-    |(?P<star>\*+)
-    |(?P<one>\?)
-    |(?P<set>\[[!^]?\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*\])
-    |(?P<literal>\\.|[^\\\[])
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 _TRIMMED = re.compile(r"((?:\\.|[^\\ ]| +(?=[^ ]))*) *", re.DOTALL)
 """A line, and in it what is left without the spaces at its end; escaped ones stay."""
-
-_MOST_STARS = 4
-
-_MEANING = {
-    "any_start": "(?:.*/)?",
-    "any_middle": "(?:/.*)?",
-    "any_end": "/.+",
-    "star": "[^/]*",
-    "one": "[^/]",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +89,14 @@ class _Ignored:
 
     def directory(self, path: str) -> bool:
         """Whether a directory is left out."""
-        known = self._known.get(path)
-        if known is None:
-            parent, _, name = path.rpartition("/")
-            known = name == ".git" or self.directory(parent) or self._judged(path, True)
-            self._known[path] = known
+        known, above, unknown = self._known.get(path), path, list[str]()
+        while known is None:
+            unknown.append(above)
+            above = above.rpartition("/")[0]
+            known = self._known.get(above)
+        for one in reversed(unknown):  # a path may have more names than calls may be nested
+            known = known or one.endswith("/.git") or self._judged(one, True)
+            self._known[one] = known
         return known
 
     def file(self, path: str) -> bool:
@@ -160,48 +131,8 @@ def _rule(line: str) -> _Rule | None:
     if not pattern:
         return None
     anchored = "/" in pattern
-    expression = _expression(pattern.removeprefix("/"))
+    expression = expression_of(pattern.removeprefix("/"))
     if expression is None:
         return None
-    start = "" if anchored else "(?:.*/)?"
-    return _Rule(re.compile(f"(?s:{start}{expression})").fullmatch, ignores, only_directories)
-
-
-def _expression(pattern: str) -> str | None:
-    """Return the pattern as an expression; None for one that fits nothing.
-
-    That is also one with more than four stars between other characters: the file may be anybody's,
-    and such a pattern may take minutes to compare.
-    """
-    if len(re.findall(r"(?<!\\)\*+", pattern)) > _MOST_STARS:
-        return None
-    pieces: list[str] = []
-    place = 0
-    while place < len(pattern):
-        token = _TOKEN.match(pattern, place)
-        if token is None:
-            return None
-        kind = token.lastgroup or ""
-        if kind == "literal":
-            pieces.append(re.escape(token[0][-1]))
-        elif kind == "set":
-            pieces.append(_set(token[0]))
-        else:
-            pieces.append(_MEANING[kind])
-        place = token.end()
-    return "".join(pieces)
-
-
-def _set(token: str) -> str:
-    inner = token[1:-1]
-    negated = inner[:1] in ("!", "^")
-    inner = inner[1:] if negated else inner
-    parts = re.findall(r"\[:[a-z]+:\]|\\.|.", inner, re.DOTALL)
-    written = "".join(
-        _CLASSES.get(part[2:-2], "") if part.startswith("[:") else _member(part) for part in parts
-    )
-    return f"(?!/)[{'^' if negated else ''}{written}]"
-
-
-def _member(part: str) -> str:
-    return part if part == "-" else re.escape(part[-1])
+    start = "" if anchored else "(?s:.*/)?+"
+    return _Rule(re.compile(f"{start}{expression}").fullmatch, ignores, only_directories)

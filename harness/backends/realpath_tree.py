@@ -15,7 +15,9 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
+from pathlib import PurePath
 
+from harness.backends.attributes import Attributes, version
 from harness.backends.base import FileEntry, FileError, PathTest
 from harness.backends.tree import (
     MAX_DEPTH,
@@ -26,14 +28,18 @@ from harness.backends.tree import (
     every_path,
     file_errors,
     nameable,
+    opened_regular,
+    read_open,
     read_regular,
     require_deletable,
     require_same,
+    require_shallow,
+    require_writable,
 )
 
 __all__ = ["RealpathTree", "windows_problem"]
 
-_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d|conin\$|conout\$)\s*(\..*)?$")
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[\d¹²³]|lpt[\d¹²³]|conin\$|conout\$)\s*(\..*)?$")
 _FORBIDDEN = re.compile(r'[<>:"|?*\x01-\x1f]')
 
 
@@ -110,14 +116,18 @@ class RealpathTree:
         with file_errors(present.path):
             real = self._real(present.path)
             os.makedirs(os.path.dirname(real), exist_ok=True)
-            mode = self._require_same(real, present)
+            kept = self._require_same(real, present)
+            if kept is not None:
+                require_writable(real, present.path)
             temporary = os.path.join(os.path.dirname(real), f".~{secrets.token_hex(8)}.tmp")
             fd = os.open(temporary, WRITE_FLAGS, 0o666)
             try:
                 with open(fd, "wb") as file:
+                    if kept is not None:
+                        kept.give(fd)
                     file.write(data)
-                if mode is not None:
-                    os.chmod(temporary, mode)
+                if kept is not None and version(os.lstat(real)) != kept.version:
+                    raise changed(present.path)
                 os.replace(temporary, real)
             except BaseException:
                 with suppress(FileNotFoundError):
@@ -142,6 +152,7 @@ class RealpathTree:
         found: list[Present] = []
         with file_errors(path):
             for base, dirs, files in os.walk(self._real(path), onerror=_refuse):
+                require_shallow(path, self._virtual(base).count("/") - path.count("/"))
                 for name in (*dirs, *files):
                     real = os.path.join(base, name)
                     below = self._virtual(real)
@@ -151,10 +162,11 @@ class RealpathTree:
                         found.append(Present(below, data))
         return found
 
-    def _require_same(self, real: str, present: Present) -> int | None:
+    def _require_same(self, real: str, present: Present) -> Attributes | None:
         try:
-            mode = os.lstat(real).st_mode
-            data = read_regular(real, present.path, len(present.data or b""))
+            with opened_regular(real, present.path) as fd:
+                kept = Attributes.of(fd)
+                data = read_open(fd, present.path, len(present.data or b""))
         except FileNotFoundError:
             require_same(present, None)
             return None
@@ -163,7 +175,7 @@ class RealpathTree:
                 raise
             raise changed(present.path) from error
         require_same(present, data)
-        return stat.S_IMODE(mode)
+        return kept
 
     def _entry(self, path: str, entry: os.DirEntry[str]) -> FileEntry:
         full = posixpath.join(path, entry.name)
@@ -183,7 +195,7 @@ class RealpathTree:
             if problem is not None:
                 raise FileError("invalid_path", path, f"{path}: {problem}. Nothing was done.")
         real = os.path.realpath(os.path.join(self._root, *names))
-        if os.path.commonpath((real, self._root)) != self._root:
+        if not PurePath(real).is_relative_to(self._root):
             raise FileError(
                 "permission_denied",
                 path,

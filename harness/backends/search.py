@@ -23,13 +23,16 @@ from harness.errors import ToolError
 if TYPE_CHECKING:
     import regex
 
-__all__ = ["MAX_LINE", "Budget", "find_lines", "glob_matcher", "line_pattern"]
+__all__ = ["MAX_LINE", "Budget", "Unhurried", "find_lines", "glob_matcher", "line_pattern"]
 
 SEARCH_SECONDS = 10.0
 MAX_LINE = 4_000
 """Characters of a line that are searched."""
 
 _MAX_SHOWN = 500
+_MAX_GLOB = 1_000
+_MAX_EXPRESSION = 2_000
+"""Characters of what is searched for; answers repeat it."""
 _GLOB_FLAGS = wcglob.GLOBSTAR | wcglob.BRACE | wcglob.DOTGLOB | wcglob.FORCEUNIX | wcglob.CASE
 _LITERAL = re.compile(r"[A-Za-z0-9_ ]{3,}")
 
@@ -56,6 +59,22 @@ class Budget:
         return self._stopped or time.monotonic() > self._deadline
 
 
+class Unhurried:
+    """A test for `Files.glob` whose caller takes what was found in time in place of an error.
+
+    Attributes:
+        late: Whether the time was over before everything was looked at.
+    """
+
+    def __init__(self, test: PathTest) -> None:
+        self._test = test
+        self.late = False
+
+    def __call__(self, path: str) -> bool:
+        """Whether the file is meant."""
+        return self._test(path)
+
+
 def glob_matcher(pattern: str | PathTest, path: str) -> PathTest:
     """Return a test of canonical paths below `path`; a test is returned as it is.
 
@@ -63,12 +82,13 @@ def glob_matcher(pattern: str | PathTest, path: str) -> PathTest:
     others at what follows `path`.
 
     Raises:
-        ToolError: The pattern is empty, or its braces expand to too many patterns.
+        ToolError: The pattern is empty or too long, or its braces expand to too many patterns.
     """
     if not isinstance(pattern, str):
         return pattern
     if not pattern.strip():
         raise ToolError("a glob pattern is needed, such as *.py or docs/**/*.md")
+    _require_short(pattern, "glob", _MAX_GLOB)
     try:
         included, excluded = wcglob.translate(pattern, flags=_GLOB_FLAGS, limit=200)
     except (PatternLimitException, re.error) as error:
@@ -80,6 +100,14 @@ def glob_matcher(pattern: str | PathTest, path: str) -> PathTest:
         return lambda full: test(full.rpartition("/")[2]) is not None
     start = len(path.rstrip("/")) + 1
     return lambda full: test(full[start:]) is not None
+
+
+def _require_short(pattern: str, what: str, most: int) -> None:
+    if len(pattern) > most:
+        raise ToolError(
+            f"the {what} {pattern[:50]!r}… cannot be used: it has {len(pattern)} characters, and "
+            f"the bound is {most}. Nothing was searched; use a shorter one, or several in turn."
+        )
 
 
 def _matcher(
@@ -95,12 +123,13 @@ def line_pattern(pattern: str, *, ignore_case: bool = False) -> regex.Pattern[st
     """Return the compiled expression.
 
     Raises:
-        ToolError: It is not valid.
+        ToolError: It is not valid, or too long.
     """
     import regex  # not needed to begin serving
 
     if not pattern:
         raise ToolError("grep needs an expression, such as TODO or def \\w+")
+    _require_short(pattern, "expression", _MAX_EXPRESSION)
     try:
         compiled = regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
     except (regex.error, RecursionError, OverflowError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +13,15 @@ import anyio.to_thread
 
 from harness.backends.base import FileEntry, FileError, Page, PathTest
 from harness.backends.search import Budget, find_lines, glob_matcher, line_pattern
-from harness.backends.tree import changed, checked_path, size_text
+from harness.backends.tree import changed, checked_path, size_text, walk_order
 from harness.state import Reducer
 from harness.tools import ToolRuntime
 
 __all__ = ["FileData", "FilesState", "StateBackend", "merge_files"]
 
 MAX_BYTES = 16 << 20
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,51 @@ def merge_files(
     return {path: file for path, file in merged.items() if file is not None}
 
 
+def keep_both(
+    others: Sequence[Mapping[str, FileData | None]],
+    write: Mapping[str, FileData | None],
+    call_id: str,
+) -> tuple[dict[str, FileData | None], str]:
+    """Return a write that undoes nothing of what calls beside it wrote, and what to say of it.
+
+    The first to be done has the path. What the other made of the file is kept below
+    `/conflicts/<call id>`; a file that was changed is not deleted.
+    """
+    taken = {path: file for one in others for path, file in one.items()}
+    clashes = {
+        path for path, file in write.items() if path in taken and not _same(file, taken[path])
+    }
+    if not clashes:
+        return dict(write), ""
+    folder = f"/conflicts/{_UNSAFE.sub('_', call_id)[:80]}"
+    kept = {path: file for path, file in write.items() if path not in clashes}
+    aside = {path: file for path in sorted(clashes) if (file := write[path]) is not None}
+    kept |= {f"{folder}{path}": file for path, file in aside.items()}
+    said = [f"{path} (this version is in {folder}{path})" for path in aside]
+    said += [f"{path} (it was not deleted)" for path in sorted(clashes - aside.keys())]
+    return kept, (
+        "Conflict: another call of the same answer changed the same files, and its version stays: "
+        f"{', '.join(said)}. Compare the two, and write what both want."
+    )
+
+
+def _same(one: FileData | None, other: FileData | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.content, one.encoding) == (other.content, other.encoding)
+
+
 class FilesState(TypedDict):
     """The channel of `StateBackend`: files by canonical path."""
 
     files: Annotated[
         NotRequired[dict[str, FileData]],
-        Reducer(merge_files, write=dict[str, FileData | None], default=dict[str, FileData]),
+        Reducer(
+            merge_files,
+            write=dict[str, FileData | None],
+            default=dict[str, FileData],
+            reconcile=keep_both,
+        ),
     ]
 
 
@@ -132,6 +174,8 @@ class StateFiles:
     async def delete(self, path: str) -> None:
         """See `Files`."""
         path = checked_path(path)
+        if path == "/":
+            raise FileError("permission_denied", path, "the root itself cannot be deleted.")
         doomed = [path] if self._get(path) is not None else [full for full, _ in self._below(path)]
         self._changes.update(dict.fromkeys(doomed))
 
@@ -158,7 +202,7 @@ class StateFiles:
         path = checked_path(path)
         expression = line_pattern(pattern, ignore_case=ignore_case)
         file = self._get(path)
-        found = [(path, file)] if file is not None else sorted(self._below(path))
+        found = [(path, file)] if file is not None else sorted(self._below(path), key=_order)
         if glob is not None:
             test = glob_matcher(glob, path)
             found = [(full, one) for full, one in found if test(full)]
@@ -224,6 +268,10 @@ class StateFiles:
 
 def _prefix(path: str) -> str:
     return "/" if path == "/" else path + "/"
+
+
+def _order(file: tuple[str, FileData]) -> list[str]:
+    return walk_order(file[0])
 
 
 def _entry(path: str, file: FileData) -> FileEntry:

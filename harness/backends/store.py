@@ -22,8 +22,9 @@ from harness.backends.base import FileEntry, FileError, GrepMatch, Page, PathTes
 from harness.backends.search import Budget, find_lines, glob_matcher, line_pattern
 from harness.backends.state import FileData
 from harness.backends.store_turns import Turn, turn_of
-from harness.backends.tree import changed, checked_path, every_path, size_text
+from harness.backends.tree import changed, checked_path, every_path, size_text, walk_order
 from harness.errors import AgentBuildError, ToolError
+from harness.redaction.stores import unscreened
 from harness.store.base import (
     Delete,
     Filter,
@@ -110,7 +111,7 @@ class StoreBackend:
         Raises:
             ToolError: There is no store, or the namespace breaks the rules.
         """
-        store = self.store if self.store is not None else runtime.store
+        store = self.store if self.store is not None else unscreened(runtime.store)
         if store is None:
             raise ToolError(
                 "the files live in the agent's store, and it was made without one. Nothing was "
@@ -299,7 +300,9 @@ class StoreFiles:
             FileError: It is a file, or nothing is there.
         """
         (items,) = await self._batch([self._search_below(path)])
-        found = sorted(map(_Entry.of, cast(Sequence[Item], items)), key=lambda one: one.path)
+        found = sorted(
+            map(_Entry.of, cast(Sequence[Item], items)), key=lambda one: walk_order(one.path)
+        )
         if not found and path != "/":
             (entry,) = await self._batch([Get(self._entries, _key(path))])
             if entry is not None:

@@ -30,16 +30,22 @@ __all__ = [
     "file_errors",
     "nameable",
     "open_tree",
+    "opened_regular",
+    "read_open",
     "read_regular",
     "require_deletable",
     "require_same",
+    "require_shallow",
+    "require_writable",
     "size_text",
+    "walk_order",
 ]
 
 MAX_DEPTH = 100
 """Paths with more names are refused, and directories deeper than this not walked into."""
 
 _MAX_PATH = 1_024
+_CHUNK = 1 << 20
 
 READ_FLAGS = (
     os.O_RDONLY
@@ -99,6 +105,11 @@ class Leaf(NamedTuple):
             return read_regular(self.name, self.path, limit, dir_fd=self.dir_fd)
         except (OSError, FileError):
             return None
+
+
+def walk_order(path: str) -> list[str]:
+    """Return what paths are sorted by in the order of a walk: name by name."""
+    return path.split("/")
 
 
 def every_path(path: str) -> bool:
@@ -235,6 +246,25 @@ def require_deletable(path: str, status: os.stat_result) -> bool:
     return regular
 
 
+def require_shallow(path: str, depth: int) -> None:
+    """Raise `too_large` for a directory with others deeper than `MAX_DEPTH` below it."""
+    if depth > MAX_DEPTH:
+        raise FileError(
+            "too_large",
+            path,
+            f"{path[:100]}: directories are nested more than {MAX_DEPTH} deep. Nothing was done.",
+        )
+
+
+def require_writable(name: str, path: str, *, dir_fd: int | None = None) -> None:
+    """Raise `permission_denied` for a file that its mode protects against writing.
+
+    Replacing a file asks only for rights in its directory, so the system would not object.
+    """
+    if not os.access(name, os.W_OK, dir_fd=dir_fd):
+        raise FileError("permission_denied", path, f"{path} is read-only. Nothing was done.")
+
+
 def size_text(size: int) -> str:
     """Return a size for people, such as `12.3 MiB`."""
     amount, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB"]
@@ -279,23 +309,36 @@ def read_regular(name: str, path: str, limit: int, *, dir_fd: int | None = None)
         FileError: It is a directory or device, or larger than `limit`.
         OSError: The system refused.
     """
+    with opened_regular(name, path, dir_fd=dir_fd) as fd:
+        return read_open(fd, path, limit)
+
+
+@contextmanager
+def opened_regular(name: str, path: str, *, dir_fd: int | None = None) -> Generator[int]:
+    """Open a regular file for reading, and nothing else; raises what `read_regular` does."""
     _require_regular(os.stat(name, dir_fd=dir_fd, follow_symlinks=False), path)
     fd = os.open(name, READ_FLAGS, dir_fd=dir_fd)
     try:
-        status = os.fstat(fd)
-        _require_regular(status, path)
-        pieces: list[bytes] = []
-        size = max(status.st_size, 0)
-        _require_size(size, limit, path)
-        most = min(size, 1 << 20) + 1
-        while piece := os.read(fd, most):
-            pieces.append(piece)
-            if len(pieces) == 1 and len(piece) < most:
-                break  # all of it, so nearly every file is read at once
-            _require_size(sum(map(len, pieces)), limit, path)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        _require_regular(os.fstat(fd), path)
+        yield fd
     finally:
         os.close(fd)
+
+
+def read_open(fd: int, path: str, limit: int) -> bytes:
+    """Return the bytes of an open file; `too_large` above `limit`, also when it grows meanwhile."""
+    size = max(os.fstat(fd).st_size, 0)
+    _require_size(size, limit, path)
+    most = min(size, _CHUNK) + 1
+    first = os.read(fd, most)
+    if len(first) < most:
+        return first  # all of it, so nearly every file is read at once
+    pieces, total = [first], len(first)
+    while total <= limit and (piece := os.read(fd, _CHUNK)):
+        pieces.append(piece)
+        total += len(piece)
+    _require_size(total, limit, path)
+    return b"".join(pieces)
 
 
 def _require_regular(status: os.stat_result, path: str) -> None:

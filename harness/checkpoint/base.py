@@ -67,15 +67,25 @@ class Checkpointer(Protocol):
     """A journal of threads. Safe for any number of concurrent runs in one process."""
 
     async def commit(self, batch: Batch) -> None:
-        """Store a batch in one transaction.
+        """Store a batch in one transaction, within a bounded time.
+
+        It returns only when the batch is stored. What bounds the time is the journal's: in memory
+        nothing waits; SQLite waits 10 s for the lock of another process, then for the disk;
+        Postgres and Redis wait for their `timeout`, once for a connection and once for each
+        answer. Batches that wait together may have to wait for the group before them too.
+
+        A caller that is cancelled does not learn what became of the batch: it is, or soon will be,
+        stored whole or not at all. So it is after an error whose text says that this is not known.
+        Committing a step again settles it: one that was stored is refused with `StaleThread`.
 
         Raises:
             StaleThread: A checkpoint of the batch exists already, its parent is missing or (for
-                input and loop) not the head, or a task writes to a finished step; nothing was
-                stored.
-            ValueError: The batch mixes threads, or a checkpoint is not of the batch's namespace.
-            CheckpointError: The journal cannot be written, or a snapshot is of no checkpoint;
+                input and loop) not the head, or a task writes to a finished step; nothing of this
+                call was stored.
+            ValueError: The batch mixes threads, or a checkpoint is not of the batch's namespace;
                 nothing was stored.
+            CheckpointError: The journal cannot be written, or a snapshot is of no checkpoint;
+                nothing was stored, unless the text says that this is not known.
         """
         ...
 
@@ -175,6 +185,9 @@ class Checkpointer(Protocol):
         ancestors, and `parent_id` names the nearest ancestor that stays. A checkpoint that
         several branches grew from stays. So do the head of each namespace, runs, and file
         changes that a checkpoint which stays can undo.
+
+        Of all threads each is pruned by itself, so that others can write meanwhile: when one
+        fails, those before it stay pruned.
 
         Args:
             thread_id: The thread; by default all.

@@ -36,10 +36,12 @@ __all__ = [
     "in_step_order",
     "json_text",
     "late_write",
+    "missing_ancestor",
     "rewritten",
     "run_elsewhere",
     "thread_exists",
     "unknown_snapshot",
+    "weight_of",
 ]
 
 R = TypeVar("R", bound=Record)
@@ -141,6 +143,14 @@ def thread_exists(thread_id: str) -> CheckpointError:
     )
 
 
+def missing_ancestor(thread_id: str) -> CheckpointError:
+    """Return the error for a checkpoint whose parent is not there."""
+    return CheckpointError(
+        f"an ancestor of a checkpoint of thread {thread_id!r} is missing from the journal, so its "
+        f"state cannot be rebuilt; nothing was changed. Restore a backup, or delete the thread."
+    )
+
+
 def unknown_snapshot(thread_id: str, snapshot: Snapshot) -> CheckpointError:
     """Return the error for a snapshot of a checkpoint that is not there."""
     return CheckpointError(
@@ -175,6 +185,13 @@ def rewritten(rewrite: Rewrite, record: R) -> R:
     """Return a record with the content that `rewrite` gives it."""
     new = rewrite(record)
     return changed(record, **{name: getattr(new, name) for name in CONTENT[type(record)]})
+
+
+def weight_of(batch: Batch) -> int:
+    """Return how many bytes of values a batch brings."""
+    values = sum(len(write.value) for task in batch.writes for write in task.writes)
+    folded = sum(len(write.value) for one in batch.snapshots for write in one.writes)
+    return values + folded + sum(len(one.before or b"") for one in batch.file_changes)
 
 
 class Clock:

@@ -21,22 +21,17 @@ from harness.checkpoint.base import (
     Run,
     RunEvent,
     RunStatus,
-    StoredWrite,
-    TaskWrites,
     ThreadInfo,
     ThreadSlice,
     step_id,
 )
 from harness.checkpoint.laws import (
     Clock,
-    admit,
     check_batch,
     in_step_order,
     json_text,
-    late_write,
     run_elsewhere,
     thread_exists,
-    unknown_snapshot,
 )
 from harness.checkpoint.memory_threads import EventLog, Namespace, Thread
 from harness.checkpoint.upkeep import check_prune, prunable
@@ -87,14 +82,12 @@ class MemoryCheckpointer:
         check_batch(batch)
         namespace = self._namespace(batch.thread_id, batch.ns)
         # Everything that can fail comes before the first change.
-        tasks = _new_tasks(namespace, batch)
-        _admit_all(namespace, batch)
+        tasks = namespace.admit(batch)
         interrupts = [_copy(interrupt) for interrupt in batch.interrupts]
         answers = {asked: _json_copy(answer) for asked, answer in batch.answers.items()}
         events = [changed(one, data=json.loads(json_text(one.data))) for one in batch.events]
         self._check_runs(batch.runs)
         self._check_events(batch)
-        _check_snapshots(namespace, batch)
 
         thread = self._touch(batch.thread_id)
         thread.namespaces[batch.ns] = namespace
@@ -137,7 +130,7 @@ class MemoryCheckpointer:
             checkpoint = namespace.checkpoints.get(checkpoint_id)
         if checkpoint is None:
             return None
-        base, writes = _writes_since(namespace, checkpoint, cached, schema)
+        base, writes = namespace.writes_since(checkpoint, cached, schema)
         following = step_id(checkpoint.id)
         if following in namespace.checkpoints:
             return ThreadSlice(checkpoint, base, writes, (), ())
@@ -301,7 +294,7 @@ class MemoryCheckpointer:
             for name, thread in [*self._threads.items()]:
                 if thread.knows_run(run_id):
                     thread.forget_run(run_id)
-                    if not (thread.namespaces or thread.runs or thread.file_changes):
+                    if thread.is_empty:
                         del self._threads[name]
 
     async def thread_size(self, thread_id: str) -> int:
@@ -369,65 +362,6 @@ class MemoryCheckpointer:
             thread = self._threads[thread_id] = Thread(now, now)
         thread.updated_at = now
         return thread
-
-
-def _new_tasks(namespace: Namespace, batch: Batch) -> list[TaskWrites]:
-    """Return the tasks that are not stored yet; the first of equal ids wins."""
-    new: dict[tuple[str, str], TaskWrites] = {}
-    for task in batch.writes:
-        if task.task_id in namespace.steps.get(task.step_id, {}):
-            continue
-        if task.step_id in namespace.checkpoints:
-            raise late_write(batch.thread_id, task.step_id, task.task_id)
-        new.setdefault((task.step_id, task.task_id), task)
-    return list(new.values())
-
-
-def _check_snapshots(namespace: Namespace, batch: Batch) -> None:
-    fresh = {new.id for new in batch.checkpoints}
-    for snapshot in batch.snapshots:
-        if snapshot.checkpoint_id not in fresh and (
-            snapshot.checkpoint_id not in namespace.checkpoints
-        ):
-            raise unknown_snapshot(batch.thread_id, snapshot)
-
-
-def _admit_all(namespace: Namespace, batch: Batch) -> None:
-    known = namespace.checkpoints
-    fresh: set[str] = set()
-    head = namespace.head()
-    head_id = head.id if head else None
-    for checkpoint in batch.checkpoints:
-        parent = checkpoint.parent_id
-        admit(
-            checkpoint,
-            exists=checkpoint.id in known or checkpoint.id in fresh,
-            parent_exists=parent in known or parent in fresh,
-            parent_is_head=parent == head_id,
-            imported=batch.imported,
-        )
-        fresh.add(checkpoint.id)
-        head_id = checkpoint.id
-
-
-def _writes_since(
-    namespace: Namespace, checkpoint: Checkpoint, cached: str | None, schema: str | None
-) -> tuple[str | None, list[StoredWrite]]:
-    """Return where the writes start, and the writes, oldest first."""
-    steps: list[str] = []
-    writes: list[StoredWrite] = []
-    place: str | None = checkpoint.id
-    while place is not None and place != cached:
-        snapshot = namespace.snapshots.get((place, schema)) if schema is not None else None
-        if snapshot is not None:
-            place, writes = None, [*snapshot.writes]
-            break
-        steps.append(place)
-        place = namespace.checkpoints[place].parent_id
-    for step in reversed(steps):
-        for task in namespace.tasks(step):
-            writes += task.writes
-    return place, writes
 
 
 def _json_copy(value: JsonValue) -> JsonValue:

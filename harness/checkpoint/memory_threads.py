@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import JsonValue
 
 from harness.checkpoint.base import (
+    Batch,
     Checkpoint,
     EventLimits,
     FileChange,
@@ -19,7 +20,7 @@ from harness.checkpoint.base import (
     StoredWrite,
     TaskWrites,
 )
-from harness.checkpoint.laws import rewritten
+from harness.checkpoint.laws import admit, late_write, rewritten, unknown_snapshot
 from harness.checkpoint.upkeep import MERGED, Removal, removal, squeezed, steps_left
 from harness.records import changed
 
@@ -45,6 +46,63 @@ class Namespace:
     def tasks(self, step: str) -> list[TaskWrites]:
         """Return the tasks of a step, in the order they are folded in."""
         return sorted(self.steps.get(step, {}).values(), key=lambda task: task.index)
+
+    def admit(self, batch: Batch) -> list[TaskWrites]:
+        """Return the tasks of a batch that are not stored yet; the first of equal ids wins.
+
+        Raises:
+            StaleThread: Somebody else moved the thread.
+            CheckpointError: A snapshot is of no checkpoint.
+        """
+        new: dict[tuple[str, str], TaskWrites] = {}
+        for task in batch.writes:
+            if task.task_id in self.steps.get(task.step_id, {}):
+                continue
+            if task.step_id in self.checkpoints:
+                raise late_write(batch.thread_id, task.step_id, task.task_id)
+            new.setdefault((task.step_id, task.task_id), task)
+        fresh = self._admit_checkpoints(batch)
+        for snapshot in batch.snapshots:
+            place = snapshot.checkpoint_id
+            if place not in fresh and place not in self.checkpoints:
+                raise unknown_snapshot(batch.thread_id, snapshot)
+        return list(new.values())
+
+    def _admit_checkpoints(self, batch: Batch) -> set[str]:
+        """Return the new ones."""
+        known, fresh = self.checkpoints, set[str]()
+        head = self.head()
+        for checkpoint in batch.checkpoints:
+            parent = checkpoint.parent_id
+            admit(
+                checkpoint,
+                exists=checkpoint.id in known or checkpoint.id in fresh,
+                parent_exists=parent in known or parent in fresh,
+                parent_is_head=parent == (head.id if head else None),
+                imported=batch.imported,
+            )
+            fresh.add(checkpoint.id)
+            head = checkpoint
+        return fresh
+
+    def writes_since(
+        self, checkpoint: Checkpoint, cached: str | None, schema: str | None
+    ) -> tuple[str | None, list[StoredWrite]]:
+        """Return where the writes of `Checkpointer.load` start, and the writes, oldest first."""
+        steps: list[str] = []
+        writes: list[StoredWrite] = []
+        place: str | None = checkpoint.id
+        while place is not None and place != cached:
+            snapshot = self.snapshots.get((place, schema)) if schema is not None else None
+            if snapshot is not None:
+                place, writes = None, [*snapshot.writes]
+                break
+            steps.append(place)
+            place = self.checkpoints[place].parent_id
+        for step in reversed(steps):
+            for task in self.tasks(step):
+                writes += task.writes
+        return place, writes
 
     def remove(self, unwanted: Collection[str]) -> Removal[str]:
         """Remove checkpoints, and what belongs only to them; return what could go."""
@@ -190,6 +248,11 @@ class Thread:
         self.events.pop(run_id, None)
         self.interrupts = {key: one for key, one in self.interrupts.items() if one.run_id != run_id}
         self.file_changes = [one for one in self.file_changes if one.run_id != run_id]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left but questions and events, of runs that are not recorded."""
+        return not (self.namespaces or self.runs or self.file_changes)
 
     def knows_run(self, run_id: str) -> bool:
         """Whether a run is recorded, or has made a checkpoint."""

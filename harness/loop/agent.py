@@ -51,6 +51,8 @@ __all__ = ["Agent"]
 
 _LEFT = "the consumer of the stream left"
 
+_ALL_RUNS = 1_000_000
+
 
 class Agent(ThreadAccess):
     """An agent over a journal. Safe for any number of concurrent runs on different threads."""
@@ -413,11 +415,12 @@ class Agent(ThreadAccess):
         *,
         synced: bool = True,
     ) -> RunResult:
+        limits = options.limits or self.limits or Limits()
         context = RunContext(
             run,
             self.checkpointer,
             JOURNALS[options.durability](self.checkpointer, run.thread_id),
-            Meter(options.limits or self.limits or Limits(), _used(run)),
+            Meter(limits, _used(run), earlier=await self._earlier(run, limits)),
             control,
             context=self._context.check(options.context) if self._context else options.context,
             emit=self._emit(options),
@@ -434,6 +437,14 @@ class Agent(ThreadAccess):
         if run.kind == "delegate":
             return result
         return replace(result, results=newest_results(result.state["messages"]))
+
+    async def _earlier(self, run: Run, limits: Limits) -> Used | None:
+        """Return what other runs of the thread have used, if that counts."""
+        if not limits.for_thread:
+            return None
+        runs = await self.checkpointer.find_runs(thread_id=run.thread_id, limit=_ALL_RUNS)
+        known = [_used(one) for one in runs if one.id != run.id]
+        return sum((one for one in known if one is not None), Used())
 
     def _emit(self, options: RunOptions) -> Emit | None:
         if not self.debug:

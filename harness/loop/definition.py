@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, get_args
 
@@ -94,6 +94,16 @@ class AgentDefinition:
     def direct(self) -> frozenset[str]:
         """Names of the tools whose result ends the run."""
         return frozenset(name for name, tool in self.tools.items() if tool.return_direct)
+
+    def forked(self, name: str) -> AgentDefinition:
+        """Return the agent under another name, for work beside its own.
+
+        It reports in plain text, also where this one owes a structured answer, and nobody looks
+        at it where it stops: both are the caller's.
+        """
+        return replace(
+            self, name=name, response_format=None, output=None, breakpoints=Breakpoints()
+        )
 
     @property
     def entry(self) -> Next:

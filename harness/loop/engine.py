@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Interrupt, Next
+from harness.checkpoint.base import Batch, Interrupt, Next, step_id
 from harness.errors import HarnessError, MiddlewareError
-from harness.limits import LimitReached
+from harness.limits import LimitReached, Meter
 from harness.loop import routing
 from harness.loop.cancellation import FAILURES, as_failure
 from harness.loop.definition import AgentDefinition
@@ -28,9 +28,17 @@ from harness.loop.requests import Command, HookResult, ModelRequest, Runtime, Se
 from harness.loop.run_context import RunContext
 from harness.loop.thread_state import ThreadState
 from harness.loop.tool_step import ToolStep
-from harness.messages import AIMessage, HumanMessage, ToolCall, new_id, pending_tool_calls
+from harness.messages import (
+    AIMessage,
+    HumanMessage,
+    ToolCall,
+    ToolMessage,
+    new_id,
+    pending_tool_calls,
+)
 from harness.records import changed
 from harness.state import Overwrite, State
+from harness.tools import Fork
 
 __all__ = ["AgentLoop", "Node"]
 
@@ -50,6 +58,8 @@ class AgentLoop:
 
     Attributes:
         thread: State, head and journal of the namespace.
+        meter: What counts against its limits, and those of its run tree.
+        wrapped_up: Why it asked for the final answer early, or None.
     """
 
     def __init__(
@@ -59,15 +69,23 @@ class AgentLoop:
         *,
         ns: str = "",
         path: tuple[str, ...] | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.agent = agent
         self.run = run
+        self.meter = meter or run.meter
         self.path = path or (agent.name,)
         run.told_of_stops += agent.told_of_stops
         self.thread = ThreadState(agent.schema, agent.states, run, ns, self.path)
         self._ask_model = ModelCall(
-            agent.model_wraps, run, agent.output, agent.answers, agent.pipeline.runnable
+            agent.model_wraps,
+            run,
+            agent.output,
+            agent.answers,
+            agent.pipeline.runnable,
+            state=lambda: self.thread.state,
         )
+        screen = self.thread.screen
         self._runtime = Runtime(
             thread_id=run.thread_id,
             run_id=run.run.id,
@@ -75,11 +93,14 @@ class AgentLoop:
             agent_name=agent.name,
             agent_path=self.path,
             context=run.context,
-            meter=run.meter,
+            meter=self.meter,
             stream_writer=partial(run.write_custom, self.path),
             interrupt=self._interrupt,
             request_drain=run.control.drain,
-            store=agent.store,
+            keep=self._keep,
+            call_tool=self._call_aside,
+            tools=agent.tools,
+            store=agent.store if screen is None else screen.store(agent.store),
             attempt=run.run.attempt,
         )
         self._phases: Mapping[Next, Callable[[], Awaitable[Next]]] = {
@@ -91,14 +112,38 @@ class AgentLoop:
         }
         self._paused: Pause | None = None
         self._wrapped_up = False
+        self.wrapped_up: str | None = None
         self._author = ""
         self._breaks = bool(agent.breakpoints.before or agent.breakpoints.after)
         self._askers: dict[str, Asker] = {}
 
-    async def start(self, update: State, summary: str) -> None:
-        """Load the namespace and accept its first input, unless it has some already."""
+    async def start(self, update: State, summary: str, *, forked: bool = False) -> None:
+        """Load the namespace and accept its first input, unless it has some already.
+
+        What a fork starts from has been through `before_agent`.
+        """
         if not await self.thread.open():
-            await self.thread.accept(update, self.agent.entry, summary)
+            await self.thread.accept(update, self._entry(forked), summary)
+
+    async def go_on(
+        self, after: str, update: State, summary: str, salt: str, *, forked: bool = False
+    ) -> bool:
+        """Accept another message after a checkpoint, unless that is done; whether it is there.
+
+        It begins a branch that `salt` tells from others: the caller may have gone back to a state
+        in which only this checkpoint was known.
+        """
+        thread = self.thread
+        if await thread.knows(step_id(after, salt)):
+            return await thread.open()
+        if not await thread.open(after):
+            return False
+        self.forget_answer()
+        await thread.accept(update, self._entry(forked), summary, salt=salt)
+        return True
+
+    def _entry(self, forked: bool) -> Next:
+        return "model" if forked else self.agent.entry
 
     def forget_answer(self) -> None:
         """Drop the structured answer of an earlier turn, in the step that accepts new input."""
@@ -115,6 +160,7 @@ class AgentLoop:
             LimitReached: The run tree met one of its limits.
             StaleThread: Somebody else moved the thread.
         """
+        self.thread.take_kept()
         phase = self.thread.next
         while phase != "end":
             if self.run.control.draining:
@@ -142,9 +188,11 @@ class AgentLoop:
             await self.thread.open()
         return Pause(tuple(interrupts))
 
-    def _spawn(self, agent: Any, ns: str, path: tuple[str, ...]) -> AgentLoop:
-        definition: AgentDefinition = agent.definition
-        return AgentLoop(definition, self.run, ns=ns, path=(*path, definition.name))
+    def _spawn(self, agent: Any, ns: str, path: tuple[str, ...], meter: Meter) -> AgentLoop:
+        definition: AgentDefinition = (
+            self.agent.forked(agent.name) if isinstance(agent, Fork) else agent.definition
+        )
+        return AgentLoop(definition, self.run, ns=ns, path=(*path, definition.name), meter=meter)
 
     # --- phases ----------------------------------------------------------------------------
 
@@ -190,10 +238,11 @@ class AgentLoop:
         """Tell the model once that its limits are nearly met; whether it shall just answer."""
         if self._wrapped_up:
             return False
-        reason = self.run.meter.wrap_up(self.thread.ns.count("task:"))
+        reason = self.meter.wrap_up(self.thread.ns.count("task:"))
         if reason is None:
             return False
         self._wrapped_up = True
+        self.wrapped_up = reason
         # With a structured answer it asks for that call, which is then forced, if it is one.
         source = "limits" if self.agent.output is None else "structured_output"
         self.thread.write_messages([HumanMessage(reason, source=source)])
@@ -231,7 +280,7 @@ class AgentLoop:
         if self.thread.dirty:
             await self.thread.commit("hooks", "tools")
         self._break("before", "tools")
-        step = ToolStep(self.agent, self.run, self.thread, self.path, self._spawn)
+        step = ToolStep(self.agent, self.run, self.thread, self.path, self._spawn, self.meter)
         self._paused = await step.run()
         if self._paused is not None:
             return "tools"
@@ -380,6 +429,13 @@ class AgentLoop:
     ) -> Any:
         asker = self._asker(self._author)
         return asker.interrupt(message, answer_schema=answer_schema, payload=payload)
+
+    async def _call_aside(self, call: ToolCall) -> ToolMessage:
+        step = ToolStep(self.agent, self.run, self.thread, self.path, self._spawn, self.meter)
+        return await step.aside(call)
+
+    async def _keep(self, update: Mapping[str, Any]) -> None:
+        await self.thread.keep(update, self._author)
 
     def _break(self, when: Literal["before", "after"], node: str) -> None:
         """Stop at a static breakpoint that nobody has passed yet (peers A1.10)."""

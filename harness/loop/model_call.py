@@ -33,6 +33,7 @@ from harness.messages import (
 from harness.models.base import ChatModel, ChatRequest, Delta
 from harness.models.configurable import ConfigurableModel
 from harness.records import changed, record
+from harness.state import State
 from harness.tools import Tool
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class ModelCall:
         output: The structured answer the agent owes, if any.
         cache: Where answers are kept, if anywhere.
         tools: Names of the tools that can run; None when that is not known beforehand.
+        state: Returns the agent's state as it is by now.
     """
 
     def __init__(
@@ -72,15 +74,18 @@ class ModelCall:
         output: StructuredOutput | None,
         cache: ModelCache | None,
         tools: Collection[str] | None = None,
+        *,
+        state: Callable[[], State],
     ) -> None:
         self._run = run
         self._tools = tools
         self._offered: object = None  # the tuple of tools that was found to be all right
+        self._shown = False  # whether pieces of this call's answer were sent
         self._output = output
         self._cache = cache
         layer: _Layer = self._ask
         for one in reversed(wraps):
-            layer = _Wrapped(one, layer)
+            layer = _Wrapped(one, layer, state)
         self._outermost = layer
 
     def __call__(self, request: ModelRequest) -> Awaitable[Answered]:
@@ -93,6 +98,7 @@ class ModelCall:
             MiddlewareError: A wrapper broke a rule or raised something else.
             PIIDetectionError: The answer holds what a rule blocks.
         """
+        self._shown = False
         return self._screened(request) if self._run.screens else self._outermost(request)
 
     async def _screened(self, request: ModelRequest) -> Answered:
@@ -147,8 +153,9 @@ class ModelCall:
     async def _answer(
         self, model: ChatModel, chat: ChatRequest, request: ModelRequest
     ) -> AIMessage:
-        self._run.meter.before_model_call(model.name, request.runtime.ns.count("task:"))
+        request.runtime.meter.before_model_call(model.name, request.runtime.ns.count("task:"))
         screen = self._run.screen_of(request.runtime.agent_path)
+        self._drop(request)  # a wrapper asks once more
         if self._cache is None:
             answer = await self._stream(model, chat, request, screen)
         else:
@@ -167,6 +174,15 @@ class ModelCall:
     async def _stream(
         self, model: ChatModel, chat: ChatRequest, request: ModelRequest, screen: Screen | None
     ) -> AIMessage:
+        try:
+            return await self._whole(model, chat, request, screen)
+        except FAILURES:
+            self._drop(request)
+            raise
+
+    async def _whole(
+        self, model: ChatModel, chat: ChatRequest, request: ModelRequest, screen: Screen | None
+    ) -> AIMessage:
         run = self._run
         answer: AIMessage | None = None
         streamed = False
@@ -182,7 +198,7 @@ class ModelCall:
         if answer is None:
             raise ModelError(f"{model.name} ended its stream without an answer")
         agent = "/".join(request.runtime.agent_path[::2])
-        run.meter.add(answer.usage, answer.model or model.name, model.name, agent=agent)
+        request.runtime.meter.add(answer.usage, answer.model or model.name, model.name, agent=agent)
         if held is not None:
             self._send(held.close(), request)
         if screen is not None:
@@ -195,18 +211,29 @@ class ModelCall:
         if self._run.wants("messages"):
             for piece in pieces:
                 self._run.send("messages", request.runtime.agent_path, _delta(piece))
+                self._shown = True
+
+    def _drop(self, request: ModelRequest) -> None:
+        """Say that the pieces sent so far belong to an answer that does not count."""
+        if self._shown:
+            self._run.send("messages", request.runtime.agent_path, _DROPPED.copy())
+            self._shown = False
 
 
 class _Wrapped:
     """A middleware's `wrap_model_call` around the rest of the chain."""
 
-    __slots__ = ("_inner", "_wrap")
+    __slots__ = ("_inner", "_state", "_wrap")
 
-    def __init__(self, wrap: Wrap, inner: _Layer) -> None:
+    def __init__(self, wrap: Wrap, inner: _Layer, state: Callable[[], State]) -> None:
         self._wrap = wrap
         self._inner = inner
+        self._state = state
 
     async def __call__(self, request: ModelRequest) -> Answered:
+        state = self._state()
+        if request.state is not state:  # something was kept meanwhile
+            request = changed(request, state=state)
         received: list[Answered] = []
 
         async def handler(inner_request: ModelRequest) -> ModelResponse:
@@ -292,6 +319,14 @@ def _pieces(answer: AIMessage) -> Iterator[Delta]:
                 yield Delta("tool_args", raw, call_id, name)
             case _:
                 pass
+
+
+_DROPPED: dict[str, JsonValue] = {
+    "kind": "dropped",
+    "text": "",
+    "tool_call_id": None,
+    "tool_name": None,
+}
 
 
 def _delta(piece: Delta) -> dict[str, JsonValue]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -60,6 +60,14 @@ class Runtime:
         interrupt: Asks a durable question. The phase's hooks run again from their start once it
             is answered, so ask before acting.
         request_drain: Ends the run, resumable, once the step being worked on is stored.
+        keep: Stores state writes by key at once, for what was paid for, such as a summary: they
+            stay when the model call then fails or is stopped, and `request.state` has them from
+            the next wrapper on. Not for `messages`, nor for keys that a hook of the phase wrote.
+        call_tool: Runs a call of one of the agent's tools aside and returns its result. It passes
+            the gate like any other and counts against the limits, but it is not in the transcript
+            and nothing of it is stored, so it is for tools that only read. What would need a
+            person's decision is refused.
+        tools: The agent's tools by name.
     """
 
     thread_id: str
@@ -72,6 +80,9 @@ class Runtime:
     stream_writer: Callable[[JsonValue], None]
     interrupt: InterruptFn
     request_drain: Callable[[], None]
+    keep: Callable[[Mapping[str, Any]], Awaitable[None]]
+    call_tool: Callable[[ToolCall], Awaitable[ToolMessage]]
+    tools: Mapping[str, Tool]
     store: Store | None = None
     checkpoint_id: str | None = None
     attempt: int = 1

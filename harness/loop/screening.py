@@ -242,6 +242,15 @@ class Screen:
         )
         return cast("dict[str, JsonValue]", revealed)
 
+    def store(self, store: Store | None, *places: Place) -> Store | None:
+        """Return the agent's store, whose values are clean before they are stored."""
+        redactor = self.at(*places)
+        if store is None or redactor is None:
+            return store
+        from harness.redaction.stores import ScreenedStore
+
+        return cast("Store", ScreenedStore(store, redactor, self.keys))
+
     def recall(self, state: State, writes: Sequence[StoredWrite]) -> None:
         """Take the thread's secret from its state, or from what was read of it."""
         salt = state.get(SALT)

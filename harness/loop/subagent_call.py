@@ -1,28 +1,48 @@
 """A subagent below a tool call: its own namespace in the same thread, continued where it stopped.
 
 The child's namespace follows from the call and its step, so that running the call again after a
-pause or a crash finds the child's checkpoints and goes on; a fork of the parent starts afresh.
+pause or a crash finds the child's checkpoints and goes on; a fork of the parent starts afresh. A
+call that sends a finished child another message goes on in the child's old namespace, from the
+checkpoint the caller knows of: what another branch of the parent sent it later is not seen.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+from pydantic import JsonValue
 
 from harness.checkpoint.base import step_id
+from harness.child_limits import ChildMeter
 from harness.errors import CheckpointError, HarnessError, ToolError
-from harness.limits import LimitReached
+from harness.limits import LimitReached, Limits, Meter
 from harness.loop.interrupts import Interrupted, Pause
 from harness.loop.run_context import RunContext
 from harness.loop.thread_state import ThreadState
-from harness.messages import HumanMessage
+from harness.messages import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from harness.policy import CallPolicy
 from harness.policy.above import narrowing
 from harness.state import ChannelWrite, Mark, Overwrite, StateSchema
-from harness.tools import SubagentResult
+from harness.tools import Fork, SubagentPlace, SubagentResult
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 __all__ = ["ChildLoop", "Spawn", "SubagentCall"]
+
+ELSEWHERE = (
+    "{name} goes on in the agent you were forked from; its result is not shown here, and is not "
+    "your concern."
+)
+"""What a fork reads as the result of each call that its caller had open. The same for all forks
+of an answer, so that they share one cached prefix."""
+
+_OWN = frozenset({"structured_response", "sent_calls"})
+"""State that a fork does not take over."""
 
 
 class ChildLoop(Protocol):
@@ -33,8 +53,25 @@ class ChildLoop(Protocol):
         """The child's state."""
         ...
 
-    async def start(self, update: Mapping[str, Any], summary: str) -> None:
+    @property
+    def wrapped_up(self) -> str | None:
+        """Why the child was asked for its final answer early."""
+        ...
+
+    async def start(self, update: Mapping[str, Any], summary: str, *, forked: bool = False) -> None:
         """Accept the child's input, unless it has some already."""
+        ...
+
+    async def go_on(
+        self,
+        after: str,
+        update: Mapping[str, Any],
+        summary: str,
+        salt: str,
+        *,
+        forked: bool = False,
+    ) -> bool:
+        """Accept another message after a checkpoint; whether that is there."""
         ...
 
     async def advance(self) -> Pause | None:
@@ -45,8 +82,8 @@ class ChildLoop(Protocol):
 class Spawn(Protocol):
     """Makes the loop of a child agent."""
 
-    def __call__(self, agent: Any, ns: str, path: tuple[str, ...]) -> ChildLoop:
-        """Return a loop for an `Agent` in a namespace."""
+    def __call__(self, agent: Any, ns: str, path: tuple[str, ...], meter: Meter) -> ChildLoop:
+        """Return a loop for an `Agent`, or a `Fork` of the caller, in a namespace."""
         ...
 
 
@@ -61,7 +98,19 @@ def shared_keys(parent: StateSchema, child: StateSchema) -> set[str]:
 
 
 class SubagentCall:
-    """Runs a child agent for one tool call (`ToolRuntime.run_subagent`)."""
+    """Runs a child agent for one tool call (`ToolRuntime.run_subagent`).
+
+    Args:
+        run: The run.
+        parent: The thread of the calling agent.
+        step: Its step.
+        path: Agent and call names from the root to the call.
+        spawn: Makes the child's loop.
+        count: Counts one more subagent at a depth, or raises `LimitReached`.
+        claim: Whether a call, by id, is the only one of the step that runs a namespace.
+        policy: What the caller holds its children to.
+        meter: What counts against the caller's limits.
+    """
 
     def __init__(
         self,
@@ -71,7 +120,9 @@ class SubagentCall:
         path: tuple[str, ...],
         spawn: Spawn,
         count: Callable[[int], None],
+        claim: Callable[[str, str], bool],
         policy: CallPolicy,
+        meter: Meter,
     ) -> None:
         self._run = run
         self._parent = parent
@@ -79,53 +130,192 @@ class SubagentCall:
         self._path = path
         self._spawn = spawn
         self._count = count
+        self._claim = claim
         self._policy = policy
+        self._meter = meter
 
-    async def __call__(self, agent: Any, description: str) -> SubagentResult:
-        """Run or continue the child.
+    async def __call__(
+        self,
+        agent: Any,
+        description: str,
+        *,
+        limits: Limits | None = None,
+        after: SubagentPlace | None = None,
+    ) -> SubagentResult:
+        """Run or continue the child; see `SubagentRunner`.
 
         Raises:
             Interrupted: The child waits for an answer.
-            LimitReached: The run tree met a limit.
-            ToolError: The child would be nested too deep, or be one too many of its answer.
+            LimitReached: The run tree met a limit, or an agent above met one of its own.
+            ToolError: The child may not run.
         """
-        parent = self._parent
         own = f"task:{self._path[-1]}@{self._step}"
-        ns = f"{parent.ns}/{own}" if parent.ns else own
+        above = self._parent.ns
+        ns = after.ns if after is not None else f"{above}/{own}" if above else own
+        depth = ns.count("task:")
+        self._admit(ns, depth)
+        with self._metered(limits, ns, depth) as meter:
+            loop = self._spawn(agent, ns, self._path, meter)
+            shared = shared_keys(self._parent.schema, loop.thread.schema)
+            forked = isinstance(agent, Fork)
+            given = self._given(agent, description, shared, first=after is None)
+            failed: HarnessError | LimitReached | None = None
+            try:
+                if after is None:
+                    await loop.start(given, description[:100], forked=forked)
+                else:
+                    await self._go_on(loop, after, given, description[:100], own, forked=forked)
+                pause = await self._advance(loop, meter)
+                if pause is not None:
+                    raise Interrupted(pause.interrupts)
+            except (CheckpointError, ToolError):
+                raise
+            except HarnessError as error:
+                failed = error
+            except LimitReached as reached:
+                if reached.ns != ns:
+                    raise
+                failed = reached
+            origin = step_id(None) if after is None else step_id(after.checkpoint_id, own)
+            return await self._ended(loop, origin, shared, failed)
+
+    def _admit(self, ns: str, depth: int) -> None:
         try:
-            self._count(ns.count("/") + 1)
+            self._count(depth)
         except LimitReached as reached:
             raise ToolError(str(reached)) from reached
-        loop = self._spawn(agent, ns, self._path)
-        shared = shared_keys(parent.schema, loop.thread.schema)
-        given = {name: Overwrite(parent.state[name]) for name in shared if name in parent.state}
+        if not self._claim(ns, self._path[-1]):
+            raise ToolError(
+                "nothing was sent to the subagent: another call of the same answer goes on with "
+                "it. Send the next message once that call has a result."
+            )
+
+    @contextmanager
+    def _metered(self, limits: Limits | None, ns: str, depth: int) -> Generator[Meter]:
+        """Yield the meter of the child; what it has used is kept if it does not end here."""
+        if limits is None:
+            yield self._meter
+            return
+        meter = ChildMeter(limits, self._meter, ns, depth)
+        unfinished = True
         try:
-            message = HumanMessage(description, source="task")
-            await loop.start({**given, "messages": [message]}, description[:100])
-            with narrowing(self._policy):
-                pause = await loop.advance()
-        except CheckpointError:
-            raise
-        except HarnessError as error:
-            return SubagentResult("", failed=str(error))
-        if pause is not None:
-            raise Interrupted(pause.interrupts)
-        return SubagentResult(_answer(loop.thread), await self._writes(loop.thread, ns, shared))
+            yield meter
+            unfinished = False
+        finally:
+            self._meter.leave(ns, unfinished=unfinished)
+
+    def _given(
+        self, agent: Any, description: str, shared: set[str], *, first: bool
+    ) -> dict[str, Any]:
+        """Return the child's input: the message, and the state that it shares (peers C6.5)."""
+        state, schema = self._parent.state, self._parent.schema
+        given = {name: Overwrite(state[name]) for name in shared if name in state}
+        message = HumanMessage(description, source="task")
+        if not (first and isinstance(agent, Fork)):
+            return {**given, "messages": [message]}
+        kept = {
+            name: Overwrite(value)
+            for name, value in state.items()
+            if name not in _OWN and schema[name].stored
+        }
+        messages: Sequence[Message] = state["messages"]
+        closed = [
+            ToolMessage(call.id, ELSEWHERE.replace("{name}", call.name), name=call.name)
+            for call in pending_tool_calls(messages)
+        ]
+        return {
+            **kept,
+            **agent.update,
+            "messages": Overwrite([*messages, *closed, message]),
+        }
+
+    async def _go_on(
+        self,
+        loop: ChildLoop,
+        after: SubagentPlace,
+        given: Mapping[str, Any],
+        summary: str,
+        salt: str,
+        *,
+        forked: bool,
+    ) -> None:
+        """Send the child another message, unless it has it already."""
+        if not await loop.go_on(after.checkpoint_id, given, summary, salt, forked=forked):
+            raise ToolError(
+                "nothing was sent to the subagent: its transcript is not in the journal any more. "
+                "Start a new one, and tell it all it has to know."
+            )
+
+    async def _advance(self, loop: ChildLoop, meter: Meter) -> Pause | None:
+        seconds = meter.seconds_left if isinstance(meter, ChildMeter) else None
+        with narrowing(self._policy), anyio.move_on_after(seconds) as deadline:
+            return await loop.advance()
+        assert deadline.cancelled_caught
+        raise meter.out_of_time()
+
+    async def _ended(
+        self,
+        loop: ChildLoop,
+        origin: str,
+        shared: set[str],
+        failed: HarnessError | LimitReached | None,
+    ) -> SubagentResult:
+        """Return what became of a child that got its input in the step `origin`."""
+        child = loop.thread
+        if failed is not None:
+            reached = isinstance(failed, LimitReached)
+            return SubagentResult(
+                "",
+                () if child.head is None else await self._writes(child, origin, shared),
+                failed=str(failed),
+                failure=failed.limit if reached else type(failed).__name__,
+                place=_place(child),
+            )
+        structured = _structured(child)
+        text = _report(child) if structured is None else json.dumps(structured, ensure_ascii=False)
+        return SubagentResult(
+            text,
+            await self._writes(child, origin, shared),
+            structured=structured,
+            place=_place(child),
+            wrapped_up=loop.wrapped_up,
+        )
 
     async def _writes(
-        self, child: ThreadState, ns: str, shared: set[str]
+        self, child: ThreadState, origin: str, shared: set[str]
     ) -> Sequence[ChannelWrite]:
-        """Return what the child wrote to shared keys after its input, from the journal."""
+        """Return what the child wrote to shared keys after its input, from the journal.
+
+        Calls that had finished in a step that failed count too: what they did is done.
+        """
         await self._run.journal.settle()
-        found = await self._run.checkpointer.load(self._run.thread_id, ns, cached=step_id(None))
-        writes = child.decode(found.writes) if found is not None else ()
-        return [write for write in writes if write.channel in shared]
+        found = await self._run.checkpointer.load(self._run.thread_id, child.ns, cached=origin)
+        if found is None:
+            return ()
+        finished = sorted(found.pending, key=lambda task: task.index)
+        stored = [*found.writes, *(write for task in finished for write in task.writes)]
+        return [write for write in child.decode(stored) if write.channel in shared]
 
 
-def _answer(child: ThreadState) -> str:
-    """Return the child's structured answer as JSON, or its newest text (peers C6.4)."""
+def _place(child: ThreadState) -> SubagentPlace | None:
+    return None if child.head is None else SubagentPlace(child.ns, child.head.id)
+
+
+def _report(child: ThreadState) -> str:
+    """Return the newest text of the child since its task; else the result that ended it.
+
+    Before its task stand its earlier turns and, in a fork, the words of its caller.
+    """
+    messages: Sequence[Message] = child.state["messages"]
+    for message in reversed(messages):
+        if isinstance(message, HumanMessage) and message.source == "task":
+            break
+        if isinstance(message, AIMessage) and message.text.strip():
+            return message.text
+    return messages[-1].text if messages and isinstance(messages[-1], ToolMessage) else ""
+
+
+def _structured(child: ThreadState) -> JsonValue:
+    """Return the child's structured answer as JSON data (peers C6.4)."""
     value = child.state.get("structured_response")
-    if value is None:
-        return child.answer()
-    data = child.schema["structured_response"].to_json(value)
-    return json.dumps(data, ensure_ascii=False)
+    return None if value is None else child.schema["structured_response"].to_json(value)

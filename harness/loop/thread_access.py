@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.checkpoint.base import Checkpoint, Checkpointer, Interrupt, Next, Run, RunEvent
 from harness.errors import (
+    ThreadBusy,
     UnknownCheckpoint,
     UnknownThread,
 )
@@ -139,6 +140,31 @@ class ThreadAccess:
         """
         return await self._branch(thread_id, checkpoint_id, "update", values, as_node)
 
+    async def add_input(self, thread_id: str, values: Mapping[str, Any]) -> Checkpoint:
+        """Commit input without a run, on top of the newest checkpoint; begin the thread if needed.
+
+        Args:
+            thread_id: The thread.
+            values: Writes by key; they pass the reducers.
+
+        Raises:
+            InvalidUpdate: The values do not fit; nothing was stored.
+            StaleThread: Somebody else was faster; nothing was stored, and trying again may help.
+            ThreadBusy: A run moves the thread, or has yet to be resumed.
+        """
+        self._turns.check(thread_id)
+        loop = await self._open(thread_id, None, create=True)
+        thread = loop.thread
+        if thread.next != "end":
+            raise ThreadBusy(
+                f"thread {thread_id} has a run that is not finished; nothing was stored. Resume "
+                "it, or send input with `ainvoke`, which gives it up"
+            )
+        thread.write(values, "input")
+        await thread.commit("input", "end", source="input", salt=secrets.token_hex(8))
+        assert thread.head is not None
+        return thread.head
+
     async def bulk_update_state(
         self, thread_id: str, updates: Sequence[tuple[Mapping[str, Any], Node | None]]
     ) -> Checkpoint:
@@ -189,7 +215,9 @@ class ThreadAccess:
         )
         return thread.head
 
-    async def _open(self, thread_id: str, checkpoint_id: str | None) -> AgentLoop:
+    async def _open(
+        self, thread_id: str, checkpoint_id: str | None, *, create: bool = False
+    ) -> AgentLoop:
         run = Run("", thread_id, "delegate", self.name, status="done")
         journal = RunJournal(self.checkpointer, thread_id)
         context = RunContext(run, self.checkpointer, journal, Meter(Limits()))
@@ -198,6 +226,8 @@ class ThreadAccess:
             return loop
         if checkpoint_id is not None and await self.checkpointer.load(thread_id) is not None:
             raise UnknownCheckpoint(f"thread {thread_id} has no checkpoint {checkpoint_id!r}")
+        if create:
+            return loop
         raise UnknownThread(f"there is no thread {thread_id!r}")
 
     async def open_questions(self, thread_id: str) -> Sequence[Interrupt]:

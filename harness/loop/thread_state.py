@@ -26,7 +26,7 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.errors import InvalidUpdate
+from harness.errors import InvalidUpdate, MiddlewareError
 from harness.loop.run_context import RunContext, StateCache
 from harness.loop.snapshots import fingerprint, is_due, snapshot_of
 from harness.messages import (
@@ -37,6 +37,7 @@ from harness.messages import (
     ToolMessage,
     pending_tool_calls,
 )
+from harness.records import changed
 from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema, joined_lists
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ _HIDDEN = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT, Mark.UNTRACKED, Mark.E
 
 
 _BEGUN = "#begun:"
+_KEPT = "#kept:"
+_FIRST = -1_000_000
+"""Index of the first writes that are kept: before those of the step's tool calls."""
 
 
 def begun_mark(call_id: str, answers: int) -> str:
@@ -74,6 +78,7 @@ class ThreadState:
         state: The state after the last write, uncommitted ones included.
         head: The newest checkpoint; None on a new thread.
         pending: Finished calls of the unfinished step, left by an earlier attempt.
+        kept: What hooks kept in it, likewise; see `take_kept`.
         begun: Marks of calls that must run at most once and have begun in the unfinished step.
         interrupts: Questions of the unfinished step, by id.
         screen: What is redacted in all that becomes part of the state; None for nothing.
@@ -93,6 +98,7 @@ class ThreadState:
         self.state: State = schema.initial()
         self.head: Checkpoint | None = None
         self.pending: Sequence[TaskWrites] = ()
+        self.kept: Sequence[TaskWrites] = ()
         self.begun: set[str] = set()
         self.interrupts: dict[str, Interrupt] = {}
         self.screen = run.add_screen(path, cache.rules) if cache.rules or run.screens else None
@@ -135,6 +141,7 @@ class ThreadState:
     async def open(self, checkpoint_id: str | None = None) -> bool:
         """Load the head, or another checkpoint; return whether there is one."""
         thread_id, schema = self.run.thread_id, self.schema
+        self._writes, self._adopted = [], []  # what a paused phase wrote: it runs again
         cached = self._cache.get(thread_id, self.ns)
         await self.run.journal.settle()
         found = await self.run.checkpointer.load(
@@ -157,7 +164,9 @@ class ThreadState:
         self._weight = max(self.head.weight, 0 if known else read)
         self._added = sum(len(one.value) for task in found.pending for one in task.writes)
         self.begun = {one.task_id for one in found.pending if _BEGUN in one.task_id}
-        self.pending = [one for one in found.pending if one.task_id not in self.begun]
+        self.kept = [one for one in found.pending if one.index < 0]
+        others = [one for one in found.pending if one.index >= 0]
+        self.pending = [one for one in others if one.task_id not in self.begun]
         self.interrupts = {one.id: one for one in found.interrupts}
         if checkpoint_id is None:
             self._cache.put(self.head, self.state)
@@ -256,6 +265,40 @@ class ThreadState:
         self.state = self.schema.fold(self.state, writes)
         self._adopted.extend(writes)
 
+    async def keep(self, update: Mapping[str, Any], author: str) -> None:
+        """Store writes of the unfinished step at once, and make them.
+
+        Raises:
+            InvalidUpdate, PIIDetectionError: As for `write`; nothing was stored.
+            MiddlewareError: A key is `messages`, or was written in the step already, so that the
+                order of its writes would not be kept.
+            CheckpointError: The journal cannot be written.
+        """
+        taken = {"messages", *(one.channel for one in self._writes)} & {*update}
+        if taken:
+            raise MiddlewareError(
+                f"{author} cannot keep {', '.join(sorted(taken))}: it is `messages`, or this step "
+                "has written it already. Return it as an update instead"
+            )
+        writes = self.check(update, author)
+        state = self.joined(writes, author)
+        number = len(self._adopted)
+        task = TaskWrites(
+            self.step, f"{_KEPT}{number}:{author}", _FIRST + number, self.encode(writes)
+        )
+        if self.screen is not None:
+            await self.screen.keys.store()
+        with anyio.CancelScope(shield=True):
+            await self.run.journal.commit(Batch(self.run.thread_id, self.ns, writes=[task]))
+        self.state = state
+        self._adopted.extend(writes)
+
+    def take_kept(self) -> None:
+        """Make the writes that an earlier attempt at the unfinished step kept."""
+        for task in sorted(self.kept, key=lambda task: task.index):
+            self.adopt(self.decode(task.writes))
+        self.kept = ()
+
     async def commit(
         self,
         author: str,
@@ -300,8 +343,9 @@ class ThreadState:
         if self.ns == "" and next_phase == "end" and self.run.run.status == "running":
             answer = self.answer() if self.run.run.kind == "delegate" else None
             run = self.run.update_run(status="done", answer=answer)
-        if metered:
-            run = self.run.update_run(used=to_json(self.run.meter.used().to_json()).decode())
+        meter = self.run.meter
+        if metered or (run is not None and (meter.model_calls or meter.tokens)):
+            run = self.run.update_run(used=to_json(meter.used().to_json()).decode())
         batch = Batch(
             checkpoint.thread_id,
             self.ns,
@@ -319,6 +363,7 @@ class ThreadState:
             with anyio.CancelScope(shield=True):
                 await (journal.commit(batch) if accepted else journal.step(batch))
         self.head, self.pending, self.interrupts, self.begun = checkpoint, (), {}, set()
+        self.kept = ()
         self.state = self.schema.without(self.state, _EPHEMERAL)
         if not hold and not (self.run.journal.defers and source == "loop"):
             self._cache.put(checkpoint, self.state)
@@ -384,24 +429,50 @@ class ThreadState:
         if closing:
             self.write_messages(closing)
 
+    async def knows(self, checkpoint_id: str) -> bool:
+        """Whether the namespace has a checkpoint; its state is not read."""
+        await self.run.journal.settle()
+        load = self.run.checkpointer.load
+        found = await load(self.run.thread_id, self.ns, checkpoint_id, cached=checkpoint_id)
+        return found is not None
+
     async def accept(
-        self, update: Mapping[str, Any], first: Next, summary: str, *, hold: bool = False
+        self,
+        update: Mapping[str, Any],
+        first: Next,
+        summary: str,
+        *,
+        hold: bool = False,
+        salt: str = "",
     ) -> None:
         """Commit input; what an earlier run left open is closed in the same step.
 
         Finished calls of an interrupted step keep their results, the others are answered with an
-        error (peers B1.9), all in call order.
+        error (peers B1.9), all in call order. With a salt it begins a branch, also where the
+        thread has moved on.
         """
+        left = [*self.kept, *self.pending]
+        self.take_kept()
         closing = self._closing_tasks()
         for task in sorted([*self.pending, *closing], key=lambda task: task.index):
             self.adopt(self.decode(task.writes))
+        if salt:  # what was stored for the step that would have followed is stored for this one
+            step = step_id(self.head.id if self.head else None, salt)
+            closing = [changed(task, step_id=step) for task in (*left, *closing)]
         self.write(update, "input", "input")
         if self.screen is not None:
             summary = self._screened_summary(self.screen, summary)
         author = "client" if first in ("after_model", "tools") else "input"
         run = self.run.run if self.ns == "" else None
         await self.commit(
-            author, first, source="input", tasks=closing, run=run, summary=summary, hold=hold
+            author,
+            first,
+            source="fork" if salt else "input",
+            tasks=closing,
+            run=run,
+            summary=summary,
+            salt=salt,
+            hold=hold,
         )
 
     def _screened_summary(self, screen: Screen, summary: str) -> str:

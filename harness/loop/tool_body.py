@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import traceback
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +107,20 @@ class _TooLong(TimeoutError):
     """A tool did not end in its time."""
 
 
+def _log(name: str, error: Exception) -> None:
+    """Log what a tool raised: all of it, or what redaction leaves of its text."""
+    from harness.loop.screening import current_screen
+
+    screen = current_screen()
+    if screen is None:
+        logger.warning("tool %s failed", name, exc_info=error)
+        return
+    redactor = screen.at(lenient=True)
+    text = redactor(str(error)) if redactor is not None else str(error)
+    places = "".join(traceback.format_tb(error.__traceback__))  # lines of code, no values
+    logger.warning("tool %s failed: %s: %s\n%s", name, type(error).__name__, text, places)
+
+
 def _failed(tool: Tool, call: ToolCall, error: Exception, attempts: int) -> ToolCallOutcome:
     """Return the error result of a tool that raised, or raise if the tool is strict."""
     times = f" ({attempts} attempts)" if attempts > 1 else ""
@@ -114,7 +129,7 @@ def _failed(tool: Tool, call: ToolCall, error: Exception, attempts: int) -> Tool
     elif isinstance(error, _TooLong):
         text = f"{call.name} did not finish{times}: {error}."
     else:
-        logger.warning("tool %s failed", call.name, exc_info=error)
+        _log(call.name, error)
         text = f"{call.name} failed{times}: {type(error).__name__}: {error}"
     if tool.strict:
         raise ToolFailed(f"{text} The tool is strict, so the run ended.") from error

@@ -113,10 +113,8 @@ class ToolPipeline:
         return strictest([own, *(verdict for verdict in verdicts if verdict is not None)])
 
     def bound(self, request: ToolCallRequest, tool: Tool) -> ToolCallRequest:
-        """Return the request with what the policy says of paths, for tools that meet others."""
+        """Return the request with what the policy says, for tools that meet more than the call."""
         policy = self._narrowed()
-        if not policy.reads_paths:
-            return request
         call, runtime = request.call, request.runtime
         bound = BoundPolicy(
             policy,

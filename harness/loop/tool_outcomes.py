@@ -11,7 +11,7 @@ from harness.messages import Message, TextBlock, ToolCall, ToolMessage
 from harness.tool_results import result_of
 from harness.tools import ToolResult
 
-__all__ = ["failure", "outcome_of", "with_notice"]
+__all__ = ["failure", "outcome_of", "with_notes", "with_notice"]
 
 
 def failure(call: ToolCall, text: str) -> ToolCallOutcome:
@@ -48,6 +48,14 @@ def with_notice(outcome: ToolCallOutcome, notice: str) -> ToolCallOutcome:
     content = outcome.message.content
     noted = notice + content if isinstance(content, str) else (TextBlock(notice), *content)
     return replace(outcome, message=replace(outcome.message, content=noted))
+
+
+def with_notes(message: ToolMessage, notes: Sequence[str]) -> ToolMessage:
+    """Return a result with notes after what the model sees."""
+    said = "\n\n" + "\n".join(notes)
+    content = message.content
+    noted = content + said if isinstance(content, str) else (*content, TextBlock(said))
+    return replace(message, content=noted)
 
 
 def _from_result(call: ToolCall, value: object) -> ToolCallOutcome:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from pydantic import JsonValue
 
 from harness.checkpoint.base import Batch, Interrupt, Next, TaskWrites
 from harness.errors import InvalidUpdate
-from harness.limits import LimitReached
+from harness.limits import LimitReached, Meter
 from harness.loop.interrupts import Asker, Interrupted, Pause
 from harness.loop.once import OnceMark
 from harness.loop.requests import ToolCallOutcome, ToolCallRequest
@@ -23,7 +23,7 @@ from harness.loop.run_context import RunContext
 from harness.loop.subagent_call import Spawn, SubagentCall
 from harness.loop.thread_state import ThreadState
 from harness.loop.tool_execution import ToolPipeline
-from harness.loop.tool_outcomes import failure
+from harness.loop.tool_outcomes import failure, with_notes
 from harness.messages import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
 from harness.redaction.rules import PIIDetectionError
 from harness.state import ChannelWrite, Overwrite
@@ -68,6 +68,7 @@ class ToolStep:
         thread: ThreadState,
         path: tuple[str, ...],
         spawn: Spawn,
+        meter: Meter,
     ) -> None:
         self.limit: LimitReached | None = None
         self._agent = agent
@@ -75,7 +76,11 @@ class ToolStep:
         self._thread = thread
         self._path = path
         self._spawn = spawn
+        self._meter = meter
+        self._busy: dict[str, str] = {}
         self._step = thread.step
+        screen = thread.screen
+        self._store = agent.store if screen is None else screen.store(agent.store, "tools")
         self._results: dict[str, tuple[int, Sequence[ChannelWrite]]] = {
             task.task_id: (task.index, thread.decode(task.writes)) for task in thread.pending
         }
@@ -119,7 +124,7 @@ class ToolStep:
         return Pause(tuple(one for index in sorted(self._waiting) for one in self._waiting[index]))
 
     async def _together(self, calls: Sequence[tuple[int, ToolCall]]) -> None:
-        gate = anyio.CapacityLimiter(self._run.meter.limits.parallel_tool_calls)
+        gate = anyio.CapacityLimiter(self._meter.limits.parallel_tool_calls)
 
         async def in_turn(index: int, call: ToolCall) -> None:
             async with gate:
@@ -169,6 +174,20 @@ class ToolStep:
             await self._run.relieve()
         self._run.send("tasks", path, ended)
 
+    async def aside(self, call: ToolCall) -> ToolMessage:
+        """Return the result of a call that is not part of the step, which keeps nothing of it.
+
+        Raises:
+            MiddlewareError, ToolFailed: As for `run`.
+        """
+        try:
+            outcome = await self._run_call(-1, call, (*self._path, call.id))
+        except (Interrupted, BaseExceptionGroup) as raised:
+            _questions(raised)  # raises what is no question
+            text = f"{call.name} did not run: it needs a person's decision, which is not to be had."
+            outcome = failure(call, text)
+        return outcome.message
+
     async def _run_call(self, index: int, call: ToolCall, path: tuple[str, ...]) -> ToolCallOutcome:
         thread, run = self._thread, self._run
         asker = Asker(
@@ -192,30 +211,37 @@ class ToolStep:
                 path,
                 self._spawn,
                 self._count_subagent,
+                self._claim_subagent,
                 self._agent.pipeline.policy,
+                self._meter,
             ),
-            store=self._agent.store,
+            store=self._store,
             checkpoint_id=thread.head.id if thread.head else None,
             request_drain=run.control.drain,
             principal=run.principal,
+            meter=self._meter,
         )
         request = ToolCallRequest(call, self._agent.tools.get(call.name), runtime)
         try:
             once = OnceMark(run, thread, self._step, index, asker)
             if thread.screen is None:
-                return await self._agent.pipeline.run(request, asker, run.meter, once)
+                return await self._agent.pipeline.run(request, asker, self._meter, once)
             from harness.loop.screening import working_in
 
             with working_in(thread.screen):
-                outcome = await self._agent.pipeline.run(request, asker, run.meter, once)
+                outcome = await self._agent.pipeline.run(request, asker, self._meter, once)
             return thread.screen.outcome(outcome)
         except LimitReached as reached:
             self.limit = reached
             return failure(call, f"{call.name} was stopped: {reached}")
 
     def _count_subagent(self, depth: int) -> None:
-        self._run.meter.before_subagents(self._subagents + 1, depth)
+        self._meter.before_subagents(self._subagents + 1, depth)
         self._subagents += 1
+
+    def _claim_subagent(self, ns: str, call_id: str) -> bool:
+        """Whether a call is the only one of this step that runs the subagent of a namespace."""
+        return self._busy.setdefault(ns, call_id) == call_id
 
     async def _pause(self, index: int, interrupts: Sequence[Interrupt]) -> None:
         self._running -= 1
@@ -273,6 +299,7 @@ class ToolStep:
             for one in self._thread.check({key: value}, call.name, "tools")
         ]
         _check_messages(call, checked)
+        checked, notes = self._reconciled(call, checked)
         for write in checked:
             other = self._claim(write, call.id)
             if other is not None:
@@ -282,7 +309,35 @@ class ToolStep:
                     "for it."
                 )
         self._check_joins(index, call, checked)
-        return [ChannelWrite("messages", [outcome.message]), *checked]
+        message = with_notes(outcome.message, notes) if notes else outcome.message
+        return [ChannelWrite("messages", [message]), *checked]
+
+    def _reconciled(
+        self, call: ToolCall, writes: Sequence[ChannelWrite]
+    ) -> tuple[list[ChannelWrite], list[str]]:
+        """Return writes that lose nothing of what calls beside this one wrote, and what to say."""
+        fitting: list[ChannelWrite] = []
+        notes: dict[str, None] = {}
+        for name, value in writes:
+            reducer = self._thread.schema[name].reducer
+            reconcile = None if reducer is None else reducer.reconcile
+            others = [] if reconcile is None else self._beside(call.id, name)
+            if reconcile is not None and others and not isinstance(value, Overwrite):
+                value, note = reconcile(others, value, call.id)
+                notes |= {note: None} if note else {}
+            fitting.append(ChannelWrite(name, value))
+        return fitting, [*notes]
+
+    def _beside(self, call_id: str, channel: str) -> list[Any]:
+        """Return what other calls of the step wrote to a channel."""
+        return [
+            write.value
+            for other, (_, writes) in self._results.items()
+            for write in writes
+            if other != call_id
+            and write.channel == channel
+            and not isinstance(write.value, Overwrite)
+        ]
 
     def _check_joins(self, index: int, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
         """Raise `InvalidUpdate` if a reducer refuses the writes beside those that are there."""

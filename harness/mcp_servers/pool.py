@@ -82,6 +82,25 @@ class Pool:
                 await self._worker.run(work)
             await self._worker.stop()
 
+    async def call(self, server: str, tool: str, args: Mapping[str, JsonValue]) -> ToolResult:
+        """Call a tool for a program; what the server asks meanwhile is left without an answer.
+
+        Raises:
+            ToolError: There is no result; the text says what is known.
+        """
+
+        def hear(event: CallEvent) -> None:
+            if isinstance(event, Asked):
+                event.reply(None)
+
+        async def work(send: Callable[[CallEvent], None]) -> ToolResult:
+            return await self.connection(server).call(tool, args, Line(send), None)
+
+        try:
+            return await self._worker.run(work, hear)
+        except WorkerStopped as error:
+            raise ToolError(f"MCP server {server!r}: the connection was closed") from error
+
     def _body_of(self, server: str) -> Callable[[str], ToolFunction]:
         def body(tool: str) -> ToolFunction:
             return partial(self._call, server, tool)

@@ -2,13 +2,14 @@
 
 A file is read again only when its stat signature changed, so asking before each model call costs
 one stat per file. Missing files are skipped. What else is wrong with a file is kept as an error
-beside its last good text and never stops a run.
+beside its last good text, is logged once, and never stops a run.
 """
 
 from __future__ import annotations
 
 import codecs
 import hashlib
+import logging
 import re
 import threading
 import time
@@ -21,6 +22,8 @@ from harness.definition_files import SETTLED_SECONDS, FileStat, file_stat
 from harness.frontmatter import DefinitionError
 
 __all__ = ["MAX_MEMORY_BYTES", "MemoryFile", "MemoryFiles", "MemorySnapshot"]
+
+_log = logging.getLogger(__name__)
 
 MAX_MEMORY_BYTES = 100_000
 """What all memory files together may give the model, in UTF-8 bytes, comments not counted."""
@@ -112,6 +115,9 @@ class MemoryFiles:
                 digests[file.path] = f"{file.digest} {errors.get(file.path, '')}"
             if old.version and digests == old.digests:
                 return False
+            for path, problem in errors.items():
+                if old.errors.get(path) != problem:
+                    _log.warning("memory: %s", problem)
             self._snapshot = MemorySnapshot(
                 files, MappingProxyType(errors), MappingProxyType(digests), old.version + 1
             )

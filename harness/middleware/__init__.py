@@ -6,9 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from harness.middleware.background_subagents import BackgroundSubAgentMiddleware
     from harness.middleware.budget_warning import BudgetWarningMiddleware
     from harness.middleware.context_editing import ContextEditingMiddleware
     from harness.middleware.context_edits import ClearToolUsesEdit, ContextEdit
+    from harness.middleware.execute import ExecuteMiddleware
     from harness.middleware.file_search import FilesystemFileSearchMiddleware
     from harness.middleware.filesystem import FilesystemMiddleware
     from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
@@ -35,21 +37,23 @@ if TYPE_CHECKING:
     from harness.middleware.tool_exclusion import ToolExclusionMiddleware
     from harness.middleware.tool_retry import ToolRetryMiddleware
     from harness.middleware.tool_selection import LLMToolSelectorMiddleware
-    from harness.middleware.unsupported_content import ImageSupport, UnsupportedContentMiddleware
+    from harness.middleware.unsupported_content import MediaSupport, UnsupportedContentMiddleware
 
 __all__ = [
+    "BackgroundSubAgentMiddleware",
     "BudgetWarningMiddleware",
     "ClearToolUsesEdit",
     "ContextEdit",
     "ContextEditingMiddleware",
     "Evaluation",
+    "ExecuteMiddleware",
     "FilesystemFileSearchMiddleware",
     "FilesystemMiddleware",
     "HumanInTheLoopMiddleware",
-    "ImageSupport",
     "InterruptOnConfig",
     "LLMToolEmulator",
     "LLMToolSelectorMiddleware",
+    "MediaSupport",
     "MemoryMiddleware",
     "ModelCallLimitMiddleware",
     "ModelFallbackMiddleware",
@@ -75,15 +79,17 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BackgroundSubAgentMiddleware": "background_subagents",
     "BudgetWarningMiddleware": "budget_warning",
     "ClearToolUsesEdit": "context_edits",
     "ContextEdit": "context_edits",
     "ContextEditingMiddleware": "context_editing",
     "Evaluation": "rubric",
+    "ExecuteMiddleware": "execute",
     "FilesystemFileSearchMiddleware": "file_search",
     "FilesystemMiddleware": "filesystem",
     "HumanInTheLoopMiddleware": "human_in_the_loop",
-    "ImageSupport": "unsupported_content",
+    "MediaSupport": "unsupported_content",
     "InterruptOnConfig": "human_in_the_loop",
     "LLMToolEmulator": "tool_emulation",
     "LLMToolSelectorMiddleware": "tool_selection",

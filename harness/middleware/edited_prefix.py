@@ -1,7 +1,8 @@
-"""Remembers the edited beginning of transcripts, so that a view costs what is new.
+"""Remembers transcripts that were edited for a view, so that no message is edited twice.
 
 The edited messages are the same objects each time: whoever counts or renders by identity finds
-what it knows again.
+what it knows again. What is remembered is compared with the transcript first, message by message
+and by identity, so a message that was replaced in the log is never shown as it was.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ __all__ = ["EditedPrefixes"]
 
 
 class EditedPrefixes:
-    """Edited beginnings of transcripts; the ones used last are kept.
+    """Beginnings of transcripts, each edited as a whole; the ones used last are kept.
 
-    What is remembered is a function of the messages alone, and compared with them by identity
-    each time: a message that was replaced in the log is never shown as it was.
+    A beginning is edited anew when it ends elsewhere, its terms are others, or a message in it is.
 
     Args:
         size: How many are kept.
@@ -65,7 +65,9 @@ def _begins(messages: Sequence[Message], stretch: Sequence[Message], end: int) -
 
 
 class EditedMessages:
-    """Transcripts edited message by message, at the cost of what is new; likewise exact.
+    """Whole transcripts, edited message by message; the ones used last are kept.
+
+    Only what was appended is edited, unless the terms are others or an earlier message is.
 
     Args:
         size: How many are kept.

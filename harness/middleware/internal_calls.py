@@ -20,7 +20,7 @@ from harness.messages import AIMessage, HumanMessage
 from harness.models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
 from harness.retries import may_pass
 
-__all__ = ["answer_of", "ask_for", "fenced", "resolved"]
+__all__ = ["answer_of", "ask_for", "data_of", "fenced", "resolved"]
 
 
 def resolved(model: ChatModel | str, owner: str) -> ChatModel:
@@ -99,9 +99,13 @@ async def ask_for(
         tool_choice=tool.name,
         agent=agent,
     )
-    answer = await answer_of(model, request, meter)
+    return data_of(await answer_of(model, request, meter), tool.name)
+
+
+def data_of(answer: AIMessage, tool: str) -> Mapping[str, JsonValue] | None:
+    """Return the data in an answer: the arguments of a call, or else a JSON object in its text."""
     for call in answer.tool_calls:
-        if call.name == tool.name and call.invalid is None:
+        if call.name == tool and call.invalid is None:
             return call.args
     return _object_in(answer.text)
 

@@ -1,8 +1,10 @@
 """Redacts personal data and secrets in all that an agent takes in and gives out (peers B10, E25).
 
 The rule of each instance holds for messages of all ages, arguments and results of calls, structured
-data, streams, events, questions, the run's record, and all of it in subagents. What is redacted was
-never stored; what was stored before is shown redacted, and `redact_thread` removes it for good.
+data, streams, events, questions, the run's record, values put into the agent's store, logged errors
+of tools, and all of it in subagents. What is redacted was never stored; what was stored before is
+shown redacted, and `redact_thread` removes it for good. Not looked into are images, documents and
+recordings, files themselves, and what items of a store are found by.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class PIIMiddleware(AgentMiddleware):
         apply_to_output: Look at what models say: text, thinking, arguments of calls, structured
             answers.
         apply_to_tool_results: Look at what tools say: results, artifacts, errors, state they
-            write, events, questions.
+            write, items they put into the agent's store, events, questions, and what files held
+            before they were changed: a change of a file in which something was redacted cannot be
+            undone.
         salt: Makes hashes the same in all threads of a deployment; keep it secret. By default each
             thread has its own.
         reveal_to: For `tokenize`: tools that get the values of the tokens in their arguments. Their

@@ -8,20 +8,20 @@ result stands as it is, and says so (peers C4.4).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from harness.errors import AgentBuildError, ModelError
+from harness.errors import AgentBuildError, MiddlewareError, ModelError
 from harness.limits import LimitReached
 from harness.loop.middleware import AgentMiddleware, hook_config
 from harness.loop.requests import HookResult, Runtime
-from harness.messages import HumanMessage, Message
-from harness.middleware.internal_calls import ask_for, fenced, resolved
+from harness.messages import HumanMessage, Message, ToolCall, ToolMessage, new_id
+from harness.middleware.internal_calls import answer_of, data_of, fenced, resolved
 from harness.middleware.summary_view import latest_request
-from harness.models.base import ChatModel, ToolSpec
+from harness.models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
 from harness.state import Mark, State
 from harness.transcript_text import transcript_text
 
@@ -48,6 +48,13 @@ _GRADES = ("satisfied", "needs_revision", "failed")
 _ATTEMPTS = 2
 _SHOWN = 30
 _SHOWN_CHARS = 4_000
+_LOOKED_CHARS = 20_000
+
+_LOOKING = """
+
+You may look for yourself before you judge: call the other tools, then {tool}. What they return is \
+material too."""
+_ENOUGH = "You have looked {count} times, which is all you may. Call {tool} now."
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,10 @@ class RubricMiddleware(AgentMiddleware):
     Args:
         model: Who grades, or its name.
         system_prompt: Instructions for it; None for those that ship.
+        tools: Names of tools of the agent with which the grader may look for itself, such as
+            `read_file` and `grep`; they must be marked as reading only. Its calls pass the
+            agent's policy and count against the run's limits; what needs approval is refused.
+        max_tool_calls: How many of them one grading may make.
         prepare_messages_for_grader: Chooses what the grader sees of the transcript; the last 30
             messages by default. Of each it sees the first 4,000 characters.
         max_iterations: How often a turn is graded at most.
@@ -117,12 +128,20 @@ class RubricMiddleware(AgentMiddleware):
         model: ChatModel | str,
         *,
         system_prompt: str | None = None,
+        tools: Collection[str] = (),
+        max_tool_calls: int = 10,
         prepare_messages_for_grader: PrepareMessages | None = None,
         max_iterations: int = 3,
         on_evaluation: OnEvaluation | None = None,
     ) -> None:
         if max_iterations < 1:
             raise AgentBuildError(f"max_iterations must be 1 or more; got {max_iterations}")
+        if max_tool_calls < 1:
+            raise AgentBuildError(f"max_tool_calls must be 1 or more; got {max_tool_calls}")
+        if isinstance(tools, str) or not all(isinstance(one, str) for one in tools):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise AgentBuildError(f"tools= takes a list of names of tools; got {tools!r}")
+        self._tools = tuple(dict.fromkeys(tools))
+        self._max_tool_calls = max_tool_calls
         for name, function in (
             ("prepare_messages_for_grader", prepare_messages_for_grader),
             ("on_evaluation", on_evaluation),
@@ -136,7 +155,20 @@ class RubricMiddleware(AgentMiddleware):
         self._on_evaluation = on_evaluation
 
     def before_agent(self, state: State, runtime: Runtime) -> HookResult:
-        """Forget the evaluations of the turn before."""
+        """Forget the evaluations of the turn before.
+
+        Raises:
+            MiddlewareError: The grader has a tool that the agent has not, or that does not only
+                read.
+        """
+        for name in self._tools if not runtime.ns else ():
+            tool = runtime.tools.get(name)
+            if tool is None or not tool.read_only:
+                what = "there is no such tool" if tool is None else "it does not only read"
+                raise MiddlewareError(
+                    f"{self.name}: the grader cannot have the tool {name!r}: {what}. No model was "
+                    "asked; correct tools="
+                )
         return {"rubric_evaluations": []} if state.get("rubric_evaluations") else None
 
     @hook_config(can_jump_to=["model"])
@@ -166,14 +198,7 @@ class RubricMiddleware(AgentMiddleware):
         text, problem = self._task(rubric, state), ""
         for _ in range(_ATTEMPTS):
             try:
-                data = await ask_for(
-                    _SPEC,
-                    f"{text}\n\n{problem}".strip(),
-                    model=self.model,
-                    system=self._system_prompt,
-                    meter=runtime.meter,
-                    agent=_NAME,
-                )
+                data = await self._graded(f"{text}\n\n{problem}".strip(), runtime)
             except (ModelError, LimitReached) as error:
                 return Evaluation(iteration, "grader_error", f"The grader failed: {error}")
             try:
@@ -183,6 +208,49 @@ class RubricMiddleware(AgentMiddleware):
         return Evaluation(
             iteration, "grader_error", f"The grader gave no usable verdict. {problem}"
         )
+
+    async def _graded(self, text: str, runtime: Runtime) -> Mapping[str, JsonValue] | None:
+        """Return the verdict that the grader gives once it has looked around, or None.
+
+        Raises:
+            LimitReached: The run tree has nothing left.
+            ModelError: The grader failed.
+        """
+        messages: list[Message] = [HumanMessage(text, source=_NAME)]
+        system, known = self._system_prompt, runtime.tools
+        if self._tools:
+            system += _LOOKING.replace("{tool}", _TOOL)
+        left = self._max_tool_calls if self._tools else 0
+        while True:
+            request = ChatRequest(
+                messages=tuple(messages),
+                system=[PromptSection(_NAME, system)],
+                tools=[_SPEC, *(known[name].spec() for name in self._tools if name in known)],
+                tool_choice="auto" if left else _TOOL,
+                agent=_NAME,
+            )
+            answer = await answer_of(self.model, request, runtime.meter)
+            data = data_of(answer, _TOOL)
+            if data is not None or not left or not answer.tool_calls:
+                return data
+            results = [
+                await self._looked(call, runtime, allowed=left > number)
+                for number, call in enumerate(answer.tool_calls)
+            ]
+            messages += (answer, *results)
+            left = max(0, left - len(results))
+            if not left:
+                enough = _ENOUGH.replace("{count}", str(self._max_tool_calls))
+                messages.append(HumanMessage(enough.replace("{tool}", _TOOL), source=_NAME))
+
+    async def _looked(self, call: ToolCall, runtime: Runtime, *, allowed: bool) -> ToolMessage:
+        """Return the result of a grader's call, cut if it is long."""
+        if call.name not in self._tools or not allowed:
+            why = "you have no such tool" if allowed else "you have looked often enough"
+            text = f"{call.name} was not run: {why}. Call {_TOOL} with your verdict."
+            return ToolMessage(call.id, text, call.name, "error")
+        result = await runtime.call_tool(replace(call, id=new_id("call")))
+        return replace(result, tool_call_id=call.id, content=_shortened(result.text, _LOOKED_CHARS))
 
     def _task(self, rubric: str, state: State) -> str:
         messages: Sequence[Message] = state.get("messages") or ()
@@ -256,10 +324,10 @@ def _feedback(evaluation: Evaluation) -> str:
     )
 
 
-def _shortened(text: str) -> str:
-    if len(text) <= _SHOWN_CHARS:
+def _shortened(text: str, most: int = _SHOWN_CHARS) -> str:
+    if len(text) <= most:
         return text
-    return f"{text[:_SHOWN_CHARS]}\n(… {len(text) - _SHOWN_CHARS} characters left out)"
+    return f"{text[:most]}\n(… {len(text) - most} characters left out)"
 
 
 _SPEC = ToolSpec(

@@ -7,6 +7,7 @@ import re
 import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
+from harness.backends.base import Backend
 from harness.checkpoint.base import Run
 from harness.errors import AgentBuildError, HarnessError, ToolError
 from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import (
-    Runtime,
-)
+from harness.loop.requests import Runtime, ToolCallOutcome, ToolCallRequest, ToolHandler
 from harness.messages import Message, ToolMessage
+from harness.middleware.command_results import Kept, keep_output
 from harness.middleware.shell_results import (
     LOST,
     OUTPUT_SCHEMA,
@@ -33,6 +34,7 @@ from harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from harness.shell.output import Preview, keep, preview
 from harness.shell.policies import ExecutionPolicy
 from harness.shell.pool import Key, Seat, SessionPool
+from harness.shell.sandbox import Sandbox, sandbox_of
 from harness.shell.session import CommandResult, ShellSession, open_session
 from harness.state import State
 from harness.tools import Tool, ToolResult, ToolRuntime
@@ -52,6 +54,7 @@ Returns stdout and stderr as they came and the exit code; of long output the beg
 and the path of a file with all of it. `restart` opens a new shell, before `command` if there is \
 one."""
 
+_MOST_KEPT = 1 << 20
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -66,12 +69,17 @@ class ShellToolMiddleware(AgentMiddleware):
     says what is lost. The same holds after a timeout, and when a command ends the shell. A call
     runs at most once, also when the process dies in the middle of it (`Tool.once`).
 
+    With `backend` the shell sees the backend's directories where file tools have them, and the
+    policy's rules about paths hold for it; see `ExecuteMiddleware`. When they change, the next call
+    gets a new shell, and is told so.
+
     By default commands run in a bubblewrap sandbox, which must be installed. To run them with all
     the rights of this process, pass `HostExecutionPolicy()`.
 
     Args:
         workspace_root: Where shells work; made if it is not there. None for a temporary directory,
-            which is removed with the session.
+            which is removed with the session, or for the backend's directories.
+        backend: Where the files of the file tools live; not with `workspace_root`.
         startup_commands: What every new shell runs first, also after a restart. If one fails, so
             does the call that needed the shell.
         shutdown_commands: What a shell runs last when a run ends in good order; not after a
@@ -103,6 +111,7 @@ class ShellToolMiddleware(AgentMiddleware):
         tool_name: str = "shell",
         shell_command: str | Sequence[str] | None = None,
         env: Mapping[str, str] | None = None,
+        backend: Backend | None = None,
     ) -> None:
         self._policy = execution_policy or BubblewrapExecutionPolicy()
         self._policy.check()
@@ -113,17 +122,35 @@ class ShellToolMiddleware(AgentMiddleware):
             shell_command = shlex.split(shell_command)
         self._shell = _lines("shell_command", shell_command) or None
         self._env = _variables(env or {})
-        self._temporary = workspace_root is None
+        self._temporary = workspace_root is None and backend is None
+        self._backend = backend
+        self._sandbox: Sandbox | None = None
+        if backend is not None:
+            if workspace_root is not None:
+                raise AgentBuildError("a shell takes workspace_root or backend, not both")
+            self._sandbox = sandbox_of(backend, self._policy, self._shell, self._env)
         shutdown = _lines("shutdown_commands", shutdown_commands)
         self._pool = SessionPool(self._open, _directory(workspace_root), shutdown)
         self._tool_name = tool_name
-        self.tools = (self._tool(tool_description),)
+        tool = self._tool(tool_description)
+        # The gate judges a command as one that stays here; whether it may reach out comes after.
+        confined = self._sandbox is not None and self._sandbox.policy.confines
+        self._inside = replace(tool, open_world=False) if confined else tool
+        self.tools = (tool,)
 
     @property
     def name(self) -> str:
         """Tells several shells of one agent apart by their tools' names."""
         plain = type(self).__name__
         return plain if self._tool_name == "shell" else f"{plain}[{self._tool_name}]"
+
+    async def wrap_tool_call(
+        self, request: ToolCallRequest, handler: ToolHandler
+    ) -> ToolCallOutcome:
+        """Have the shell of a sandbox judged as one that does not reach out."""
+        if request.tool is self.tools[0]:
+            request = request.override(tool=self._inside)
+        return await handler(request)
 
     async def after_agent(self, state: State, runtime: Runtime) -> None:
         """End the session with the run."""
@@ -163,7 +190,7 @@ class ShellToolMiddleware(AgentMiddleware):
             self._call,
             title="Run a command",
             destructive=True,
-            open_world=True,
+            open_world=getattr(self._policy, "network_enabled", True),
             once=True,
             output_schema=OUTPUT_SCHEMA,
         )
@@ -186,13 +213,18 @@ class ShellToolMiddleware(AgentMiddleware):
         notices: list[str] = []
         others = self._pool.users(key)
         try:
-            async with self._pool.turn(key, restart=restart) as (seat, fresh):
+            layout = None if self._sandbox is None else await self._sandbox.layout(runtime)
+            async with self._pool.turn(key, restart=restart, layout=layout) as (seat, fresh):
                 session = seat.session
                 assert session is not None
                 if others:
                     notices.append(
                         "This call waited for other calls of the shell: they take turns."
                     )
+                if seat.replaced:
+                    notices.append("What commands may reach of the files, or the network, changed.")
+                if fresh and layout is not None:
+                    notices += layout.notes
                 if fresh and (restart or self._was_used(runtime)):
                     notices.append(self._new_shell(session.launch.workspace))
                 if command is None:
@@ -204,8 +236,10 @@ class ShellToolMiddleware(AgentMiddleware):
                 f"{self._tool_name} failed, perhaps after the command ran: {error}"
             ) from error
 
-    async def _open(self, workspace: Path) -> ShellSession:
-        launch = self._policy.launch(self._shell, workspace, self._env)
+    async def _open(self, seat: Seat) -> ShellSession:
+        if self._sandbox is not None and seat.layout is not None:
+            return await self._sandbox.open(seat.layout, self._startup)
+        launch = self._policy.launch(self._shell, await seat.workspace(), self._env)
         return await open_session(launch, self._limits, self._startup)
 
     def _was_used(self, runtime: ToolRuntime) -> bool:
@@ -227,11 +261,15 @@ class ShellToolMiddleware(AgentMiddleware):
         fresh: bool,
     ) -> ToolResult:
         shown = await self._preview(result)
-        path, left_out = None, ""
+        kept = Kept()
+        left_out = ""
         if shown.kept is not None:
-            path, left_out = await self._keep(shown, result, seat, session, runtime)
+            kept = await self._keep(shown, result, seat, session, runtime)
+            left_out = f"[… {shown.lines} lines, {shown.size} bytes left out; {kept.where} …]\n"
         output = f"{closed(shown.head)}{left_out}{shown.tail}"
-        return result_of(result, output, path, notices, self._ending(result), fresh=fresh)
+        ending = self._ending(result)
+        told = result_of(result, output, kept.path, notices, ending, fresh=fresh)
+        return replace(told, update=kept.update) if kept.update else told
 
     async def _preview(self, result: CommandResult) -> Preview:
         limits = self._limits
@@ -258,20 +296,22 @@ class ShellToolMiddleware(AgentMiddleware):
         seat: Seat,
         session: ShellSession,
         runtime: ToolRuntime,
-    ) -> tuple[str | None, str]:
-        """Keep a long output; return its path as the shell sees it, and what to say about it."""
+    ) -> Kept:
+        """Keep a long output: where evicted results are, or in the directory of the shell."""
         assert shown.kept is not None
+        if self._backend is not None:
+            whole = result.output.whole
+            return await keep_output(self._backend, runtime, shown.kept, _MOST_KEPT, whole=whole)
         name = f"{_UNSAFE.sub('_', runtime.tool_call_id)[:60]}-{secrets.token_hex(4)}.txt"
-        path: str | None = f"{session.launch.workspace}/{OUTPUT_DIRECTORY}/{name}"
+        path = f"{session.launch.workspace}/{OUTPUT_DIRECTORY}/{name}"
         try:
             workspace = await seat.workspace()
             write = partial(keep, shown.kept, workspace, OUTPUT_DIRECTORY, name)
             await anyio.to_thread.run_sync(write)
             what = "all of it is" if result.output.whole else "the beginning of it is"
-            where = f"{what} in {path}"
         except OSError as error:
-            path, where = None, f"it could not be kept: {error}"
-        return path, f"[… {shown.lines} lines, {shown.size} bytes left out; {where} …]\n"
+            return Kept(None, f"it could not be kept: {error}")
+        return Kept(path, f"{what} in {path}")
 
     def _ending(self, result: CommandResult) -> str:
         return ending_of(result, startup=bool(self._startup))

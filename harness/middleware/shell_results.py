@@ -73,6 +73,11 @@ def ending_of(result: CommandResult, *, startup: bool) -> str:
         return f"exit code {result.exit_code}"
     again = ", which begins with the startup commands" if startup else ""
     next_one = f"{LOST}. The next command gets a new shell{again}."
+    if result.passed:
+        return (
+            f"The command was stopped after {result.seconds:.1f} s, and the shell with it: "
+            f"{result.passed}. {next_one}"
+        )
     if result.ending == "timeout":
         return (
             f"The command was stopped after {result.seconds:.1f} s, and the shell with it; what it "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -144,12 +144,21 @@ def page(text: str, offset: int, call: str) -> str:
     )
 
 
-def notice(told: SkillsTold, now: SkillsTold, skills: Mapping[str, Skill]) -> str:
-    """Return what changed since the model last heard of skills."""
+def notice(
+    told: SkillsTold, now: SkillsTold, skills: Mapping[str, Skill], broken_files: Collection[str]
+) -> str:
+    """Return what changed since the model last heard of skills.
+
+    Args:
+        told: What it heard.
+        now: What there is to hear; of many broken files only some.
+        skills: The skills there are.
+        broken_files: All files that are broken.
+    """
 
     def lines(title: str, names: list[str]) -> list[str]:
-        entries = [f"- {name}: {one_line(skills[name].description)}" for name in names]
-        return [title, *entries] if entries else []
+        shown = listing({name: skills[name] for name in names}) if names else {}
+        return [title, *(f"- {name}: {text}" for name, text in shown.items())] if shown else []
 
     added = [name for name in now.skills if name not in told.skills]
     changed = [
@@ -157,7 +166,7 @@ def notice(told: SkillsTold, now: SkillsTold, skills: Mapping[str, Skill]) -> st
     ]
     removed = [name for name in told.skills if name not in now.skills]
     broken = [text for path, text in now.errors.items() if told.errors.get(path) != text]
-    mended = [path for path in told.errors if path not in now.errors]
+    mended = [path for path in told.errors if path not in broken_files]
     parts = ["[Notice from the system, not from the user: skills changed.]"]
     parts += lines("New skills:", added)
     parts += lines("Changed skills; read them again before you rely on them:", changed)

@@ -110,7 +110,8 @@ class SkillsMiddleware(AgentMiddleware):
     """Lists skills, brings the tool `skill`, and tells the model when skills change.
 
     Args:
-        registry: Where the skills are; shared by any number of agents.
+        registry: Where the skills are; shared by any number of agents. Its files are looked at
+            before each model call, so what was saved counts at once.
         names: Names of the skills this agent sees; None for all.
         pinned: Skills whose instructions are in the system prompt from the beginning. A caller
             pins more with the state key `pinned_skills`; for subagents it does not count.
@@ -193,12 +194,18 @@ class SkillsMiddleware(AgentMiddleware):
             "skills_told": told,
         }
 
-    def before_agent(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
+    async def _look_again(self) -> None:
+        """Read saved files, so that they count at once where nobody watches them (peers C8.10)."""
+        if self._registry.roots:
+            await anyio.to_thread.run_sync(self._registry.reload)
+
+    async def before_agent(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
         """Pin the listing when the thread starts, and the skills that shall be pinned.
 
         Raises:
             InvalidUpdate: A skill that shall be pinned is not there.
         """
+        await self._look_again()
         update = {} if "skills_listing" in state else self._pin()
         asked = () if runtime.ns else cast(Sequence[str], state.get("pinned_skills") or ())
         known = cast(Mapping[str, str], state.get("skills_pinned") or {})
@@ -226,11 +233,12 @@ class SkillsMiddleware(AgentMiddleware):
         }
         return {"skills_pinned": texts} if texts != known else {}
 
-    def before_model(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
+    async def before_model(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
         """Tell the model about skills that changed since it last heard of them.
 
         Once a summary has taken the last notice out of view, the listing is made anew instead.
         """
+        await self._look_again()
         if "skills_listing" not in state:
             return self._pin()
         told = cast("SkillsTold | None", state.get("skills_told")) or SkillsTold()
@@ -240,7 +248,7 @@ class SkillsMiddleware(AgentMiddleware):
             if listed == now or not is_cut(state, "skills"):
                 return None
             return {**self._pin(), **self._pinned_anew(state)}
-        text = notice(told, now, self._visible())
+        text = notice(told, now, self._visible(), self._registry.errors)
         return {"messages": [HumanMessage(text, source="skills")], "skills_told": now}
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:

@@ -2,42 +2,59 @@
 
 The subagent's steps are in the same journal, in a namespace of the call, so a pause or a crash
 inside it resumes inside it. Its failure is a result for the caller, never the end of its run
-(peers C6.9). Subagents are built when they are first needed.
+(peers C6.9). What it learned is not lost when it is done: the result has a task id to go on with.
+Subagents are built when they are first needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import cache
 from types import MethodType
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, cast
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
+from harness.errors import ToolError
 from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.subagents.definitions import SubAgent
-from harness.tools import Tool, ToolResult, ToolRuntime, tool
+from harness.loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
+from harness.messages import Content, HumanMessage, TextBlock, text_of
+from harness.middleware.notices import is_cut
+from harness.policy.above import narrowing
+from harness.state import State
+from harness.subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
+from harness.subagents.handles import Handle, SubAgentState, handle_id, the_handle
+from harness.subagents.listing import notice, section
+from harness.subagents.prebuilt import run_function
+from harness.tools import Fork, SubagentResult, Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["SubAgentMiddleware", "SubAgents"]
 
 DESCRIPTION = """\
 Hand a self-contained piece of work to a subagent. It starts with nothing but your description, \
 works with tools of its own in the same files, and returns one report. Use it for work of several \
-steps whose details you do not need to see, and several calls in one answer for pieces that are \
-independent. Do small steps yourself. Write into the description everything the subagent must \
-know, and what it shall report."""
+steps whose details you need not see, and several calls in one answer for independent pieces. Do \
+small steps yourself."""
+
+DEFAULT = "general-purpose"
+
+FORKED = """\
+You are now a copy of the agent whose conversation is above, made for one task. That agent goes on \
+by itself and sees nothing of what you do but your last message. Do the task, nothing beside it, \
+and end with a report that stands on its own."""
+"""What a fork reads before its instructions and its task."""
 
 
 class SubAgents(Protocol):
     """Who there is to hand work to, such as a `SubAgentRegistry`."""
 
     @property
-    def subagents(self) -> Mapping[str, SubAgent]:
-        """The subagents by name."""
+    def subagents(self) -> Mapping[str, AnySubAgent]:
+        """The subagents by name: the same mapping until they change, then a new one."""
         ...
 
-    def get(self, name: str) -> SubAgent:
+    def get(self, name: str) -> AnySubAgent:
         """Return a subagent.
 
         Raises:
@@ -47,64 +64,194 @@ class SubAgents(Protocol):
 
 
 class SubAgentMiddleware(AgentMiddleware):
-    """Brings the `task` tool.
+    """Brings the `task` tool, and tells the model who there is.
+
+    The list in the system prompt is pinned when the thread starts, so the provider's prompt cache
+    holds; what changes later reaches the model as a message before its next call.
 
     Args:
         registry: Who there is; may change while runs go on.
         build: Makes the `Agent` of a definition.
+        system_prompt: The section `subagents` of the system prompt, made of descriptions by name;
+            None for our own (peers C6.13).
+        task_description: What the model reads about the tool.
     """
 
-    def __init__(self, registry: SubAgents, build: Callable[[SubAgent], Any]) -> None:
+    state_schema: ClassVar[type | None] = SubAgentState
+
+    def __init__(
+        self,
+        registry: SubAgents,
+        build: Callable[[SubAgent], Any],
+        *,
+        system_prompt: Callable[[Mapping[str, str]], str] | None = None,
+        task_description: str = DESCRIPTION,
+    ) -> None:
         self._registry = registry
         self._build = build
-        self._built: dict[SubAgent, Any] = {}
-        self.tools = (_template().with_body(self._task),)
+        self._section = system_prompt or section
+        self._built: dict[str, tuple[SubAgent, Any]] = {}
+        self._newest: tuple[Mapping[str, AnySubAgent], dict[str, str]] = {}, {}
+        self.tools = (_template(task_description).with_body(self._task),)
+
+    # --- who there is ------------------------------------------------------------------------
+
+    def _now(self) -> dict[str, str]:
+        there = self._registry.subagents
+        if self._newest[0] is not there:  # a registry makes a new mapping when something changes
+            self._newest = there, {name: one.description for name, one in there.items()}
+        return self._newest[1]
+
+    def before_agent(self, state: State, runtime: Runtime) -> HookResult:
+        """Pin the list when the thread starts."""
+        return None if "subagents_listed" in state else {"subagents_listed": self._now()}
+
+    def before_model(self, state: State, runtime: Runtime) -> HookResult:
+        """Tell the model about subagents that changed since it last heard of them.
+
+        Once a summary has taken the last notice out of view, the list is made anew instead.
+        """
+        now = self._now()
+        listed = cast("Mapping[str, str] | None", state.get("subagents_listed"))
+        if listed is None:
+            return {"subagents_listed": now}
+        told = cast(Mapping[str, str], state.get("subagents_told", listed))
+        if told != now:
+            message = HumanMessage(notice(told, now), source="subagents")
+            return {"messages": [message], "subagents_told": now}
+        if listed != now and is_cut(state, "subagents"):
+            return {"subagents_listed": now}
+        return None
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """List the subagents in the system prompt."""
-        listing = "\n".join(
-            f"- {one.name}: {one.description}" for one in self._registry.subagents.values()
-        )
-        text = f"Subagents for the `task` tool:\n{listing or '(none at present)'}"
-        return await handler(request.with_section("subagents", text))
+        listed = cast(Mapping[str, str], request.state.get("subagents_listed") or {})
+        return await handler(request.with_section("subagents", self._section(listed)))
+
+    # --- the tool ----------------------------------------------------------------------------
 
     def agent(self, name: str) -> Any:
         """Return the `Agent` of a subagent by name.
 
         Raises:
             UnknownSubAgent: There is none of that name.
+            ToolError: It is a function or a fork, which have none.
         """
         definition = self._registry.get(name)
-        if definition not in self._built:
-            self._built[definition] = self._build(definition)
-        return self._built[definition]
+        if isinstance(definition, CompiledSubAgent) and definition.is_agent:
+            return definition.runnable
+        if isinstance(definition, SubAgent) and definition.mode == "fresh":
+            return self._agent_of(definition)
+        what = "a fork of its caller" if isinstance(definition, SubAgent) else "a function"
+        raise ToolError(f"{name} is {what}, so only the tool `task` can run it.")
+
+    def _agent_of(self, definition: SubAgent) -> Any:
+        """Return the agent of a definition; one that changed is built anew."""
+        known = self._built.get(definition.name)
+        if known is None or (known[0] is not definition and known[0] != definition):
+            known = self._built[definition.name] = definition, self._build(definition)
+        return known[1]
 
     async def _task(
         self,
         description: Annotated[
-            str, Field(min_length=1, description="The work, self-contained, and what to report.")
+            str, Field(min_length=1, description="All it must know, and what to report.")
         ],
         runtime: ToolRuntime,
         subagent_type: Annotated[
-            str, Field(description="Who does it; one of the subagents listed in your prompt.")
-        ] = "general-purpose",
+            str, Field(description="One of the subagents in your prompt.")
+        ] = DEFAULT,
+        task_id: Annotated[
+            str, Field(description="From an earlier result: go on with that subagent.")
+        ] = "",
     ) -> ToolResult:
-        agent = self.agent(subagent_type)
-        result = await runtime.run_subagent(agent, description)
-        if result.failed is not None:
-            return ToolResult(
-                f"Subagent {subagent_type} did not finish: {result.failed}. What it had changed "
-                "stays. Try again, perhaps with a smaller task, or do the work yourself.",
-                status="error",
-                writes=result.writes,
+        handle: Handle | None = None
+        task_id = task_id.strip()
+        if task_id:
+            asked = None if subagent_type == DEFAULT else subagent_type
+            handle = the_handle(task_id, asked, runtime)
+        definition = self._registry.get(subagent_type if handle is None else handle.agent)
+        if isinstance(definition, CompiledSubAgent) and not definition.is_agent:
+            result = await run_function(definition, description, runtime)
+            if result.status == "error":
+                return _failure(definition.name, text_of(result.content), result)
+            return result
+        result = await self._run(definition, description, handle, runtime)
+        if result.place is not None and not task_id:
+            task_id = handle_id(runtime.thread_id, result.place.ns)
+        return _result(definition.name, result, task_id)
+
+    async def _run(
+        self,
+        definition: AnySubAgent,
+        description: str,
+        handle: Handle | None,
+        runtime: ToolRuntime,
+    ) -> SubagentResult:
+        after = None if handle is None else handle.place
+        run = runtime.run_subagent
+        if isinstance(definition, CompiledSubAgent):
+            agent = cast(Any, definition.runnable)
+            limits = definition.limits or agent.limits
+            return await run(agent, description, limits=limits, after=after)
+        if definition.mode == "fresh":
+            agent = self._agent_of(definition)
+            return await run(agent, description, limits=definition.limits, after=after)
+        if runtime.state.get("subagent_forked"):
+            raise ToolError(
+                "nothing was started: you are a fork yourself, and a fork does not fork again. Do "
+                "the work here, or name a subagent that starts afresh."
             )
-        return ToolResult(
-            result.text or f"Subagent {subagent_type} finished without a report.",
-            writes=result.writes,
-        )
+        if after is None:
+            parts = (FORKED, definition.system_prompt, f"Your task:\n{description}")
+            description = "\n\n".join(one for one in parts if one)
+        fork = Fork(definition.name, {"subagent_forked": True})
+        policy = definition.policy
+        with nullcontext() if policy is None else narrowing(policy):
+            return await run(fork, description, limits=definition.limits, after=after)
+
+
+def _result(name: str, result: SubagentResult, task_id: str) -> ToolResult:
+    """Return the result of `task`, with the handle in the text and in the data."""
+    facts: dict[str, JsonValue] = {"subagent": name}
+    update: dict[str, Any] = {}
+    note = ""
+    if result.place is not None:
+        handle = Handle(name, result.place.ns, result.place.checkpoint_id)
+        facts["task_id"] = task_id
+        update["subagent_handles"] = {task_id: handle}
+        note = f"task_id: {task_id}"
+    if result.failed is not None:
+        facts["failed"] = {"kind": result.failure, "text": result.failed}
+        content = _failed(name, result.failed, note)
+        return ToolResult(content, facts, "error", update, result.writes)
+    if result.wrapped_up is not None:
+        reason = result.wrapped_up.partition(". ")[0]
+        facts["wrapped_up"] = reason
+        note = f"It was told to finish early: {reason}. {note}".strip()
+    text = result.text or f"Subagent {name} finished without a report."
+    content: Content = f"{text}\n\n[{note}]" if note else text
+    if result.structured is not None:
+        facts["answer"] = result.structured
+        content = (TextBlock(text), TextBlock(f"\n\n[{note}]"))
+    return ToolResult(content, facts, "success", update, result.writes)
+
+
+def _failed(name: str, why: str, note: str) -> str:
+    how = f"Go on with it ({note})" if note else "Try again, perhaps with a smaller task"
+    return (
+        f"Subagent {name} did not finish: {why.rstrip('.')}. What it had changed stays. {how}, or "
+        "do the work yourself."
+    )
+
+
+def _failure(name: str, why: str, result: ToolResult) -> ToolResult:
+    return ToolResult(
+        _failed(name, why, ""), result.artifact, "error", result.update, result.writes
+    )
 
 
 @cache
-def _template() -> Tool:
-    make = tool(name="task", title="Delegate", description=DESCRIPTION)
+def _template(description: str) -> Tool:
+    make = tool(name="task", title="Delegate", description=description)
     return make(MethodType(SubAgentMiddleware._task, SubAgentMiddleware))  # pyright: ignore[reportPrivateUsage]

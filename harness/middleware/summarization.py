@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import ClassVar, TypeAlias, cast
 
@@ -143,10 +143,12 @@ class SummarizationMiddleware(AgentMiddleware):
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """Show the view, summarise first if it is too large, and once more if it is refused."""
-        work = _Work(asked=compact_request(request.messages))
         upto = cast("Frontier | None", request.state.get("shortened_upto"))
         request = self._with_short_arguments(request, upto)
         view = self._view(request)
+        # An earlier attempt at this call may have made the summary that is asked for.
+        is_made = bool(view.chunks) and view.chunks[-1].made_at == len(request.messages)
+        work = _Work(asked=None if is_made else compact_request(request.messages))
         size = await self._size(request, view, upto)
         window = _window(request)
         if self._is_due(size, len(view.messages), window):
@@ -274,9 +276,11 @@ class SummarizationMiddleware(AgentMiddleware):
                     request_index=latest_request(messages, cut, None),
                     made_at=len(messages),
                 )
-                work.made.append(chunk)
+                # It is paid for, and stays whatever becomes of the call it was made for.
+                await request.runtime.keep({"summaries": [chunk]})
                 chunks = (chunk,) if merge else (*view.chunks, chunk)
-                view = view_after(messages, chunks, cut, self._history_of(request))
+                since = None if size is None else view.start
+                view = view_after(messages, chunks, cut, self._history_of(request), since)
         if size is None or self._overflows(request, view):
             history = self._history_of(request)
             shorter = [clipped(message, history) for message in view.messages]
@@ -369,22 +373,17 @@ class _Work:
 
     Attributes:
         asked: What the model wants kept, if it asked for a summary.
-        made: Summaries.
         shortened_upto: Where the mark for arguments was moved.
     """
 
     asked: str | None
-    made: list[SummaryChunk] = field(default_factory=list[SummaryChunk])
     shortened_upto: Frontier | None = None
 
     @property
     def update(self) -> dict[str, object]:
         """The state writes it amounts to."""
         upto = self.shortened_upto
-        return {
-            **({"summaries": self.made} if self.made else {}),
-            **({"shortened_upto": upto} if upto is not None else {}),
-        }
+        return {} if upto is None else {"shortened_upto": upto}
 
 
 def _chat_request(request: ModelRequest, view: View) -> ChatRequest:

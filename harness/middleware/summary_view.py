@@ -41,6 +41,9 @@ SOURCE = "summarization"
 _REQUESTERS = (None, "task")
 """Who asks for work: the user, or the agent that gave a subagent its task."""
 
+_NOTICES = ("memory", "skills")
+"""Who says in the transcript what its section of the system prompt does not say yet."""
+
 _CLIP = 4_000
 
 
@@ -110,7 +113,11 @@ def build_view(
             continue
         kept = chunks[:count]
         oldest = max((place for place, chunk in enumerate(kept) if chunk.whole), default=0)
-        return view_after(messages, tuple(kept[oldest:]), index + 1, history)
+        since = None
+        if kept[-1].made_at == len(messages):  # another attempt at the call it was made for
+            before = _index_of(messages, kept[-2]) if count > 1 else None
+            since = 0 if before is None else before + 1
+        return view_after(messages, tuple(kept[oldest:]), index + 1, history, since)
     return View(messages)
 
 
@@ -119,9 +126,22 @@ def view_after(
     chunks: tuple[SummaryChunk, ...],
     start: int,
     history: str | None = None,
+    since: int | None = None,
 ) -> View:
-    """Return the view with these summaries, which cover the transcript up to `start`."""
-    pinned = [messages[place] for place in pinned_places(messages, start, chunks[-1])]
+    """Return the view with these summaries, which cover the transcript up to `start`.
+
+    Args:
+        messages: The transcript.
+        chunks: Its summaries, oldest first.
+        start: Where the part after them begins.
+        history: Where the model can read all messages.
+        since: From where on notices of changed memory and skills stay in the view: the prompt is
+            made anew without them only for the next call. None for none.
+    """
+    places = set(pinned_places(messages, start, chunks[-1]))
+    if since is not None:
+        places |= {place for place in range(since, start) if _is_notice(messages[place])}
+    pinned = [messages[place] for place in sorted(places)]
     tail = _without_old_thinking(messages[start:])
     return View([*pinned, _summary_message(chunks, history), *tail], chunks, start)
 
@@ -141,6 +161,10 @@ def _index_of(messages: Sequence[Message], chunk: SummaryChunk) -> int | None:
 
 def _is_request(message: Message) -> bool:
     return isinstance(message, HumanMessage) and message.source in _REQUESTERS
+
+
+def _is_notice(message: Message) -> bool:
+    return isinstance(message, HumanMessage) and message.source in _NOTICES
 
 
 def pinned_places(messages: Sequence[Message], start: int, chunk: SummaryChunk | None) -> list[int]:

@@ -125,10 +125,11 @@ class ToolCallLimitMiddleware(AgentMiddleware):
         """
         messages: Sequence[Message] = state.get("messages", ())
         pending = pending_tool_calls(messages)
-        beyond = self._limited(pending)[self._left(state, runtime.run_id) :]
+        limited = self._limited(pending)
+        beyond = limited[self._left(state, runtime.run_id) :]
         if not beyond:
             return None
-        limit = self._limit(state, runtime.run_id)
+        limit = self._limit(state, runtime.run_id, len(limited))
         if self._exit_behavior == "error":
             names = ", ".join(call.name for call in pending)
             raise LimitReached(
@@ -151,8 +152,10 @@ class ToolCallLimitMiddleware(AgentMiddleware):
     ) -> ToolCallResult:
         """Count the call, or answer it if `after_model` has not seen it and it is too many."""
         call, state, run_id = request.call, request.state, request.runtime.run_id
-        if self._covers(call.name) and self._place(call, state) >= self._left(state, run_id):
-            return _refusal(call, self._limit(state, run_id))
+        if self._covers(call.name):
+            limited = self._limited(pending_tool_calls(state.get("messages", ())))
+            if _place(call, limited) >= self._left(state, run_id):
+                return _refusal(call, self._limit(state, run_id, len(limited)))
         outcome = await handler(request)
         # A person may have edited the call into one of another tool.
         return self._counted(outcome, run_id) if self._covers(outcome.message.name) else outcome
@@ -169,14 +172,6 @@ class ToolCallLimitMiddleware(AgentMiddleware):
     def _limited(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
         """Return the calls that are for this limit and will come to a tool."""
         return [one for one in calls if one.invalid is None and self._covers(one.name)]
-
-    def _place(self, call: ToolCall, state: State) -> int:
-        """Return how many calls of the same answer go before this one.
-
-        It follows from the state the step began with, so it is the same in every attempt at it.
-        """
-        limited = self._limited(pending_tool_calls(state.get("messages", ())))
-        return next((n for n, one in enumerate(limited) if one.id == call.id), 0)
 
     def _counts(self, state: State, run_id: str) -> tuple[int, int]:
         """Return the calls on the thread and in the run."""
@@ -196,17 +191,38 @@ class ToolCallLimitMiddleware(AgentMiddleware):
             if limit is not None
         )
 
-    def _limit(self, state: State, run_id: str) -> str:
-        """Return the words for the limit that leaves the fewest calls."""
+    def _limit(self, state: State, run_id: str, asked: int) -> str:
+        """Return the words for the limit that leaves the fewest calls.
+
+        Args:
+            state: The state.
+            run_id: The run.
+            asked: How many calls the answer has.
+        """
         in_thread, in_run = self._counts(state, run_id)
         thread, run = self._thread_limit, self._run_limit
         if run is not None and (thread is None or run - in_run <= thread - in_thread):
             where, limit, count = "in a run", run, in_run
         else:
             where, limit, count = "on this thread", thread or 0, in_thread
-        if self._tool is None:
-            return f"tools may be called {times(limit)} in all {where}, and were {times(count)}"
-        return f"{self._tool} may be called {times(limit)} {where}, and was {times(count)}"
+        what, was, it = (
+            ("tools", "were", "them") if self._tool is None else (self._tool, "was", "it")
+        )
+        in_all = " in all" if self._tool is None else ""
+        used = f", and {was} {times(count)}"
+        if count < limit:  # then what the answer asks for explains why it is too many
+            used = (
+                f", {was} called {times(count)} before, and this answer calls {it} {times(asked)}"
+            )
+        return f"{what} may be called {times(limit)}{in_all} {where}{used}"
+
+
+def _place(call: ToolCall, calls: Sequence[ToolCall]) -> int:
+    """Return how many calls of the same answer go before this one.
+
+    It follows from the state the step began with, so it is the same in every attempt at it.
+    """
+    return next((n for n, one in enumerate(calls) if one.id == call.id), 0)
 
 
 def _driven(messages: Sequence[Message]) -> bool:

@@ -10,13 +10,13 @@ from harness.errors import MiddlewareError, ToolFailed
 from harness.loop.middleware import AgentMiddleware, check_call, settle
 from harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
 from harness.loop.tool_outcomes import failure
-from harness.messages import Content, ImageBlock, TextBlock
+from harness.messages import Content, ContentBlock, TextBlock, is_media
 from harness.middleware.tool_filter import ToolFilter
 from harness.tools import Tool
 
 __all__ = ["OnToolError", "ToolErrorMiddleware"]
 
-_Said: TypeAlias = str | Sequence[TextBlock | ImageBlock] | None
+_Said: TypeAlias = str | Sequence[ContentBlock] | None
 
 OnToolError: TypeAlias = Callable[[Exception, ToolCallRequest], _Said | Awaitable[_Said]]
 """Takes what a tool raised and its call; returns what the model shall read, or None."""
@@ -80,9 +80,9 @@ class ToolErrorMiddleware(AgentMiddleware):
         if said is None or isinstance(said, str):
             return said
         blocks = tuple(cast("Sequence[object]", said)) if isinstance(said, list | tuple) else ()
-        if blocks and all(isinstance(one, TextBlock | ImageBlock) for one in blocks):
-            return cast("tuple[TextBlock | ImageBlock, ...]", blocks)
+        if blocks and all(isinstance(one, TextBlock) or is_media(one) for one in blocks):
+            return cast("tuple[ContentBlock, ...]", blocks)
         raise MiddlewareError(
             f"{self.name}: on_error returned {said!r}; it returns a text, TextBlocks and "
-            "ImageBlocks, or None"
+            "ImageBlocks (or other content blocks), or None"
         )

@@ -135,8 +135,9 @@ class LLMToolSelectorMiddleware(AgentMiddleware):
         if request.tool_choice == "none":
             return await handler(request)
         chosen = ToolSelection(turn.id, offered, await self._choose(request, choices, turn))
-        response = await handler(self._narrowed(request, chosen.names))
-        return response.with_update(tool_selection=chosen)
+        # It is paid for, and stays whatever becomes of the call it was made for.
+        await request.runtime.keep({"tool_selection": chosen})
+        return await handler(self._narrowed(request, chosen.names))
 
     def _choices(self, request: ModelRequest) -> dict[str, Tool]:
         tools = (one for one in request.tools if isinstance(one, Tool))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from harness.errors import ModelError
 from harness.messages import (
     AIMessage,
     Content,
+    DocumentBlock,
     HumanMessage,
     ImageBlock,
     Message,
@@ -52,6 +53,10 @@ _UNFORCED = (
 )
 """Models, by the start of their id, that refuse a `tool_choice` which forces a call."""
 
+_FAILED = "(This call failed.)"
+_IMAGES = ("image/gif", "image/jpeg", "image/png", "image/webp")
+_MOST_TITLE = 500
+
 _OPENING = "(The conversation starts with what was already done.)"
 _CONTINUE = "Continue."
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -80,20 +85,35 @@ def _content(content: Content) -> list[_Json]:
         return _text(content)
     blocks: list[_Json] = []
     for block in content:
-        if isinstance(block, ImageBlock):
-            source = {"type": "base64", "media_type": block.media_type, "data": block.data}
-            blocks.append({"type": "image", "source": source})
-        else:
-            blocks += _text(block.text)
+        match block:
+            case TextBlock(text):
+                blocks += _text(text)
+            case ImageBlock(media_type, data) if media_type in _IMAGES:
+                blocks.append({"type": "image", "source": _source(media_type, data)})
+            case DocumentBlock("application/pdf" as media_type, data, name):
+                title = {"title": clean_text(name)[:_MOST_TITLE]} if name.strip() else {}
+                source = _source(media_type, data)
+                blocks.append({"type": "document", "source": source, **title})
+            case _:
+                what = f"{block.type}, {block.media_type}"
+                blocks += _text(f"[{what}: left out, as this model does not take it]")
     return blocks
+
+
+def _source(media_type: str, data: str) -> _Json:
+    return {"type": "base64", "media_type": media_type, "data": data}
 
 
 def _result(message: ToolMessage) -> _Json:
     block: _Json = {"type": "tool_result", "tool_use_id": tool_use_id(message.tool_call_id)}
-    if content := _content(message.content):
-        block["content"] = content
+    content = _content(message.content)
     if message.status == "error":
-        block["is_error"] = True
+        if any(one["type"] != "text" for one in content):  # an error is of text only
+            content.insert(0, {"type": "text", "text": _FAILED})
+        else:
+            block["is_error"] = True
+    if content:
+        block["content"] = content
     return block
 
 
@@ -196,7 +216,24 @@ def _messages(request: ChatRequest, marks: _Marks) -> list[_Json]:
     # Current models refuse to go on from an assistant message, except from a paused turn.
     if isinstance(last, AIMessage) and last.stop_reason != "pause_turn" and not last.tool_calls:
         merged.append({"role": "user", "content": _text(_CONTINUE)})
-    return [_results_first(message) for message in merged]
+    ordered = [_results_first(message) for message in merged]
+    _tell_apart(block for message in ordered for block in message["content"])
+    return ordered
+
+
+def _tell_apart(blocks: Iterable[_Json]) -> None:
+    """Number ids that come again: models may count their calls anew, the API takes each id once."""
+    used: set[str] = set()
+    now: dict[str, list[str]] = {}
+    for block in blocks:
+        if block["type"] == "tool_use":
+            own, count = block["id"], 2
+            while block["id"] in used:
+                block["id"], count = f"{own}_{count}", count + 1
+            used.add(block["id"])
+            now.setdefault(own, []).append(block["id"])
+        elif block["type"] == "tool_result" and now.get(block["tool_use_id"]):
+            block["tool_use_id"] = now[block["tool_use_id"]].pop(0)
 
 
 def _system(sections: Sequence[PromptSection], marks: _Marks) -> list[_Json]:

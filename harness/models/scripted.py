@@ -112,6 +112,8 @@ class ScriptedModel:
         turn = 0
         for message in request.messages[start:]:
             if isinstance(message, AIMessage) and message.source is None:
+                if request.agent and message.name not in (None, "", request.agent):
+                    continue  # a fork has its caller's answers before its own
                 # Counting alone would lose its place when a view leaves out older answers, so
                 # an answer's id carries its turn.
                 known = _ID.search(message.id)

@@ -6,8 +6,9 @@ is one judge; middleware may add others (`AgentMiddleware.judge`). The strictest
 
 from harness.policy.bound import BoundPolicy
 from harness.policy.errors import PolicyError
+from harness.policy.joint import CallPolicy, NarrowedPolicy
 from harness.policy.live import PolicyFiles
-from harness.policy.policy import CallPolicy, Decision, NarrowedPolicy, Policy, ToolClass
+from harness.policy.policy import Decision, Policy, ToolClass
 from harness.policy.rules import Rule
 from harness.policy.verdicts import (
     ALL_DECISIONS,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
 if TYPE_CHECKING:
-    from harness.policy.policy import CallPolicy
+    from harness.policy.boundaries import Children
+    from harness.policy.joint import CallPolicy
+    from harness.policy.reach import Access
     from harness.policy.verdicts import Verdict
     from harness.tools import Tool
 
@@ -53,3 +55,15 @@ class BoundPolicy:
         return self.policy.hides(
             path, self.reader, contents=contents, agent=self.agent, principal=self.principal
         )
+
+    def reach(self, path: str) -> Access:
+        """Return what a command of the caller may do with a path; see `reach`."""
+        from harness.policy.reach import reach  # few calls start commands
+
+        return reach(self.policy, path, agent=self.agent, principal=self.principal)
+
+    def boundaries(self, children: Children) -> Iterator[tuple[str, Access]]:
+        """Yield the existing paths where that changes; see `boundaries`."""
+        from harness.policy.boundaries import boundaries
+
+        return boundaries(self.policy, children, agent=self.agent, principal=self.principal)

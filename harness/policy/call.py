@@ -14,7 +14,7 @@ from harness.policy.paths import PathForms, paths_in
 
 if TYPE_CHECKING:
     from harness.policy.command_lines import Argv, Line
-    from harness.policy.command_rules import Suspects
+    from harness.policy.suspects import Suspects
     from harness.tools import Tool
 
 __all__ = ["Call"]
@@ -38,11 +38,12 @@ class Call:
         certain: The commands of the line when there is no doubt about it, else none.
         suspects: What the command line may run.
         effective: The arguments as the tool takes them: defaults filled in, values converted.
+        partial: Whether the call stands for all calls with these arguments and any others.
     """
 
     __slots__ = (
         "_readings", "_texts", "agent", "args", "certain", "definition", "effective", "line",
-        "path_text", "paths", "principal", "suspects", "tool",
+        "partial", "path_text", "paths", "principal", "suspects", "tool",
     )  # fmt: skip
 
     paths: Sequence[PathForms]
@@ -65,6 +66,7 @@ class Call:
         self.definition = definition
         self.agent = "".join(f"{name}/" for name in agent)
         self.principal = principal
+        self.partial = False
         self._texts: dict[str, Sequence[str]] = {}
         self._readings: dict[str, Sequence[_Value]] = {}
 
@@ -76,10 +78,14 @@ class Call:
         setattr(self, name, value)
         return value
 
+    def leaves_open(self, name: str) -> bool:
+        """Whether a named argument of a partial call may have any value."""
+        return name.partition(".")[0] not in self.args
+
     def of_command(self, argv: Argv) -> Call:
         """Return the call as if its command line were only this command."""
         from harness.policy.command_lines import Line
-        from harness.policy.command_rules import suspects_of
+        from harness.policy.suspects import suspects_of
 
         one = copy(self)
         one.line = Line(self.line.text if self.line else "", (argv,))
@@ -119,7 +125,7 @@ def _line(call: Call) -> Line | None:
 
 
 def _suspects(call: Call) -> Suspects:
-    from harness.policy.command_rules import suspects_of
+    from harness.policy.suspects import suspects_of
 
     return suspects_of(call.line)
 

@@ -1,9 +1,8 @@
 """Patterns of command lines: words, each a glob, that a simple command begins with.
 
-Allowing is exact: the line has no doubt, and the program is the one named. Denying and asking err
-on the other side: they look through `sudo`, `xargs`, `sh -c` and the like, at programs by their
-last name in any case, and match a program that only the shell knows. That is a guard rail: a
-program that was renamed gets past it, so what must not run is better left out of what is allowed.
+Allowing is exact: the line has no doubt, the program is the one named, and no word that the rule
+leaves open makes it run another one, as far as `program_table` knows. Denying and asking err on the
+other side; see `suspects`.
 """
 
 from __future__ import annotations
@@ -11,65 +10,19 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from harness.policy.command_lines import Argv, Line, parse_line
+from harness.policy.command_lines import Argv
 from harness.policy.errors import PolicyError
 from harness.policy.patterns import name_pattern
+from harness.policy.program_table import known_program, last_name
+from harness.policy.programs import is_assignment
+from harness.policy.suspects import Suspects
 
-__all__ = ["CommandPattern", "Suspects", "suspects_of"]
-
-_SHELLS = frozenset(
-    {"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "rbash"}
-)
-_RUNNERS = _SHELLS | {
-    "busybox", "toybox", "cmd", "powershell", "pwsh", "env", "sudo", "doas", "su", "runuser",
-    "pkexec", "nice", "ionice", "nohup", "setsid", "timeout", "time", "stdbuf", "unbuffer",
-    "watch", "xargs", "parallel", "exec", "eval", "command", "builtin", "source", ".", "trap",
-    "alias", "enable", "hash", "function", "coproc", "ssh", "chroot", "unshare", "nsenter",
-    "setpriv", "capsh", "bwrap", "firejail", "flock", "taskset", "chrt", "numactl", "script",
-    "expect", "strace", "ltrace", "gdb", "valgrind", "start-stop-daemon", "systemd-run", "at",
-    "batch", "crontab", "if", "then", "else", "elif", "while", "until", "do", "for", "case",
-    "select", "!", "{", "in",
-}  # fmt: skip
-"""Programs and words that run the program named after them."""
-
-_RUN_OPTIONS = {
-    "find": ("-exec", "-ok", "-delete", "-fprint", "-fls"),
-    "fd": ("-x", "-X", "--exec"),
-    "fdfind": ("-x", "-X", "--exec"),
-    "git": (
-        "-c", "-O", "-o", "--config-env", "--exec", "--ext-diff", "--output", "--open-files",
-        "--upload-pack", "--receive-pack", "--textconv", "--git-dir", "--work-tree", "-C", "-x",
-        "--extcmd",
-    ),
-    "tar": ("--to-command", "--checkpoint-action", "-I", "--use-compress", "--rsh", "-F"),
-    "rsync": ("-e", "--rsh", "--rsync-path"),
-    "rg": ("--pre", "--hostname-bin"),
-    "sort": ("-o", "--output", "--compress-program"),
-    "sed": ("-i", "--in-place", "--expression", "-e", "-f", "--file"),
-}  # fmt: skip
-"""Options that make a program run others, or write, by their beginning."""
+__all__ = ["CommandPattern"]
 
 _OPERATORS = re.compile(r"[;&|<>$`()\n]")
-_LOOSE = re.compile(r"[\s;&|<>()$`{}=!,]+")
 _GLOB = re.compile(r"[*?\[\\]")
-_QUOTES = str.maketrans("", "", "'\"\\")
-_MAX_WORDS = 2_000
-_MAX_DEPTH = 4
-
-
-def _may_be(word: str, options: Sequence[str]) -> bool:
-    """Whether a word may be one of the options: glued, abbreviated, or among other letters."""
-    if not options or not word.startswith("-"):
-        return False
-    if word.startswith(tuple(options)):
-        return True
-    if word.startswith("--"):
-        name = word.partition("=")[0]
-        return len(name) > 2 and any(one.startswith(name) for one in options)
-    letters = {one[1] for one in options if len(one) == 2 and one[0] == "-"}
-    return not letters.isdisjoint(word[1:])
+_PLAIN = re.compile(r"[\w./:@%+=,-]*")
 
 
 class CommandPattern:
@@ -93,16 +46,17 @@ class CommandPattern:
                 f"command {text!r} must be the beginning of one simple command, such as "
                 "'git status', without ; & | < > $ ` or parentheses"
             )
-        if allows and len(words) == 1 and _program(words[0]) in _RUNNERS:
+        if allows and not _names_what_runs(words):
             raise PolicyError(
                 f"command {text!r} would allow everything, because {words[0]} runs other programs; "
-                f"name one, such as '{words[0]} NAME'"
+                f"name one, such as '{text} NAME'"
             )
         self._words = words
         self._exact = [name_pattern(word) for word in words]
         self._loose = [name_pattern(word.lower()) for word in words]
-        self._plain = None if _GLOB.search("".join(words)) else tuple(words)
-        self._literal = None if _GLOB.search(words[0]) else words[0]
+        self._globs = frozenset(at for at, word in enumerate(words) if _GLOB.search(word))
+        self._plain = None if self._globs else tuple(words)
+        self._literal = None if 0 in self._globs else words[0]
 
     def allows(self, argv: Argv) -> bool:
         """Whether a command of a line without doubt is this one, and cannot be more."""
@@ -112,17 +66,48 @@ class CommandPattern:
                 return False
         elif not self._fits(argv, count):
             return False
-        program = _program(argv[0] or "")
-        if program in _RUNNERS and self._words[0] != argv[0]:
-            return False  # a glob does not name it
-        options = _RUN_OPTIONS.get(program, ())
-        return not any(word is None or _may_be(word, options) for word in argv[count:])
+        words = [word for word in argv if word is not None]
+        if len(words) < len(argv):
+            return False
+        inner = list(_programs(words[:count]))
+        programs = [one for at in inner if (one := known_program(words[at]))]
+        if any(one.appends for one in programs) and any(one.takes_more() for one in programs):
+            return False
+        return not any(self._does_more(words, at) for at in inner)
 
     def _fits(self, argv: Argv, count: int) -> bool:
         return len(argv) >= count and all(
             word is not None and pattern.match(word)
             for pattern, word in zip(self._exact, argv[:count], strict=True)
         )
+
+    def _does_more(self, words: Sequence[str], at: int) -> bool:
+        """Whether words that the rule does not fix make a program run others."""
+        program = known_program(words[at])
+        if program is None:
+            return False
+        rest = range(at + 1, len(words))
+        free = {here for here in rest if here >= len(self._words) or here in self._globs}
+        if program.runs:  # the rule names what it runs; a glob could still be an option
+            return (
+                at in self._globs
+                or any(words[here].startswith("-") for here in free & self._globs)
+                or (program.joins and not all(_PLAIN.fullmatch(words[here]) for here in free))
+            )
+        fixed = [words[here] for here in rest if here not in free]
+        if program.language:
+            if any(word == "-" or not word.startswith("-") for word in fixed):
+                return False  # what follows is for the script
+            if program.reads_code(words[at + 1 :]):
+                return True
+        if any(program.has_option(words[here]) for here in free):
+            return True
+        if program.assigns and any(is_assignment(words[here]) for here in free):
+            return True
+        if any(at + 1 + end in free for end in program.phrase_ends(words[at + 1 :])):
+            return True
+        script = next((here for here in rest if not words[here].startswith("-")), None)
+        return script in free and not program.tolerates(words[script])
 
     def may_be(self, suspects: Suspects) -> bool:
         """Whether the command may be among those, as far as can be seen."""
@@ -137,7 +122,7 @@ class CommandPattern:
             if program is None:
                 return True
             lower = program.lower()
-            if self._loose[0].match(lower) or self._loose[0].match(_program(lower)):
+            if self._loose[0].match(lower) or self._loose[0].match(last_name(lower)):
                 return self._goes_on(argv[at + 1 :])  # what follows later begins here too
         return False
 
@@ -151,74 +136,30 @@ class CommandPattern:
         return wanted == len(self._loose)
 
 
-def _reads_script(argv: Argv, at: int) -> bool:
-    """Whether a shell at this place gets its commands through a pipe."""
-    word = argv[at]
-    if word is None or _program(word) not in _SHELLS:
-        return False
-    return all((one or "").startswith("-") for one in argv[at + 1 :])
-
-
-def _program(word: str) -> str:
-    """Return the last name of a program's path."""
-    return re.split(r"[/\\]", word.lower())[-1].removesuffix(".exe")
-
-
-@dataclass(frozen=True, slots=True)
-class Suspects:
-    """What a command line may run.
-
-    Attributes:
-        commands: Programs with arguments; with True, the program may be any of the words.
-        programs: Names of the programs, in lower case, with and without their directory.
-        unknown: Whether there is a program that only the shell knows.
-    """
-
-    commands: Sequence[tuple[Argv, bool]]
-    programs: frozenset[str]
-    unknown: bool
-
-
-def suspects_of(line: Line | None) -> Suspects:
-    """Return what a line may run."""
-    commands = _suspects(line, 0) if line is not None else ()
-    words = {word for argv, anywhere in commands for word in (argv if anywhere else argv[:1])}
-    names = {word.lower() for word in words if word is not None}
-    return Suspects(commands, frozenset({*names, *map(_program, names)}), None in words)
-
-
-def _suspects(line: Line, depth: int) -> Sequence[tuple[Argv, bool]]:
-    found: list[tuple[Argv, bool]] = []
-    for argv in line.commands:
-        found += _of_command(argv, depth)
-    if line.doubt:
-        for text in (line.text.translate(_QUOTES), line.text):
-            words = [word for word in _LOOSE.split(text) if word]
-            found.append((tuple(words[:_MAX_WORDS]), True))
-    return found
-
-
-def _of_command(argv: Argv, depth: int) -> Iterator[tuple[Argv, bool]]:
-    program = None if argv[0] is None else _program(argv[0])
-    options = _RUN_OPTIONS.get(program or "", ())
-    runs = program in _RUNNERS or any(
-        word is not None and word.startswith(options) for word in argv[1:]
-    )
-    yield argv[:_MAX_WORDS], runs
-    if not runs:
-        return
-    if any(_reads_script(argv, at) for at in range(len(argv))):
-        yield (None,), False
-    for word in argv[1:]:
-        if word is None or not re.search(r"[\s;&|<>$`'\"\\]", word):
-            continue
-        if depth >= _MAX_DEPTH:
-            yield (None,), False
+def _names_what_runs(words: Sequence[str]) -> bool:
+    """Whether the beginning of a command says which program runs in the end."""
+    at = 0
+    while True:
+        program = known_program(words[at])
+        if program is None:
+            return True
+        rest = words[at + 1 :]
+        if program.runs:
+            following = program.operand(rest, program.operands)
         else:
-            yield from _suspects(parse_line(word), depth + 1)
-    if program == "eval":
-        if depth >= _MAX_DEPTH:
-            yield (None,), False
-        else:
-            line = " ".join(one or "$" for one in argv[1:])
-            yield from _suspects(parse_line(line), depth + 1)
+            ends = list(program.phrase_ends(rest))
+            if not ends:
+                return True
+            inner = program.operand(rest[ends[0] + 1 :], 0)
+            following = None if inner is None else ends[0] + 1 + inner
+        if following is None or _GLOB.search(rest[following]):
+            return False
+        at += 1 + following
+
+
+def _programs(words: Sequence[str]) -> Iterator[int]:
+    """Yield where programs may stand in the beginning of a command."""
+    yield 0
+    program = known_program(words[0])
+    if program is not None and (program.runs or any(True for _ in program.phrase_ends(words[1:]))):
+        yield from range(1, len(words))

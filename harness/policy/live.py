@@ -10,15 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
-
 from harness.policy.errors import PolicyError
-from harness.policy.policy import CallPolicy, NarrowedPolicy, Policy
-from harness.policy.verdicts import Verdict
+from harness.policy.joint import CallPolicy, JointPolicy
+from harness.policy.policy import Policy
 
 if TYPE_CHECKING:
-    from harness.policy.toml_file import PolicyText
-    from harness.tools import Tool
+    from harness.policy.tables import PolicyText
 
 __all__ = ["PolicyFiles", "PolicySnapshot"]
 
@@ -45,7 +42,7 @@ class _Read:
     error: str | None = None
 
 
-class PolicyFiles:
+class PolicyFiles(JointPolicy):
     """A policy from TOML files. A saved file holds from the next call on. Safe on any thread.
 
     The constructor reads the files; `reload` looks again. Both block, so call them from a worker
@@ -92,7 +89,7 @@ class PolicyFiles:
     def _made(self) -> PolicySnapshot:
         if not self._read:
             return PolicySnapshot(Policy(), {}, {})
-        from harness.policy.toml_file import joined
+        from harness.policy.tables import joined
 
         errors = {str(path): one.error for path, one in self._read.items() if one.error}
         digests = {str(path): one.digest for path, one in self._read.items()}
@@ -102,40 +99,9 @@ class PolicyFiles:
             MappingProxyType(digests),
         )
 
-    @property
-    def reads_paths(self) -> bool:
-        """Whether a rule is about paths."""
-        return self._snapshot.policy.reads_paths
-
-    def judge(
-        self,
-        tool: str,
-        args: Mapping[str, JsonValue],
-        definition: Tool | None = None,
-        *,
-        agent: Sequence[str] = (),
-        principal: str = "",
-    ) -> Verdict:
-        """Return the verdict of the rules there are now; see `Policy.judge`."""
-        policy = self._snapshot.policy
-        return policy.judge(tool, args, definition, agent=agent, principal=principal)
-
-    def hides(
-        self,
-        path: str,
-        definition: Tool | None = None,
-        *,
-        contents: bool = False,
-        agent: Sequence[str] = (),
-        principal: str = "",
-    ) -> bool:
-        """Whether listings leave out a path; see `Policy.hides`."""
-        policy = self._snapshot.policy
-        return policy.hides(path, definition, contents=contents, agent=agent, principal=principal)
-
-    def narrowed(self, other: CallPolicy) -> CallPolicy:
-        """Return the policy whose verdict is the stricter one of this and another."""
-        return NarrowedPolicy((self, other))
+    def parts(self) -> Sequence[CallPolicy]:
+        """Return the rules there are now, as one policy."""
+        return (self._snapshot.policy,)
 
 
 def _read(path: Path) -> _Read:

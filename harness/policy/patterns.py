@@ -11,13 +11,15 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+import bracex
 from wcmatch import fnmatch, glob
 from wcmatch._wcparse import PatternLimitException
 
 from harness.policy.errors import PolicyError
 
-__all__ = ["any_of", "literal_in", "name_pattern", "steps_pattern"]
+__all__ = ["any_of", "expanded", "literal_in", "name_pattern", "steps_pattern"]
 
+_MOST = 1_000
 _STEPS = glob.GLOBSTAR | glob.BRACE | glob.DOTGLOB | glob.FORCEUNIX | glob.CASE
 
 
@@ -40,6 +42,11 @@ def steps_pattern(pattern: str) -> re.Pattern[str]:
         raise PolicyError(
             f"path {pattern!r} stands for too many patterns; write several rules"
         ) from error
+
+
+def expanded(pattern: str) -> Sequence[str]:
+    """Return the globs that a glob over a path stands for, without braces."""
+    return bracex.expand(pattern, keep_escapes=True, limit=_MOST)
 
 
 def _joined(expressions: list[str]) -> re.Pattern[str]:

@@ -1,16 +1,17 @@
-"""An ordered list of rules, and what is stricter than one."""
+"""An ordered list of rules."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import JsonValue
 
 from harness.policy.call import Call
 from harness.policy.errors import PolicyError
+from harness.policy.joint import CallPolicy, NarrowedPolicy
 from harness.policy.rules import Rule
 from harness.policy.verdicts import STRICTNESS, Action, Verdict, strictest
 from harness.records import changed
@@ -18,49 +19,12 @@ from harness.records import changed
 if TYPE_CHECKING:
     from harness.tools import Tool
 
-__all__ = ["CallPolicy", "Decision", "NarrowedPolicy", "Policy", "ToolClass"]
+__all__ = ["Decision", "Policy", "ToolClass"]
 
 ToolClass: TypeAlias = Literal["read_only", "destructive", "open_world"]
 """What a tool says of itself; it may be in several classes, or in none."""
 
 _MAX_KNOWN_TOOLS = 1_000
-
-
-class CallPolicy(Protocol):
-    """What an agent asks before each call."""
-
-    @property
-    def reads_paths(self) -> bool:
-        """Whether a rule is about paths."""
-        ...
-
-    def judge(
-        self,
-        tool: str,
-        args: Mapping[str, JsonValue],
-        definition: Tool | None = None,
-        *,
-        agent: Sequence[str] = (),
-        principal: str = "",
-    ) -> Verdict:
-        """Return the verdict on a call; see `Policy.judge`."""
-        ...
-
-    def hides(
-        self,
-        path: str,
-        definition: Tool | None = None,
-        *,
-        contents: bool = False,
-        agent: Sequence[str] = (),
-        principal: str = "",
-    ) -> bool:
-        """Whether listings leave out a path; see `Policy.hides`."""
-        ...
-
-    def narrowed(self, other: CallPolicy) -> CallPolicy:
-        """Return the policy whose verdict is the stricter one of this and another."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +42,14 @@ class Decision:
 
 _Candidate: TypeAlias = tuple[Sequence[Callable[[Call], bool]], Decision]
 """The conditions of a rule, and what follows when a call meets them."""
+
+
+class _Candidates(NamedTuple):
+    """The rules about a tool, and whether any of them is about commands or paths."""
+
+    rules: Sequence[_Candidate]
+    commands: bool
+    paths: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +73,8 @@ class Policy:
         default_factory=dict[ToolClass, Action], hash=False
     )
     source: str = "the policy"
-    _known: dict[str, Sequence[_Candidate]] = field(
-        init=False, repr=False, compare=False, default_factory=dict[str, Sequence[_Candidate]]
+    _known: dict[str, _Candidates] = field(
+        init=False, repr=False, compare=False, default_factory=dict[str, _Candidates]
     )
 
     def __post_init__(self) -> None:
@@ -135,6 +107,24 @@ class Policy:
         from harness.policy.toml_file import parse_policy
 
         return parse_policy(text, name)
+
+    @staticmethod
+    def from_rules(
+        data: Sequence[Mapping[str, object]], source: str, *, default: Action = "allow"
+    ) -> Policy:
+        """Read a policy from plain data, such as the front matter of an agent's file.
+
+        Args:
+            data: One mapping per rule, with the keys of `[[rule]]` tables; see `docs/policy.md`.
+            source: Where they stand, for reasons and errors.
+            default: What holds when no rule matches.
+
+        Raises:
+            PolicyError: It is not valid; the text names the source and the number of the rule.
+        """
+        from harness.policy.tables import policy_of_rules
+
+        return policy_of_rules(data, source, default)
 
     @property
     def reads_paths(self) -> bool:
@@ -170,9 +160,7 @@ class Policy:
     def decide(self, call: Call) -> Sequence[Decision]:
         """Return how a call is decided: once for each simple command of its command line."""
         candidates = self._candidates(call.tool)
-        line = None
-        if any(one.rule and one.rule.command is not None for _, one in candidates):
-            line = call.line
+        line = call.line if candidates.commands else None
         if line is None:
             return (self._first(candidates, call),)
         if line.doubt:
@@ -204,7 +192,7 @@ class Policy:
             principal: On whose behalf.
         """
         candidates = self._candidates("read_file")
-        if not any(one.rule and one.rule.path is not None for _, one in candidates):
+        if not candidates.paths:
             return False
         call = Call("read_file", {"path": path}, definition, agent, principal)
         decided = self._first(candidates, call)
@@ -216,8 +204,8 @@ class Policy:
         """Return the policy whose verdict is the stricter one of this and another."""
         return NarrowedPolicy((self, other))
 
-    def _first(self, candidates: Sequence[_Candidate], call: Call) -> Decision:
-        for conditions, decision in candidates:
+    def _first(self, candidates: _Candidates, call: Call) -> Decision:
+        for conditions, decision in candidates.rules:
             for condition in conditions:
                 if not condition(call):
                     break
@@ -225,17 +213,18 @@ class Policy:
                 return decision
         return Decision(self._default(call.definition))
 
-    def _candidates(self, tool: str) -> Sequence[_Candidate]:
+    def _candidates(self, tool: str) -> _Candidates:
         """Return the rules about a tool with their verdicts, in order."""
         known = self._known.get(tool)
         if known is None:
             if len(self._known) >= _MAX_KNOWN_TOOLS:
                 self._known.clear()
-            known = self._known[tool] = [
-                (rule.conditions, Decision(_verdict(number, rule), rule))
-                for number, rule in enumerate(self.rules, start=1)
-                if rule.speaks_of(tool)
-            ]
+            spoken = [one for one in enumerate(self.rules, start=1) if one[1].speaks_of(tool)]
+            known = self._known[tool] = _Candidates(
+                [(rule.conditions, Decision(_verdict(at, rule), rule)) for at, rule in spoken],
+                any(rule.command is not None for _, rule in spoken),
+                any(rule.path is not None for _, rule in spoken),
+            )
         return known
 
     def _default(self, tool: Tool | None) -> Verdict:
@@ -263,53 +252,3 @@ def _doubted(decided: Decision, doubt: str) -> Decision:
         return decided
     reason = f"{verdict.reason}; the command line cannot be judged part by part: {doubt}"
     return Decision(changed(verdict, reason=reason), decided.rule)
-
-
-@dataclass(frozen=True, slots=True)
-class NarrowedPolicy:
-    """Several policies at once: the strictest of their verdicts holds.
-
-    Attributes:
-        policies: The policies.
-    """
-
-    policies: Sequence[CallPolicy]
-
-    @property
-    def reads_paths(self) -> bool:
-        """Whether a rule is about paths."""
-        return any(one.reads_paths for one in self.policies)
-
-    def judge(
-        self,
-        tool: str,
-        args: Mapping[str, JsonValue],
-        definition: Tool | None = None,
-        *,
-        agent: Sequence[str] = (),
-        principal: str = "",
-    ) -> Verdict:
-        """Return the strictest verdict; see `Policy.judge`."""
-        return strictest(
-            one.judge(tool, args, definition, agent=agent, principal=principal)
-            for one in self.policies
-        )
-
-    def hides(
-        self,
-        path: str,
-        definition: Tool | None = None,
-        *,
-        contents: bool = False,
-        agent: Sequence[str] = (),
-        principal: str = "",
-    ) -> bool:
-        """Whether one of the policies hides a path; see `Policy.hides`."""
-        return any(
-            one.hides(path, definition, contents=contents, agent=agent, principal=principal)
-            for one in self.policies
-        )
-
-    def narrowed(self, other: CallPolicy) -> CallPolicy:
-        """Return the policy that is this one and another at once."""
-        return NarrowedPolicy((*self.policies, other))

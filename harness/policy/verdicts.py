@@ -48,7 +48,8 @@ ALLOW = Verdict("allow")
 def strictest(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the strictest verdict, the first of equals; `allow` when there is none.
 
-    Among several `ask` only decisions that all of them accept remain.
+    Among several `ask` only decisions that all of them accept remain; where none does, nobody can
+    be asked, and the call is denied.
     """
     rest = iter(verdicts)
     held = next(rest, ALLOW)
@@ -56,9 +57,19 @@ def strictest(verdicts: Iterable[Verdict]) -> Verdict:
         if STRICTNESS[verdict.action] > STRICTNESS[held.action]:
             held = verdict
         elif verdict.action == held.action == "ask":
-            common: tuple[ApprovalDecision, ...] = tuple(
-                choice for choice in held.decisions if choice in verdict.decisions
-            )
-            notice = verdict.edit_notice if held.edit_notice is None else held.edit_notice
-            held = Verdict("ask", held.reason, common, notice)
+            held = _both_asked(held, verdict)
     return held
+
+
+def _both_asked(first: Verdict, second: Verdict) -> Verdict:
+    common: tuple[ApprovalDecision, ...] = tuple(
+        choice for choice in first.decisions if choice in second.decisions
+    )
+    if common:
+        notice = second.edit_notice if first.edit_notice is None else first.edit_notice
+        return Verdict("ask", first.reason, common, notice)
+    asked = (f"{', '.join(one.decisions) or 'nothing'} ({one.reason})" for one in (first, second))
+    return Verdict(
+        "deny",
+        f"a person would have to decide, and two rules leave no decision: {' and '.join(asked)}",
+    )

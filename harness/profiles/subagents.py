@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness.definition_files import no_such
 from harness.profiles.profile import GeneralPurpose
-from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
+from harness.subagents.definitions import GENERAL_PURPOSE, AnySubAgent
 from harness.subagents.registry import SubAgentRegistry, UnknownSubAgent
 
 __all__ = ["ProfiledSubAgents"]
@@ -29,13 +29,20 @@ class ProfiledSubAgents:
             system_prompt=general.system_prompt or GENERAL_PURPOSE.system_prompt,
         )
         self._enabled = general.enabled is not False
+        self._known: tuple[Mapping[str, AnySubAgent], Mapping[str, AnySubAgent]] = {}, {}
 
     @property
-    def subagents(self) -> Mapping[str, SubAgent]:
-        """The subagents by name, in order of names."""
+    def subagents(self) -> Mapping[str, AnySubAgent]:
+        """The subagents by name, in order of names; the same mapping until they change."""
+        there = self._registry.subagents
+        if self._known[0] is not there:
+            self._known = there, self._fitted(there)
+        return self._known[1]
+
+    def _fitted(self, there: Mapping[str, AnySubAgent]) -> Mapping[str, AnySubAgent]:
         return {
             name: self._general if one == GENERAL_PURPOSE else one
-            for name, one in self._registry.subagents.items()
+            for name, one in there.items()
             if self._enabled or one != GENERAL_PURPOSE
         }
 
@@ -44,7 +51,7 @@ class ProfiledSubAgents:
         """Whether there are subagents, or may be once files are added."""
         return bool(self.subagents or self._registry.roots)
 
-    def get(self, name: str) -> SubAgent:
+    def get(self, name: str) -> AnySubAgent:
         """Return a subagent.
 
         Raises:

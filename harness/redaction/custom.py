@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, TypeAlias
 
@@ -21,6 +22,15 @@ Boundary: TypeAlias = Literal["word", "line", "end"]
 for it."""
 
 _SECONDS = 0.25
+"""For one text at most."""
+
+_SLOW_SECONDS = 1.0
+_REGAINED = 0.1
+"""For slow texts together: this long at once, and this long more for every second."""
+
+_SURE_SECONDS = 0.005
+_SURE_CHARS = 1_000_000
+"""What every text gets: this long, and a second for so many characters."""
 
 _LINES = regex.compile(r"\\[sWDnrvXRPp]|\[\^|\n|\[:|\(\?[a-zA-Z]*[sx]")
 """In a pattern, what may match a line break."""
@@ -33,7 +43,9 @@ class RegexDetector:
     """Matches a regular expression of the `regex` package, which is `re` with more.
 
     A text that takes the expression longer than 0.25 s counts as one match: nobody knows what is
-    in it.
+    in it. So does, once texts have kept it busy for a second, any that takes it longer than 5 ms
+    and a second for each million characters; each second that passes allows 0.1 s more. Many slow
+    texts thus cannot hold up other runs: they are replaced as a whole or, with `block`, refused.
 
     Args:
         pattern: The expression; the whole match is what is replaced.
@@ -52,13 +64,21 @@ class RegexDetector:
         if self._pattern.match(""):
             raise AgentBuildError(f"detector={pattern!r} matches nothing at all; let it match text")
         self._boundary: Boundary = _boundary(pattern)
+        self._slow = _SLOW_SECONDS
+        self._looked = time.monotonic()
 
     def find(self, text: str) -> Iterator[Span]:
         """Yield the matches; see `Detector.find`."""
+        sure = min(_SECONDS, _SURE_SECONDS + len(text) / _SURE_CHARS)
+        started = time.monotonic()
+        self._slow = min(_SLOW_SECONDS, self._slow + (started - self._looked) * _REGAINED)
+        self._looked = started
+        seconds = max(sure, min(_SECONDS, self._slow))
         try:
-            spans = [one.span() for one in self._pattern.finditer(text, timeout=_SECONDS)]
+            spans = [one.span() for one in self._pattern.finditer(text, timeout=seconds)]
         except TimeoutError:
             spans = [(0, len(text))]
+        self._slow -= max(0.0, time.monotonic() - started - sure)
         yield from (span for span in spans if span[0] < span[1])
 
     def open_from(self, text: str) -> int:

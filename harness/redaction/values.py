@@ -13,6 +13,7 @@ from harness.messages import (
     AIMessage,
     AnswerBlock,
     Content,
+    DocumentBlock,
     HumanMessage,
     ProviderBlock,
     RemoveMessage,
@@ -158,7 +159,7 @@ def _clean_texts(blocks: Sequence[Any], clean: Clean) -> list[TextBlock]:
     ]
 
 
-def _clean_block(block: Any, clean: Clean) -> AnswerBlock:
+def _clean_block(block: Any, clean: Clean) -> AnswerBlock | DocumentBlock:
     match block:
         case ToolCall():
             return clean_call(block, clean)
@@ -169,5 +170,8 @@ def _clean_block(block: Any, clean: Clean) -> AnswerBlock:
         case ProviderBlock(provider, data):
             cleaned_data = cast("dict[str, JsonValue]", clean_json(data, clean, _OPAQUE))
             return block if cleaned_data is data else ProviderBlock(provider, cleaned_data)
+        case DocumentBlock(name=name):
+            cleaned = clean(name)
+            return block if cleaned == name else changed(block, name=cleaned)
         case _:
             return block

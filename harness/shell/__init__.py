@@ -9,8 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.shell.bubblewrap import BubblewrapExecutionPolicy, Mount
+    from harness.shell.bubblewrap import BubblewrapExecutionPolicy
     from harness.shell.docker import DockerExecutionPolicy
+    from harness.shell.layout import Layout, Mount, SandboxPolicy
     from harness.shell.policies import (
         ExecutionPolicy,
         HostExecutionPolicy,
@@ -25,7 +26,9 @@ __all__ = [
     "ExecutionPolicy",
     "HostExecutionPolicy",
     "Launch",
+    "Layout",
     "Mount",
+    "SandboxPolicy",
     "ShellLimits",
     "base_environment",
 ]
@@ -33,7 +36,9 @@ __all__ = [
 _HOMES = {
     "BubblewrapExecutionPolicy": "bubblewrap",
     "DockerExecutionPolicy": "docker",
-    "Mount": "bubblewrap",
+    "Layout": "layout",
+    "Mount": "layout",
+    "SandboxPolicy": "layout",
 }
 
 

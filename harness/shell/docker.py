@@ -10,6 +10,7 @@ from pathlib import Path
 from shutil import which
 
 from harness.errors import AgentBuildError
+from harness.shell.layout import Layout, Mount
 from harness.shell.policies import Launch, ShellLimits
 
 __all__ = ["DockerExecutionPolicy"]
@@ -53,7 +54,12 @@ class DockerExecutionPolicy(ShellLimits):
     binary: str = "docker"
 
     def check(self) -> None:
-        """Raise `AgentBuildError` if the client is not installed."""
+        """Raise `AgentBuildError` if the client is not installed, or this is no POSIX system."""
+        if os.name != "posix":
+            raise AgentBuildError(
+                "DockerExecutionPolicy needs a POSIX system on this side of the client; on Windows "
+                "run the agent in WSL"
+            )
         if which(self.binary) is None:
             raise AgentBuildError(
                 f"{self.binary} is not installed, so no containers can be started. Install it, "
@@ -63,11 +69,20 @@ class DockerExecutionPolicy(ShellLimits):
     def launch(
         self, shell: Sequence[str] | None, workspace: Path, env: Mapping[str, str]
     ) -> Launch:
-        """Return how to start a shell; see `ExecutionPolicy`."""
+        """Return how to start a shell that has the workspace at `/workspace`."""
+        layout = Layout(_WORKSPACE, (Mount(str(workspace), "write", _WORKSPACE),))
+        return self.launch_in(layout, shell, env)
+
+    def launch_in(
+        self, layout: Layout, shell: Sequence[str] | None, env: Mapping[str, str]
+    ) -> Launch:
+        """Return how to start a shell that sees a layout; see `SandboxPolicy`."""
         binary = which(self.binary) or self.binary
         name = f"deep-agent-shell-{secrets.token_hex(8)}"
-        options = [*self._options(), "--name", name, "--workdir", _WORKSPACE]
-        options += ("--mount", f"type=bind,{_quoted(f'source={workspace}')},target={_WORKSPACE}")
+        options = [*self._options(network=layout.network), "--name", name]
+        options += ("--workdir", layout.workdir)
+        for mount in layout.mounts:
+            options += _mounted(mount)
         client = _client_environment()
         for variable, value in env.items():
             # By its name alone it comes from the client's environment, where nobody else sees it.
@@ -76,16 +91,21 @@ class DockerExecutionPolicy(ShellLimits):
         return Launch(
             argv=(binary, "run", "--interactive", *options, self.image, *(shell or ("sh",))),
             env={**env, **client},
-            workspace=_WORKSPACE,
-            cwd=str(workspace),
+            workspace=layout.workdir,
+            cwd="/",
             cleanup=(binary, *end, name),
         )
 
-    def _options(self) -> Sequence[str]:
+    @property
+    def confines(self) -> bool:
+        """True: commands see what is mounted; see `SandboxPolicy`."""
+        return True
+
+    def _options(self, *, network: bool) -> Sequence[str]:
         options = ["--init", "--security-opt", "no-new-privileges"]
         if self.remove_container_on_exit:
             options.append("--rm")
-        if not self.network_enabled:
+        if not (self.network_enabled and network):
             options += ("--network", "none")
         if self.read_only_rootfs:
             options += ("--read-only", "--tmpfs", "/tmp")
@@ -100,6 +120,17 @@ class DockerExecutionPolicy(ShellLimits):
             if value is not None:
                 options += (option, str(value))
         return (*options, *self.extra_run_args)
+
+
+def _mounted(mount: Mount) -> Sequence[str]:
+    """Return the client's options for a mount."""
+    place = _quoted(f"target={mount.place}")
+    if mount.access != "hidden":
+        ends = "" if mount.access == "write" else ",readonly"
+        return "--mount", f"type=bind,{_quoted(f'source={mount.path}')},{place}{ends}"
+    if mount.is_directory:
+        return "--mount", f"type=tmpfs,{place},tmpfs-size=4096,tmpfs-mode=0555,readonly"
+    return "--mount", f"type=bind,source={os.devnull},{place},readonly"
 
 
 def _quoted(text: str) -> str:

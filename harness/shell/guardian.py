@@ -5,8 +5,9 @@ it. It starts the shell, with limits and as the leader of its own process group,
 the shell's children leave behind. It ends all of them, and then itself, when the shell has ended,
 when its lease runs out, or when nobody holds the other end of its leash any more, as after a crash.
 
-The leash is a socket. The guardian writes the shell's process id to it. Each line it reads says
-for how many seconds the lease is good from then on. It exits with the shell's exit code.
+The leash is a socket. The guardian writes the shell's process id to it, and later, on a line of its
+own, which bound it ended the shell for. Each line it reads says for how many seconds the lease is
+good from then on. It exits with the shell's exit code.
 """
 
 from __future__ import annotations
@@ -20,13 +21,22 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING or __package__:
+    from harness.shell.bounds import Bounds, ControlGroups, descendants
+else:
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    from bounds import Bounds, ControlGroups, descendants
+
+    del sys.path[0]
 
 __all__ = ["GuardianOptions"]
 
 _CLEANUP_SECONDS = 20.0
 _KILL_SECONDS = 5.0
+_NICE = 5
+_HURRY = -5
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
@@ -42,6 +52,8 @@ class GuardianOptions(TypedDict):
         grace: Seconds that processes have to end after SIGTERM.
         limits: Values for `resource.setrlimit`, by the name of the resource.
         cleanup: A command to run when the shell is gone; may be empty.
+        most_processes: How many processes there may be at once; 0 for any number.
+        most_memory: Bytes of memory that all of them may have together; 0 for any amount.
     """
 
     argv: list[str]
@@ -50,6 +62,8 @@ class GuardianOptions(TypedDict):
     grace: float
     limits: dict[str, int]
     cleanup: list[str]
+    most_processes: int
+    most_memory: int
 
 
 def _prctl(option: int, value: int) -> None:
@@ -62,7 +76,7 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _start(options: GuardianOptions) -> int:
+def _start(options: GuardianOptions, groups: ControlGroups) -> int:
     """Start the shell and return its process id."""
     guardian = os.getpid()
     pid = os.fork()
@@ -78,6 +92,9 @@ def _start(options: GuardianOptions) -> int:
         for one in (*_IGNORED, signal.SIGCHLD):
             signal.signal(one, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
+        groups.enter()
+        with contextlib.suppress(OSError):
+            os.nice(_NICE)
         _limit(options["limits"])
         os.execvpe(options["argv"][0], options["argv"], os.environ)
     except BaseException as error:  # noqa: BLE001 - a forked child must not go on from here
@@ -118,47 +135,28 @@ class _Children:
 
     def signal(self, number: int) -> None:
         """Send a signal to all that can be found."""
-        for pid in _descendants(os.getpid()):
+        with contextlib.suppress(OSError):  # all at once; in a sandbox the rest goes with its first
+            os.killpg(self.shell, number)
+        for pid in descendants(os.getpid()):
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
-        with contextlib.suppress(OSError):
-            os.killpg(self.shell, number)
 
 
-def _descendants(root: int) -> Iterable[int]:
-    """Return the processes below one, where the system lists them."""
-    below: dict[int, list[int]] = {}
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                below.setdefault(_parent(int(name)), []).append(int(name))
-    found: list[int] = []
-    todo = [root]
-    while todo:
-        children = below.get(todo.pop(), [])
-        found += children
-        todo += children
-    return found
-
-
-def _parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name stands in parentheses and may hold anything.
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
-def _watch(options: GuardianOptions, leash: socket.socket, woken: int, children: _Children) -> None:
-    """Return when the session is over."""
+def _watch(
+    options: GuardianOptions, leash: socket.socket, woken: int, children: _Children
+) -> str | None:
+    """Return when the session is over: the bound that was passed, or None."""
     deadline = time.monotonic() + options["lease"]
+    bounds = Bounds(options["most_processes"], options["most_memory"])
     lines = b""
     while children.code is None:
         left = deadline - time.monotonic()
         if left <= 0:
-            return
-        ready, _, _ = select.select([leash, woken], [], [], left)
+            return None
+        passed = bounds.passed()
+        if passed is not None:
+            return passed
+        ready, _, _ = select.select([leash, woken], [], [], min(left, bounds.seconds))
         if woken in ready:
             os.read(woken, 4096)
             children.reap()
@@ -166,18 +164,19 @@ def _watch(options: GuardianOptions, leash: socket.socket, woken: int, children:
             try:
                 got = leash.recv(4096)
             except OSError:
-                return
+                return None
             if not got:
-                return
+                return None
             *complete, lines = (lines + got).split(b"\n")
             if complete:
                 deadline = time.monotonic() + float(complete[-1])
+    return None
 
 
 def _end(children: _Children, grace: float, woken: int) -> None:
-    """End every process, asking them first."""
+    """End every process, asking them first if they have time to answer."""
     children.reap()
-    if children.left:
+    if children.left and grace > 0:
         children.signal(signal.SIGTERM)
         children.signal(signal.SIGCONT)
         _await_end(children, grace, woken)
@@ -235,14 +234,24 @@ def _main(options: GuardianOptions) -> int:
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     leash = socket.socket(fileno=options["leash"])
     leash.set_inheritable(False)
-    children = _Children(_start(options))
+    groups = ControlGroups(options["most_processes"], options["most_memory"])
+    children = _Children(_start(options, groups))
+    with contextlib.suppress(OSError):  # only root may; it is root that bombs need this against
+        os.nice(_HURRY)
     _let_go()
     with contextlib.suppress(OSError):
         leash.sendall(f"{children.shell}\n".encode())
+    grace = 0.0
     try:
-        _watch(options, leash, woken, children)
+        passed = _watch(options, leash, woken, children)
+        if passed is None:
+            grace = options["grace"]
+        else:
+            with contextlib.suppress(OSError):
+                leash.sendall(f"{passed}\n".encode())
     finally:
-        _end(children, options["grace"], woken)
+        _end(children, grace, woken)
+        groups.remove()
     _clean_up(options["cleanup"])
     code = children.code
     if code is None:

@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import anyio.to_thread
 
-__all__ = ["Collector", "Output", "Preview", "keep", "preview"]
+__all__ = ["Collector", "Output", "Preview", "Sink", "keep", "preview"]
 
 _IN_MEMORY = 1 << 20
 _UNSHOWN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
@@ -39,6 +39,22 @@ class Output:
     def whole(self) -> bool:
         """Whether nothing of it was dropped."""
         return len(self.head) == self.size
+
+
+class Sink(Protocol):
+    """Takes what a command writes while it runs."""
+
+    async def add(self, data: bytes) -> None:
+        """Take the next bytes."""
+        ...
+
+    async def finish(self) -> Output:
+        """Return what was kept."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what is no longer needed; also after a failure."""
+        ...
 
 
 class Collector:

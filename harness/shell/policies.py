@@ -12,9 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from shutil import which
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from harness.errors import AgentBuildError
+
+if TYPE_CHECKING:
+    from harness.shell.layout import Layout
 
 __all__ = [
     "ExecutionPolicy",
@@ -110,6 +113,9 @@ class Launch:
         cwd: Where the command line is run, or None for the workspace.
         rlimits: Values for `resource.setrlimit` by name, such as `RLIMIT_CPU`.
         cleanup: A command that ends what killing the command line does not end.
+        most_processes: Processes that there may be at once; more end the shell. None for any
+            number.
+        most_memory: Bytes of memory that all processes may have together; more end the shell.
     """
 
     argv: Sequence[str]
@@ -118,6 +124,8 @@ class Launch:
     cwd: str | None = None
     rlimits: Mapping[str, int] = field(default_factory=dict[str, int])
     cleanup: Sequence[str] = ()
+    most_processes: int | None = None
+    most_memory: int | None = None
 
 
 class ExecutionPolicy(Protocol):
@@ -150,19 +158,23 @@ class ExecutionPolicy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessLimits(ShellLimits):
-    """Limits that the system enforces on each process of a shell (`setrlimit`).
+    """Limits for each process of a shell (`setrlimit`), and for all of them together (Linux).
 
     Attributes:
         cpu_time_seconds: CPU seconds of each process; the shell itself counts as one.
         memory_bytes: Address space of each process.
         max_processes: Processes of this user on the machine; not enforced for root.
         max_file_size_bytes: Size of each file that a process writes.
+        total_processes: Processes of a shell at once. More, and the shell is ended, as root too.
+        total_memory_bytes: Memory of all processes of a shell. More, and the shell is ended.
     """
 
     cpu_time_seconds: int | None = None
     memory_bytes: int | None = None
     max_processes: int | None = None
     max_file_size_bytes: int | None = None
+    total_processes: int | None = 1_024
+    total_memory_bytes: int | None = 4 << 30
 
     def rlimits(self) -> Mapping[str, int]:
         """Return the limits that are set, by their name in `resource`."""
@@ -208,4 +220,22 @@ class HostExecutionPolicy(ProcessLimits):
             env={**base_environment(), **env},
             workspace=str(workspace),
             rlimits=self.rlimits(),
+            most_processes=self.total_processes,
+            most_memory=self.total_memory_bytes,
         )
+
+    @property
+    def confines(self) -> bool:
+        """False: commands see the whole machine; see `SandboxPolicy`."""
+        return False
+
+    @property
+    def network_enabled(self) -> bool:
+        """True: nothing keeps commands from the network."""
+        return True
+
+    def launch_in(
+        self, layout: Layout, shell: Sequence[str] | None, env: Mapping[str, str]
+    ) -> Launch:
+        """Return how to start a shell in the layout's directory; its mounts say nothing here."""
+        return self.launch(shell, Path(layout.workdir), env)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import anyio
 import anyio.to_thread
 
+from harness.shell.layout import Layout
 from harness.shell.session import ShellSession
 
 __all__ = ["Key", "Seat", "SessionPool"]
@@ -30,6 +31,8 @@ class Seat:
         session: The open session, if there is one; it may have ended.
         users: Calls that use it or wait for their turn.
         lock: Held by the call whose turn it is; turns are in the order of the calls.
+        layout: What the open session sees of a backend; None if it has a directory instead.
+        replaced: Whether the session took the place of one that saw something else.
 
     Args:
         root: The directory that its shells work in; None for a temporary one.
@@ -39,6 +42,8 @@ class Seat:
         self.session: ShellSession | None = None
         self.users = 0
         self.lock = anyio.Lock()
+        self.layout: Layout | None = None
+        self.replaced = False
         self._root = root
         self._workspace: Path | None = None
 
@@ -74,14 +79,14 @@ class SessionPool:
     """Sessions by run and agent.
 
     Args:
-        open_session: Opens a shell in a directory.
+        open_session: Opens a shell in the directory of a seat, or in its layout.
         root: The directory of all sessions; None for a temporary one for each.
         shutdown_commands: What sessions run before they are closed in good order.
     """
 
     def __init__(
         self,
-        open_session: Callable[[Path], Awaitable[ShellSession]],
+        open_session: Callable[[Seat], Awaitable[ShellSession]],
         root: Path | None,
         shutdown_commands: Sequence[str],
     ) -> None:
@@ -91,8 +96,15 @@ class SessionPool:
         self._seats: dict[Key, Seat] = {}
 
     @asynccontextmanager
-    async def turn(self, key: Key, *, restart: bool = False) -> AsyncGenerator[tuple[Seat, bool]]:
+    async def turn(
+        self, key: Key, *, restart: bool = False, layout: Layout | None = None
+    ) -> AsyncGenerator[tuple[Seat, bool]]:
         """Wait for the turn on a session; give its seat, and whether the session is a new one.
+
+        Args:
+            key: Whose session.
+            restart: Open a new one in any case.
+            layout: What it must see; a session that sees something else gives way to a new one.
 
         Raises:
             ShellError: No session could be opened.
@@ -104,18 +116,20 @@ class SessionPool:
             try:
                 async with seat.lock:
                     if self._seats.get(key) is seat:  # else it was closed in the meantime
-                        yield seat, await self._ready(seat, restart=restart)
+                        yield seat, await self._ready(seat, restart, layout)
                         return
             finally:
                 seat.users -= 1
 
-    async def _ready(self, seat: Seat, *, restart: bool) -> bool:
+    async def _ready(self, seat: Seat, restart: bool, layout: Layout | None) -> bool:
         """See to it that a session is open; return whether it is a new one."""
-        if seat.alive and not restart:
+        seat.replaced = seat.alive and seat.layout != layout
+        if seat.alive and not restart and not seat.replaced:
             return False
         await seat.leave()
         await self._prune()
-        seat.session = await self._open_session(await seat.workspace())
+        seat.layout = layout
+        seat.session = await self._open_session(seat)
         return True
 
     def users(self, key: Key) -> int:

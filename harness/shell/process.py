@@ -56,7 +56,7 @@ class ShellProcess:
         self._leash = leash
         self._stdin, self._output, self._status = pipes
         self.end_seconds = end_seconds
-        self._shell = b""
+        self._said = b""
         self._close = weakref.finalize(self, _close, leash, pipes)
 
     @property
@@ -68,6 +68,11 @@ class ShellProcess:
     def ended(self) -> bool:
         """Whether all that the shell started has ended."""
         return self.code is not None or self._guardian.poll() is not None
+
+    @property
+    def passed(self) -> str:
+        """The bound for which the guardian ended the shell, such as `more than 9 processes`."""
+        return self._said.partition(b"\n")[2].decode().strip()
 
     async def send(self, data: bytes) -> None:
         """Write to the shell's stdin; what it reads no more is dropped."""
@@ -104,7 +109,7 @@ class ShellProcess:
             except OSError:
                 got = b""
             if got:
-                self._shell += got
+                self._said += got
             else:
                 self.code = await self._reap()
         return self.code
@@ -135,9 +140,10 @@ class ShellProcess:
             code = await anyio.to_thread.run_sync(wait)
         except subprocess.TimeoutExpired:
             code = -signal.SIGKILL
-        if code < 0 and self._shell.strip().isdigit():
+        shell = self._said.partition(b"\n")[0]
+        if code < 0 and shell.isdigit():
             with contextlib.suppress(OSError):
-                os.killpg(int(self._shell), signal.SIGKILL)
+                os.killpg(int(shell), signal.SIGKILL)
         return code if code >= 0 else 128 - code
 
 
@@ -170,6 +176,8 @@ def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
             "grace": grace,
             "limits": dict(launch.rlimits),
             "cleanup": list(launch.cleanup),
+            "most_processes": launch.most_processes or 0,
+            "most_memory": launch.most_memory or 0,
         }
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", _GUARDIAN, json.dumps(options)],

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 import anyio
 
 from harness.errors import ToolError
-from harness.shell.output import Collector, Output
+from harness.shell.output import Collector, Output, Sink
 from harness.shell.policies import Launch, ShellLimits
 from harness.shell.process import ShellProcess, start_process
 
@@ -32,13 +32,48 @@ _SET_UP = b"""\
 exec 8>&1 9>&2 1>/dev/null 2>/dev/null
 [ -n "${BASH_VERSION-}${ZSH_VERSION-}" ]
 """
-"""8 is the output from here on, 9 the channel for exit codes. Exit code 0 stands for shells whose
-`eval` survives a syntax error; in those that do as POSIX says, only `command eval` does."""
+"""8 is the output from here on, 9 the channel for exit codes. Exit code 0 stands for shells that
+have `builtin`, which looks past functions of the same name."""
 
 _CODE = 121
 _GRACE = 2.0
 _LEASE = 15.0
 _DIAGNOSIS_BYTES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How a shell is spoken to.
+
+    Attributes:
+        eval: Runs a text, and survives a syntax error in it.
+        report_with: Writes a report, with the exit code of the command before.
+        code: What that exit code is called in it.
+    """
+
+    eval: str
+    report_with: str
+    code: str
+
+    def report(self, mark: str) -> bytes:
+        """Return the lines that report an exit code; a shell that cannot report is of no use.
+
+        They hold no reserved word, because bash does not know them right after some syntax errors.
+        """
+        first, _, write = self.report_with.rpartition("\n")
+        return (
+            f"{first}\n{write} '%s %d\\n' {mark} {self.code} >&9 && {write} {mark} >&8 "
+            f"|| exit {_CODE}\n"
+        ).encode()
+
+
+_BUILTIN = _Kind("builtin eval", "builtin printf", '"$?"')
+_POSIX = _Kind(
+    # A function of that name would be called in place of the shell's own command.
+    "command eval",
+    "__code=$?; unset -f command\ncommand printf",
+    '"$__code"',
+)
 
 
 class ShellError(ToolError):
@@ -55,12 +90,14 @@ class CommandResult:
             was running in it has ended.
         exit_code: Its exit code, or the shell's when that ended; None after a timeout.
         seconds: How long it took.
+        passed: The bound for which it was stopped, such as `more than 9 processes`, or empty.
     """
 
     output: Output
     ending: Ending
     exit_code: int | None
     seconds: float
+    passed: str = ""
 
     @property
     def succeeded(self) -> bool:
@@ -80,14 +117,14 @@ class ShellSession:
         self._limits = limits
         self._process = process
         self._status = b""
-        self._eval = "eval"
+        self._kind: _Kind = _POSIX
 
     @property
     def alive(self) -> bool:
         """Whether it can take a command."""
         return self._process.usable and not self._process.ended
 
-    async def run(self, command: str, timeout: float) -> CommandResult:
+    async def run(self, command: str, timeout: float, sink: Sink | None = None) -> CommandResult:
         """Run a command.
 
         If the call is cancelled the session ends, and with it all that runs in it.
@@ -95,9 +132,10 @@ class ShellSession:
         Args:
             command: Shell text, of any number of lines; without NUL.
             timeout: Seconds after which it is stopped, with everything else in the session.
+            sink: Takes what it writes; None for a collector within the limits.
         """
         limits = self._limits
-        collector = Collector(limits.max_file_bytes, limits.max_output_bytes)
+        collector: Sink = sink or Collector(limits.max_file_bytes, limits.max_output_bytes)
         began = time.monotonic()
         self._process.lease(timeout + _LEASE)
         try:
@@ -107,7 +145,8 @@ class ShellSession:
                 await self._process.end()
             else:
                 self._process.lease(limits.idle_timeout)
-            return CommandResult(await collector.finish(), ending, code, seconds)
+            passed = self._process.passed
+            return CommandResult(await collector.finish(), ending, code, seconds, passed)
         except BaseException:
             await self._process.end()
             raise
@@ -142,9 +181,9 @@ class ShellSession:
         """
         mark = secrets.token_hex(16)
         timeout = self._limits.startup_timeout
-        ending, code = await self._until_over(_SET_UP + _report(mark), mark, timeout, None)
+        ending, code = await self._until_over(_SET_UP + _POSIX.report(mark), mark, timeout, None)
         if ending == "done":
-            self._eval = "eval" if code == 0 else "command eval"
+            self._kind = _BUILTIN if code == 0 else _POSIX
         else:
             await self._process.end()
             why = f"exit code {code}" if ending == "ended" else f"no answer for {timeout} s"
@@ -154,17 +193,34 @@ class ShellSession:
                 + (f" It said: {said}" if said else "")
             )
 
+    async def prepare(self, commands: Sequence[str], deadline: float | None = None) -> None:
+        """Run the startup commands.
+
+        Args:
+            commands: The commands.
+            deadline: When they must have ended, on the monotonic clock; None for `startup_timeout`
+                from now.
+
+        Raises:
+            ShellError: One failed; the text says why.
+        """
+        until = time.monotonic() + self._limits.startup_timeout if deadline is None else deadline
+        for command in commands:
+            result = await self.run(command, max(0.001, until - time.monotonic()))
+            if not result.succeeded:
+                raise ShellError(_failed(command, result, self._limits))
+
     async def _exchange(
-        self, command: str, timeout: float, collector: Collector
+        self, command: str, timeout: float, collector: Sink
     ) -> tuple[Ending, int | None]:
         mark = secrets.token_hex(16)
         quoted = command.replace("'", "'\\''")
-        text = f"{self._eval} '{quoted}\n' </dev/null >&8 2>&1 8>&- 9>&-\n"
-        script = text.encode("utf-8", "replace") + _report(mark)
+        text = f"{self._kind.eval} '{quoted}\n' </dev/null >&8 2>&1 8>&- 9>&-\n"
+        script = text.encode("utf-8", "replace") + self._kind.report(mark)
         return await self._until_over(script, mark, timeout, collector)
 
     async def _until_over(
-        self, script: bytes, mark: str, timeout: float, collector: Collector | None
+        self, script: bytes, mark: str, timeout: float, collector: Sink | None
     ) -> tuple[Ending, int | None]:
         """Send a script that ends with a report; return how it ended, and the exit code.
 
@@ -205,14 +261,13 @@ class ShellSession:
             group.start_soon(self._process.send, script)
         return over[0]
 
-    async def _read_output(self, mark: bytes, collector: Collector | None) -> None:
+    async def _read_output(self, mark: bytes, collector: Sink | None) -> None:
         """Pass on what is written until the mark, or until nobody can write any more."""
         held = b""
         while data := await self._process.output():
             held += data
             before, found, _ = held.partition(mark)
-            # The mark may be in parts.
-            certain = len(before) if found else max(0, len(held) - len(mark) + 1)
+            certain = len(before) if found else len(held) - _begun(held, mark)
             if collector is not None and certain:
                 await collector.add(held[:certain])
             held = held[certain:]
@@ -234,15 +289,10 @@ class ShellSession:
         return None
 
 
-def _report(mark: str) -> bytes:
-    """Return the line that reports an exit code; a shell that cannot report is of no use.
-
-    It holds no reserved word, because bash does not know them right after some syntax errors.
-    """
-    return (
-        f"command printf '%s %d\\n' {mark} \"$?\" >&9 && command printf {mark} >&8 "
-        f"|| exit {_CODE}\n"
-    ).encode()
+def _begun(data: bytes, mark: bytes) -> int:
+    """Return how many bytes at the end may be the beginning of the mark."""
+    longest = min(len(data), len(mark) - 1)
+    return next((n for n in range(longest, 0, -1) if data.endswith(mark[:n])), 0)
 
 
 async def open_session(
@@ -265,10 +315,7 @@ async def open_session(
     session = ShellSession(launch, limits, process)
     try:
         await session.start()
-        for command in commands:
-            result = await session.run(command, max(0.001, deadline - time.monotonic()))
-            if not result.succeeded:
-                raise ShellError(_failed(command, result, limits))
+        await session.prepare(commands, deadline)
     except BaseException:
         await session.close()
         raise

@@ -1,22 +1,41 @@
-"""What a subagent is, and the Markdown files that describe one (peers C6.1, C6.3)."""
+"""What a subagent is (peers C6.1 to C6.3)."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from harness.frontmatter import DefinitionError, Frontmatter, decode
-from harness.policy import Policy
-from harness.skills.definitions import check_name
+from harness.errors import AgentBuildError
+from harness.policy import CallPolicy
 
-__all__ = ["GENERAL_PURPOSE", "SubAgent", "load_subagent"]
+if TYPE_CHECKING:
+    from harness.limits import Limits
+    from harness.loop.agent import Agent
+    from harness.loop.middleware import AgentMiddleware
+    from harness.middleware.human_in_the_loop import InterruptOnConfig
+    from harness.models.base import ChatModel
+    from harness.structured_output import ResponseFormat
+    from harness.tools import Tool
 
-_DESCRIPTION_CHARS = 1_024
-_MODEL_CHARS = 200
-_KEYS = ("name", "description", "tools", "model", "skills", "mcp_servers")
+__all__ = [
+    "GENERAL_PURPOSE",
+    "AnySubAgent",
+    "CompiledSubAgent",
+    "Mode",
+    "SubAgent",
+]
+
+Mode: TypeAlias = Literal["fresh", "fork"]
+"""`fresh`: it knows only its task. `fork`: it starts with all that its caller knows."""
+
+_NAME = re.compile(r"[\w.-]{1,100}")
+_NOT_FOR_FORKS = (
+    "tools", "model", "skills", "mcp_servers", "middleware", "interrupt_on", "response_format",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +45,138 @@ class SubAgent:
     Attributes:
         name: What the caller names it by.
         description: What it is good for; the caller's model chooses by it.
-        system_prompt: Its instructions.
-        tools: Names of the tools it gets; None for all of its caller's.
-        model: Such as `anthropic:<model>`; None for its caller's.
+        system_prompt: Its instructions. A fork has its caller's system prompt, so it reads them
+            at the head of its task, and needs none.
+        tools: Names of the tools it gets, and tools of its own; None for all of its caller's.
+        model: A model, or a name such as `anthropic:<model>`; None for its caller's.
         skills: Names of the skills it sees; None for all of its caller's.
         mcp_servers: Names of the mounted MCP servers whose tools it gets; None for all.
         policy: Further rules for its calls. The stricter verdict of these and its caller's holds,
             so they can only narrow what it may do.
+        middleware: Besides its caller's; one of the same name takes the place of that.
+        interrupt_on: Calls that need a person's decision, besides those that do for its caller.
+        response_format: What its answer must be; the caller reads it as JSON.
+        limits: Its bounds for one task, beneath those of the run tree; see `child_limits.bounds`.
+        mode: `fresh`, or `fork`: it shares its caller's messages, system prompt and tools, and so
+            what the provider has cached of them (peers C6.7).
+
+    Raises:
+        AgentBuildError: A fork has something that its caller decides, or the mode is unknown.
     """
 
     name: str
     description: str
-    system_prompt: str
-    tools: tuple[str, ...] | None = None
-    model: str | None = None
-    skills: tuple[str, ...] | None = None
-    mcp_servers: tuple[str, ...] | None = None
-    policy: Policy | None = None
+    system_prompt: str = ""
+    tools: Sequence[str | Tool | Callable[..., Any]] | None = None
+    model: ChatModel | str | None = None
+    skills: Sequence[str] | None = None
+    mcp_servers: Sequence[str] | None = None
+    policy: CallPolicy | None = None
+    middleware: Sequence[AgentMiddleware] = ()
+    interrupt_on: Mapping[str, bool | InterruptOnConfig] | None = None
+    response_format: ResponseFormat | None = None
+    limits: Limits | None = None
+    mode: Mode = "fresh"
+
+    def __post_init__(self) -> None:
+        _check(self)
+        for key in ("tools", "skills", "mcp_servers"):
+            if isinstance(getattr(self, key), str):
+                raise AgentBuildError(
+                    f"subagent {self.name!r}: {key} is a sequence of names; got "
+                    f"{getattr(self, key)!r}"
+                )
+        if self.mode not in get_args(Mode):
+            raise AgentBuildError(
+                f"subagent {self.name!r}: mode is one of {', '.join(get_args(Mode))}; got "
+                f"{self.mode!r}"
+            )
+        if self.mode == "fork":
+            given = [key for key in _NOT_FOR_FORKS if getattr(self, key) not in (None, ())]
+            if given:
+                raise AgentBuildError(
+                    f"subagent {self.name!r} is a fork, which shares {', '.join(given)} with its "
+                    "caller. Leave that out, or take the mode fresh; rules for a fork go into its "
+                    "policy."
+                )
 
     @property
     def digest(self) -> str:
         """A SHA-256 over all of it."""
         said = {one.name: getattr(self, one.name) for one in fields(self)}
         return hashlib.sha256(json.dumps(said, default=repr).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSubAgent:
+    """A subagent that is ready to run: an agent, or any function (peers C6.2).
+
+    Attributes:
+        name: What the caller names it by.
+        description: What it is good for; the caller's model chooses by it.
+        runnable: An `Agent`; it keeps its own model, tools and middleware, and its caller's policy
+            holds for its calls too. Or a function, sync or async, that takes the task as its one
+            parameter, besides what is injected as into a tool (`runtime: ToolRuntime`). It
+            returns what a tool may: text, a `ToolResult`, a pydantic model or a dataclass. What a
+            function has done is not kept before it returns, so after a crash it runs again.
+        limits: Bounds for one task, beneath those of the run tree. Of a function only `seconds`
+            counts. By default those the agent was built with.
+
+    Raises:
+        AgentBuildError: It is neither an agent nor such a function.
+    """
+
+    name: str
+    description: str
+    runnable: Agent | Callable[..., Any]
+    limits: Limits | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if not self.is_agent:
+            from harness.subagents.prebuilt import body_of
+
+            body_of(self)
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether it runs an `Agent`."""
+        from harness.loop.agent import Agent
+
+        return isinstance(self.runnable, Agent)
+
+    @property
+    def digest(self) -> str:
+        """A SHA-256 over what tells it from others of its name in this process."""
+        said = (self.name, self.description, id(self.runnable), repr(self.limits))
+        return hashlib.sha256(repr(said).encode()).hexdigest()
+
+
+AnySubAgent: TypeAlias = SubAgent | CompiledSubAgent
+
+
+def _check(given: AnySubAgent) -> None:
+    """Find now what would otherwise come out in the middle of a run."""
+    for key in ("name", "description"):
+        value: object = getattr(given, key)
+        if not isinstance(value, str) or not value.strip():
+            raise AgentBuildError(
+                f"a {type(given).__name__} needs a {key} that is text; got {value!r}"
+            )
+    if not _NAME.fullmatch(given.name):
+        raise AgentBuildError(
+            f"subagent {given.name!r}: a name has letters, digits, '_', '-' and '.', because paths "
+            "of events and rules of policies are made of names"
+        )
+    if given.limits is not None and not hasattr(given.limits, "for_thread"):
+        raise AgentBuildError(
+            f"subagent {given.name!r}: limits= takes Limits(…) or bounds(…); got {given.limits!r}"
+        )
+    if given.limits is not None and given.limits.for_thread:
+        raise AgentBuildError(
+            f"subagent {given.name!r}: limits bound one task of it; bounds of the thread go into "
+            "the limits of the run"
+        )
 
 
 GENERAL_PURPOSE = SubAgent(
@@ -74,45 +202,4 @@ End with one message that stands on its own: the answer or result first, then th
 (paths with line numbers, commands, figures), then which files you changed, then what you could
 not do or are unsure of. Leave out the story of how you got there.""",
 )
-"""The subagent that is always there unless a file of the same name replaces it."""
-
-
-def load_subagent(path: Path) -> SubAgent:
-    """Read a subagent from a Markdown file; its body is the system prompt.
-
-    `name` and `description` are required. `tools`, `skills` and `mcp_servers` are lists of names,
-    or text split at commas and blanks; absent means all of the caller's, `[]` means none. `model`
-    absent or `inherit` means the caller's.
-
-    Raises:
-        DefinitionError: A rule is broken; the text names the file, the line and the rule.
-        OSError: The file cannot be read.
-    """
-    fields = Frontmatter.parse(decode(path.read_bytes(), path), path)
-    _refuse_unknown(fields, fields.fields)
-    name = check_name(fields)
-    model = fields.text("model", limit=_MODEL_CHARS)
-    if not fields.body.strip():
-        raise DefinitionError(
-            f"{path}: there is no system prompt; write the subagent's instructions below the "
-            "frontmatter."
-        )
-    return SubAgent(
-        name=name,
-        description=fields.required_text("description", limit=_DESCRIPTION_CHARS),
-        system_prompt=fields.body,
-        tools=fields.names("tools"),
-        model=None if model == "inherit" else model,
-        skills=fields.names("skills"),
-        mcp_servers=fields.names("mcp_servers"),
-    )
-
-
-def _refuse_unknown(fields: Frontmatter, given: Mapping[str, object]) -> None:
-    unknown = [key for key in given if key not in _KEYS]
-    if unknown:
-        fields.fail(
-            unknown[0],
-            f"unknown {'key' if len(unknown) == 1 else 'keys'} "
-            f"{', '.join(map(repr, unknown))}; allowed are {', '.join(_KEYS)}.",
-        )
+"""The subagent that is always there unless another of the same name replaces it."""

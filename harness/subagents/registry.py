@@ -13,8 +13,15 @@ from harness.definition_files import (
     file_stat,
     no_such,
 )
-from harness.errors import ToolError
-from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent, load_subagent
+from harness.errors import AgentBuildError, ToolError
+from harness.frontmatter import DefinitionError
+from harness.subagents.definitions import (
+    GENERAL_PURPOSE,
+    AnySubAgent,
+    CompiledSubAgent,
+    SubAgent,
+)
+from harness.subagents.markdown import load_subagent
 
 __all__ = ["SubAgentRegistry", "UnknownSubAgent"]
 
@@ -23,23 +30,33 @@ class UnknownSubAgent(ToolError):
     """There is no subagent of that name; the text lists those there are."""
 
 
-class SubAgentRegistry(DefinitionRegistry[SubAgent]):
+class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
     """Subagents by name. Safe to read from any thread.
 
     Args:
         directory: Holds one `*.md` file per subagent; it need not exist yet. None for no files.
-        builtin: Subagents that are always there; a file of the same name wins (peers C6.3).
+        builtin: Subagents that are always there; one that is given, or a file, of the same name
+            takes their place (peers C6.3).
+        given: Further subagents, made in code. A file of the same name is an error.
+
+    Raises:
+        AgentBuildError: Two of those that are given share a name.
     """
 
     def __init__(
-        self, directory: Path | None, builtin: Sequence[SubAgent] = (GENERAL_PURPOSE,)
+        self,
+        directory: Path | None,
+        builtin: Sequence[AnySubAgent] = (GENERAL_PURPOSE,),
+        given: Sequence[AnySubAgent] = (),
     ) -> None:
         self._directory = None if directory is None else directory.absolute()
-        self._given = tuple(builtin)
+        _check_given(given)
+        self._given = {one.name: one for one in (*builtin, *given)}
+        self._fixed = frozenset(one.name for one in given)
         super().__init__()
 
     @property
-    def subagents(self) -> Mapping[str, SubAgent]:
+    def subagents(self) -> Mapping[str, AnySubAgent]:
         """The subagents by name, in order of names."""
         return self._snapshot.items
 
@@ -48,7 +65,7 @@ class SubAgentRegistry(DefinitionRegistry[SubAgent]):
         """The directory, if there is one."""
         return () if self._directory is None else (self._directory,)
 
-    def get(self, name: str) -> SubAgent:
+    def get(self, name: str) -> AnySubAgent:
         """Return a subagent.
 
         Raises:
@@ -59,8 +76,8 @@ class SubAgentRegistry(DefinitionRegistry[SubAgent]):
             raise UnknownSubAgent(no_such("subagent", name, subagents))
         return subagents[name]
 
-    def _builtin(self) -> Iterable[SubAgent]:
-        return self._given
+    def _builtin(self) -> Iterable[AnySubAgent]:
+        return self._given.values()
 
     def _find(self, errors: dict[str, str]) -> Iterable[Found]:
         if self._directory is None:
@@ -81,8 +98,32 @@ class SubAgentRegistry(DefinitionRegistry[SubAgent]):
     def _signature(self, found: Found) -> tuple[FileStat, ...]:
         return (file_stat(found.path),)
 
-    def _load(self, found: Found) -> SubAgent:
-        return load_subagent(found.path)
+    def _load(self, found: Found) -> AnySubAgent:
+        loaded = load_subagent(found.path)
+        if loaded.name in self._fixed:
+            kind = type(self._given[loaded.name]).__name__
+            raise DefinitionError(
+                f"{found.path}: the name {loaded.name!r} is already taken by a {kind} given in "
+                "code; rename one of them."
+            )
+        return loaded
 
-    def _describe(self, item: SubAgent) -> tuple[str, str]:
+    def _describe(self, item: AnySubAgent) -> tuple[str, str]:
         return item.name, item.digest
+
+
+def _check_given(given: Sequence[AnySubAgent]) -> None:
+    known: dict[str, AnySubAgent] = {}
+    for one in given:
+        if not isinstance(one, SubAgent | CompiledSubAgent):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise AgentBuildError(f"subagents are SubAgent(…) or CompiledSubAgent(…); got {one!r}")
+        first = known.setdefault(one.name, one)
+        if first is not one:
+            raise AgentBuildError(
+                f"two subagents are named {one.name!r}: {_named(first)}, and {_named(one)}; rename "
+                "one of them"
+            )
+
+
+def _named(one: AnySubAgent) -> str:
+    return f"the {type(one).__name__} that {one.description[:60]!r} describes"

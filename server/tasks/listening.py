@@ -28,7 +28,7 @@ from server.services import Context, Services
 from server.tasks.methods import detailed
 from server.tasks.negotiation import require_tasks
 from server.tasks.states import find_task
-from server.uris import thread_uri
+from server.uris import may_watch, thread_uri
 
 __all__ = ["TaskListenHandler"]
 
@@ -58,6 +58,11 @@ class TaskListenHandler(ListenHandler):
         Raises:
             MCPError: The client has not declared the extension, or the ids are no list of tasks.
         """
+        watched = [
+            uri for uri in params.notifications.resource_subscriptions or () if may_watch(uri)
+        ]
+        shown = params.notifications.model_copy(update={"resource_subscriptions": watched})
+        params = params.model_copy(update={"notifications": shown})
         wanted = _task_ids(ctx)
         if not wanted:
             return await super().__call__(ctx, params)

@@ -67,7 +67,7 @@ async def find_task(services: Services, task_id: str, *, can_answer: bool) -> Ta
         MCPError: There is no such task.
     """
     try:
-        snapshot = await services.runs.snapshot(task_id)
+        snapshot = await services.runs.snapshot(task_id)  # the caller's own, or unknown
     except UnknownRun as error:
         raise MCPError(INVALID_PARAMS, str(error), {"taskId": task_id}) from error
     questions = snapshot.questions

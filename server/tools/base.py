@@ -18,6 +18,7 @@ from mcp.types import (
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from harness.tools import InvalidArguments, flat_schema
+from server.auth.caller import ALL_SCOPES, Scope
 from server.services import Context
 
 __all__ = [
@@ -50,10 +51,17 @@ Handler: TypeAlias = Callable[
 
 @dataclass(frozen=True, slots=True)
 class FaceTool:
-    """A tool as clients see it, and what runs when they call it."""
+    """A tool as clients see it, and what runs when they call it.
+
+    Attributes:
+        definition: What `tools/list` shows.
+        handler: What runs.
+        scopes: Who may call it: who has one of them.
+    """
 
     definition: Tool
     handler: Handler
+    scopes: frozenset[Scope] = ALL_SCOPES
 
     @property
     def tasks(self) -> TaskSupport:

@@ -13,6 +13,7 @@ from pydantic import Field, JsonValue
 
 from harness.checkpoint.base import Interrupt
 from harness.errors import HarnessError
+from server.auth.caller import current_caller
 from server.results import error, unknown
 from server.run_events import event_page
 from server.services import Context, Services, wait_seconds
@@ -136,7 +137,7 @@ class Delegation:
             tasks="optional",
             output=RUN_SCHEMA,
         )
-        return FaceTool(definition, self.task)
+        return FaceTool(definition, self.task, frozenset({"delegate"}))
 
     def _wait(self) -> FaceTool:
         definition = define(
@@ -168,7 +169,7 @@ class Delegation:
             open_world=True,
             output=RUN_SCHEMA,
         )
-        return FaceTool(definition, self.reply)
+        return FaceTool(definition, self.reply, frozenset({"delegate", "approve"}))
 
     def _cancel(self) -> FaceTool:
         definition = define(
@@ -181,7 +182,7 @@ class Delegation:
             idempotent=True,
             output=RUN_SCHEMA,
         )
-        return FaceTool(definition, self.cancel)
+        return FaceTool(definition, self.cancel, frozenset({"delegate"}))
 
     # --- handlers --------------------------------------------------------------------------
 
@@ -266,6 +267,7 @@ class Delegation:
             answers = _answers(given, questions)
             if not answers:
                 return run_result(snapshot)
+            _require_approver(answers, questions)
             await runs.reply(run.id, answers)
             return run.id
         if given.answers or given.decision:
@@ -283,6 +285,21 @@ class Delegation:
         if run.status in ("failed", "paused"):
             await runs.reply(run.id, {})
         return run.id
+
+
+def _require_approver(answers: dict[str, JsonValue], questions: list[Interrupt]) -> None:
+    """Refuse decisions of callers who may not decide, such as a model's own client.
+
+    Raises:
+        HarnessError: They lack the scope.
+    """
+    if current_caller.get().may("approve"):
+        return
+    if any(one.id in answers for one in questions if one.kind == "approval"):
+        raise HarnessError(
+            "Deciding needs the scope 'approve', which you do not have; nothing was stored. Tell "
+            "the user that somebody who has it must decide."
+        )
 
 
 def _answers(given: ReplyArguments, questions: list[Interrupt]) -> dict[str, JsonValue]:

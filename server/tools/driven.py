@@ -61,7 +61,7 @@ def driven_tool(tool: Tool, services: Services) -> FaceTool:
         always_load=tool.name in ALWAYS_LOAD,
         tasks="forbidden" if tool.name in DRIVEN else "optional",
     )
-    return FaceTool(definition, _handler(tool, services))
+    return FaceTool(definition, _handler(tool, services), frozenset({"drive"}))
 
 
 def _handler(tool: Tool, services: Services) -> Handler:

@@ -69,7 +69,10 @@ class History:
             plain_schema(RewindArguments),
             destructive=True,
         )
-        return [FaceTool(threads, self.threads), FaceTool(rewind, self.rewind)]
+        return [
+            FaceTool(threads, self.threads),
+            FaceTool(rewind, self.rewind, frozenset({"drive"})),
+        ]
 
     async def threads(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]

@@ -45,7 +45,8 @@ async def settle(
         HarnessError: The run cannot be waited for, or an answer does not fit.
     """
     asking = approvals.way_to_ask(ctx)
-    if params.request_state is not None and not await _take_responses(services, params, run_id):
+    repeated = params.request_state is not None and asking != "none"
+    if repeated and not await _take_responses(services, params, run_id):
         asking = "none"
     deadline = anyio.current_time() + seconds
     async with reporting(ctx.session.report_progress) as emit:

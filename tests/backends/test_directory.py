@@ -287,7 +287,9 @@ def test_windows_paths_become_virtual():
     assert native_to_virtual("/w/a", PurePosixPath("/w")) == "/a"
 
 
-@pytest.mark.parametrize("name", ["NUL", "con.txt", "a.txt:stream", "a.", "a ", "LPT1", "a?b"])
+@pytest.mark.parametrize(
+    "name", ["NUL", "con.txt", "a.txt:stream", "a.", "a ", "LPT1", "COM²", "nul .x", "a?b", "a\x01"]
+)
 def test_names_with_a_meaning_of_their_own_on_windows_are_refused(tmp_path: Path, name: str):
     assert windows_problem(name) is not None
     with pytest.raises(FileError) as caught:

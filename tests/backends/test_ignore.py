@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -96,6 +97,92 @@ async def test_the_same_files_are_left_out_as_by_git(top: list[str], inner: list
         kept = await kept_by_gitignore(files)
         ours = {one.path for one in await files.glob(kept)}
         assert ours == by_git(root)
+
+
+SETS = (
+    "[ab] [!a] [^b] [a-c] [c-a] []a] [a-] [-a] [[:alpha:].] [[:nope:]] [![:digit:]] [\\]] [/a] [a "
+    "[[] [a-\\c] [[:alpha] [[:]] [a-b-c] [!] []-a]"
+)
+TOKENS = st.sampled_from(
+    [*"aab./?!^-]", "*", "*", "**/", "/**", "/**/", "\\*", "\\/", "\\[", *SETS.split()]
+)
+NAMES = st.text("aab.c*[-]", min_size=1, max_size=6).filter(lambda name: name not in (".", ".."))
+
+
+def ignored_by_git(root: Path, paths: list[str]) -> set[str]:
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    answer = subprocess.run(
+        ["git", "check-ignore", "--no-index", "--stdin", "-z"],
+        cwd=root,
+        input="\0".join(paths).encode(),
+        capture_output=True,
+    )
+    return set(answer.stdout.decode().split("\0")[:-1])
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="Git is what it is held against")
+@settings(max_examples=int(os.environ.get("SEARCH_EXAMPLES", "40")), deadline=None)
+@given(
+    patterns=st.lists(
+        st.lists(TOKENS, min_size=1, max_size=12)
+        .map("".join)
+        .filter(lambda line: not ODD_STARS.search(line)),
+        min_size=20,
+        max_size=40,
+    ),
+    paths=st.lists(
+        st.lists(NAMES, min_size=1, max_size=5).map("/".join), min_size=10, max_size=30, unique=True
+    ),
+)
+async def test_a_pattern_fits_what_it_fits_for_git(patterns: list[str], paths: list[str]):
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        files = Bench(DirectoryBackend(root), root).files()
+        for number, pattern in enumerate(patterns):
+            (root / f"{number}").mkdir()
+            (root / f"{number}/.gitignore").write_text(f"{pattern}\n", newline="")
+        asked = [f"{number}/{path}" for number in range(len(patterns)) for path in paths]
+        ignored = ignored_by_git(root, asked)
+        kept = await kept_by_gitignore(files)
+        wrong = [one for one in asked if kept(f"/{one}") == (one in ignored)]
+        assert not [(patterns[int(one.split("/")[0])], one) for one in wrong]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a" * 2_000 + "b", "a" * 4_000),
+        ("a*" * 500 + "b", "a" * 4_000 + "c"),
+        ("*[ab]*?" * 500 + "x", "ab" * 2_000),
+        ("**/a*a*/" * 400 + "b", "aa/" * 200 + "c"),
+        ("a/**/" * 1_000 + "b", "a/" * 200 + "c"),
+        ("**/" + "?*/" * 100 + "b", "a/" * 200 + "c"),
+        ("*" * 10_000 + "b", "a" * 4_000),
+        ("[" * 10_000, "[" * 4_000),
+    ],
+)
+async def test_no_pattern_takes_long(pattern: str, path: str, tmp_path: Path):
+    (tmp_path / ".gitignore").write_text(f"{pattern}\n")
+    kept = await kept_by_gitignore(Bench(DirectoryBackend(tmp_path), tmp_path).files())
+    started = time.monotonic()
+    assert kept(f"/{path}")
+    assert time.monotonic() - started < 2
+
+
+async def test_a_path_of_very_many_directories_is_judged(tmp_path: Path):
+    (tmp_path / ".gitignore").write_text("x.log\n")
+    kept = await kept_by_gitignore(Bench(DirectoryBackend(tmp_path), tmp_path).files())
+    assert kept("/a" * 1_500 + "/b")
+    assert not kept("/a" * 1_500 + "/x.log")
+
+
+async def test_patterns_with_many_stars_fit(bench: Bench):
+    await bench.seed("/.gitignore", b"*a*b*c*d*e*f*\n[z-a]\n/x/**/y/**/z/**/*.t*x*t\n")
+    kept = await kept_by_gitignore(bench.files())
+    assert not kept("/d/1a2b3c4d5e6f7")
+    assert kept("/d/1a2b3c4d5e6")
+    assert not kept("/x/1/y/2/3/z/n.text")
+    assert kept("/x/1/y/2/3/n.text")
 
 
 async def test_ignored_files_are_left_out_of_searches_on_request(bench: Bench):

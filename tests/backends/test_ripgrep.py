@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import anyio
 import pytest
@@ -10,7 +11,7 @@ import regex
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness.backends import directory, ripgrep
+from harness.backends import directory_search, ripgrep
 from harness.backends.base import GrepMatch, Page
 from harness.backends.directory import DirectoryBackend
 from harness.backends.ripgrep import candidates, find_ripgrep
@@ -55,30 +56,44 @@ def contents(draw: st.DrawFn) -> bytes:
     return draw(TEXTS).encode(draw(st.sampled_from(CODECS)), "replace")
 
 
+FOLDERS = ("0", "0.x", "0 x", "1/.h", "ö")
+"""Names that sort differently as a whole and part by part."""
+SEARCHES = st.fixed_dictionaries(
+    {
+        "path": st.sampled_from(["/", "/", "/1", "/0"]),
+        "glob": st.sampled_from([None, None, "*.txt", "[0-4].*", "/0/*", "**/.h/*", "{1,ö}/**"]),
+        "ignore_case": st.booleans(),
+        "limit": st.sampled_from([1, 2, 5, 1_000]),
+    }
+)
+EVERYWHERE = {"path": "/", "glob": None, "ignore_case": False, "limit": 1_000}
+
+
 @settings(
     max_examples=int(os.environ.get("SEARCH_EXAMPLES", "60")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-@given(PATTERNS, st.lists(contents(), min_size=1, max_size=12), st.booleans())
-@example("^b", [b"a\rb", b"\xef\xbb\xbfb", b"x\nb", "b".encode("utf-16")], False)
-@example("a$", [b"a" + b" " * 5_000, b" " * 3_999 + b"a" + b" " * 50], False)
-@example("k", ["\u212a".encode(), "\u212a".encode("utf-16")], True)
-@example("ö.ö", ["öäö".encode("latin-1"), "öäö".encode()], False)
-@example("a.{3}b", ["aöööb".encode(), "aöööb".encode("latin-1")], False)
-async def test_the_same_lines_are_found(pattern: str, files: list[bytes], ignore_case: bool):
+@given(PATTERNS, st.lists(contents(), min_size=1, max_size=12), SEARCHES)
+@example("^b", [b"a\rb", b"\xef\xbb\xbfb", b"x\nb", "b".encode("utf-16")], EVERYWHERE)
+@example("a$", [b"a" + b" " * 5_000, b" " * 3_999 + b"a" + b" " * 50], EVERYWHERE)
+@example("k", ["\u212a".encode(), "\u212a".encode("utf-16")], EVERYWHERE | {"ignore_case": True})
+@example("ö.ö", ["öäö".encode("latin-1"), "öäö".encode()], EVERYWHERE)
+@example("a.{3}b", ["aöööb".encode(), "aöööb".encode("latin-1")], EVERYWHERE)
+async def test_the_same_lines_are_found(pattern: str, files: list[bytes], asked: dict[str, Any]):
     try:
         regex.compile(pattern)
     except regex.error:
         return
     with TemporaryDirectory() as folder:
         root = Path(folder)
+        for folder in FOLDERS:
+            (root / folder).mkdir(parents=True)
         for number, data in enumerate(files):
-            place = root / str(number % 3)
-            place.mkdir(exist_ok=True)
+            place = root / FOLDERS[number % len(FOLDERS)]
             (place / f"{number}.txt").write_bytes(data)
         pages = [
-            await Bench(backend, root).files().grep(pattern, ignore_case=ignore_case)
+            await Bench(backend, root).files().grep(pattern, **asked)
             for backend in (DirectoryBackend(root), DirectoryBackend(root, ripgrep=False))
         ]
     assert pages[0] == pages[1]
@@ -110,7 +125,7 @@ async def test_ripgrep_is_asked_where_to_look(tmp_path: Path, monkeypatch: pytes
         asked.append(expression)
         return await candidates(program, expression, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(directory, "candidates", noted)
+    monkeypatch.setattr(directory_search, "candidates", noted)
     (tmp_path / "a").write_text("needle\n")
     (tmp_path / "b").write_text("hay\n")
     page = await Bench(DirectoryBackend(tmp_path), tmp_path).files().grep("needle")
@@ -126,7 +141,9 @@ async def test_a_ripgrep_that_does_not_work_is_done_without(
     script.write_text("#!/bin/sh\nexit 2\n")
     script.chmod(0o755)
     monkeypatch.setattr(
-        directory, "find_ripgrep", lambda: str(script) if program == "/bin/false" else program
+        directory_search,
+        "find_ripgrep",
+        lambda: str(script) if program == "/bin/false" else program,
     )
     root = tmp_path / "root"
     root.mkdir()
@@ -141,8 +158,8 @@ async def test_ripgrep_is_ended_in_time_and_the_answer_says_there_may_be_more(
     script = tmp_path / "rg"
     script.write_text('#!/bin/sh\nprintf "./a\\0./b"\necho $$ > "$0.pid"\nexec sleep 60\n')
     script.chmod(0o755)
-    monkeypatch.setattr(directory, "find_ripgrep", lambda: str(script))
-    monkeypatch.setattr(directory, "LIKELY_SHARE", 0.05)
+    monkeypatch.setattr(directory_search, "find_ripgrep", lambda: str(script))
+    monkeypatch.setattr(directory_search, "LIKELY_SHARE", 0.05)
     root = tmp_path / "root"
     root.mkdir()
     for name in "ab":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,8 @@ from anyio.abc import Process, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from redis.asyncio import Redis
 
-from harness.checkpoint.base import Batch, StoredWrite, step_id
-from harness.checkpoint.redis import RedisCheckpointer
+from harness.checkpoint.base import Batch, FileChange, StoredWrite, step_id
+from harness.checkpoint.redis import RedisCheckpointer, connections
 from harness.checkpoint.redis.tasks import thread_key
 from harness.errors import CheckpointError, HarnessError, StaleThread
 from tests.checkpoint.records import THREAD, grow, loaded, run, step_batch, values
@@ -51,6 +53,10 @@ class Relay:
         hold: Whether commits are kept from the server.
         mute: Whether answers to commits are kept from the journal.
         held: Set when one was.
+        deaf: How many of the connections, the oldest first, get no answers any more.
+        made: How many connections there were.
+        asked: How often the journal asked whether a deaf connection works.
+        before: What is done before the server gets the first command with certain bytes.
     """
 
     def __init__(self, port: int) -> None:
@@ -59,17 +65,25 @@ class Relay:
         self.server = (place.hostname or "127.0.0.1", place.port or 6379)
         self.hold = self.mute = False
         self.held = anyio.Event()
+        self.deaf = self.made = self.asked = 0
+        self.before: dict[bytes, Callable[[], Awaitable[object]]] = {}
 
     async def serve(self, journal: SocketStream) -> None:
+        self.made += 1
+        number = self.made
         server = await anyio.connect_tcp(*self.server)
         async with journal, server, create_task_group() as group:
-            group.start_soon(self._forth, journal, server)
+            group.start_soon(self._forth, journal, server, number)
             await self._back(server, journal)
             group.cancel_scope.cancel()
 
-    async def _forth(self, journal: SocketStream, server: SocketStream) -> None:
+    async def _forth(self, journal: SocketStream, server: SocketStream, number: int) -> None:
         async for said in journal:
-            if b"EVAL" in said and self.hold:
+            for what in [what for what in self.before if what in said]:
+                await self.before.pop(what)()
+            if number <= self.deaf:
+                self.asked += said.count(b"PING")
+            elif b"EVAL" in said and self.hold:
                 self.held.set()
             else:
                 await server.send(said)
@@ -145,6 +159,60 @@ async def test_reading_does_not_notice_that_its_connections_were_killed(keys: Ke
                 group.start_soon(journal.load, THREAD)
         kill(keys, name)
         assert values((await loaded(journal)).writes) == ["a"]
+
+
+async def test_one_dead_connection_is_waited_for_and_the_others_are_given_up_with_it(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(connections, "_ASK_AFTER", 0.0)
+    async with (
+        relay() as between,
+        RedisCheckpointer(between.url, prefix=keys.prefix, timeout=0.5) as journal,
+    ):
+        await grow(journal, "a")
+        async with create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(journal.load, THREAD)
+        assert between.made > 2
+        between.deaf = between.made  # as behind a firewall that forgot them
+        assert values((await loaded(journal)).writes) == ["a"]
+        assert between.asked == 1
+        assert between.made == between.deaf + 1
+        await journal.commit(step_batch(step_id(None), "b"))
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+async def test_a_commit_whose_sender_was_cancelled_from_outside_is_never_taken_for_stored(
+    keys: Keys, arrives: bool
+):
+    async with relay() as between, RedisCheckpointer(between.url, prefix=keys.prefix) as journal:
+        await grow(journal, "a")
+        between.hold, between.mute = not arrives, arrives
+        senders: list[asyncio.Task[Any] | None] = []
+
+        async def send() -> None:
+            senders.append(asyncio.current_task())
+            with pytest.raises(asyncio.CancelledError):
+                await journal.commit(step_batch(step_id(None), "b"))
+
+        async def follow() -> None:
+            with pytest.raises(CheckpointError, match="not known whether it was stored"):
+                await journal.commit(step_batch(None, "b", thread="other"))
+
+        with fail_after(5):
+            async with create_task_group() as group:
+                group.start_soon(send)
+                group.start_soon(follow)
+                await between.held.wait()
+                (sender,) = senders
+                assert sender is not None
+                sender.cancel()  # as `asyncio.timeout` does, which knows nothing of shields
+        between.hold = between.mute = False
+        found = await journal.load("other")
+        assert (found is not None) == arrives
+        if found is None:
+            await journal.commit(step_batch(None, "b", thread="other"))
+        assert values((await loaded(journal, thread="other")).writes) == ["b"]
 
 
 async def test_a_server_that_never_answers_is_waited_for_a_bounded_time(keys: Keys):
@@ -265,6 +333,26 @@ async def test_a_rewrite_starts_over_when_the_thread_was_changed_meanwhile(keys:
         await journal.rewrite(THREAD, louder)
         assert values((await loaded(journal)).writes) == ["A", "B"]
         assert asked == 8  # two checkpoints and two writes, twice
+
+
+async def test_a_thread_that_changes_while_it_is_read_is_read_again_and_not_taken_for_damaged(
+    keys: Keys,
+):
+    async with (
+        relay() as between,
+        RedisCheckpointer(between.url, prefix=keys.prefix) as journal,
+        journal_at(keys) as other,
+    ):
+        parent = None
+        for name in "abc":
+            change = FileChange(THREAD, "run_1", f"/{name}", name.encode(), None)
+            await journal.commit(replace(step_batch(parent, name), file_changes=[change]))
+            parent = step_id(parent)
+        between.before[b":g"] = partial(other.prune, THREAD, keep_latest=1)
+        assert await journal.prune(THREAD, keep_latest=2) == 0  # the other one was faster
+        assert not between.before
+        assert [one.path for one in await journal.file_changes(THREAD, 0)] == ["/c"]
+        assert values((await loaded(journal)).writes) == ["a", "b", "c"]
 
 
 async def test_a_thread_that_never_rests_is_left_as_it_is(keys: Keys):

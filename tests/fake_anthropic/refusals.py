@@ -19,10 +19,15 @@ _SAMPLING = ("temperature", "top_p", "top_k")
 _BLOCK_KEYS = {
     "text": {"text", "citations"},
     "image": {"source"},
+    "document": {"source", "title", "context", "citations"},
     "thinking": {"thinking", "signature"},
     "redacted_thinking": {"data"},
     "tool_use": {"id", "name", "input", "caller"},
     "tool_result": {"tool_use_id", "content", "is_error"},
+}
+_MEDIA_TYPES = {
+    "image": ("image/jpeg", "image/png", "image/gif", "image/webp"),
+    "document": ("application/pdf",),
 }
 _SERVER_BLOCKS = re.compile(r"^(server_tool_use|[a-z_]+_tool_result|container_upload)$")
 _MAX_TOKENS = 128_000
@@ -215,6 +220,8 @@ def _block(block: Mapping[str, Any], place: str, role: str) -> None:
     match kind:
         case "text":
             _text(block, place)
+        case "document" | "image":
+            _media(block, place, kind)
         case "thinking" | "redacted_thinking":
             _thinking(block, place, kind)
         case "tool_use":
@@ -228,6 +235,13 @@ def _text(block: Mapping[str, Any], place: str) -> None:
         raise Refused(f"{place}: text content blocks must be non-empty")
     if not block["text"].strip():
         raise Refused(f"{place}: text content blocks must contain non-whitespace text")
+
+
+def _media(block: Mapping[str, Any], place: str, kind: str) -> None:
+    source = block.get("source", {})
+    if source.get("type") == "base64" and source.get("media_type") not in _MEDIA_TYPES[kind]:
+        known = " or ".join(f"'{one}'" for one in _MEDIA_TYPES[kind])
+        raise Refused(f"{place}.{kind}.source.base64.media_type: Input should be {known}")
 
 
 def _thinking(block: Mapping[str, Any], place: str, kind: str) -> None:
@@ -256,11 +270,18 @@ def _tool_result(block: Mapping[str, Any], place: str, role: str) -> None:
             f"{place}.tool_result.tool_use_id: String should match pattern '{_TOOL_ID.pattern}'"
         )
     content = block.get("content", [])
+    if block.get("is_error") and not isinstance(content, str):
+        if any(one.get("type") != "text" for one in content):
+            raise Refused(
+                f'{place}.tool_result: all content must be type "text" if "is_error" is true'
+            )
     for index, inner in enumerate([] if isinstance(content, str) else content):
         if inner.get("type") not in ("text", "image", "document", "search_result"):
             raise Refused(f"{place}.tool_result.content.{index}: unexpected {inner.get('type')}")
         if inner["type"] == "text":
             _text(inner, f"{place}.tool_result.content.{index}")
+        elif inner["type"] in _MEDIA_TYPES:
+            _media(inner, f"{place}.tool_result.content.{index}", inner["type"])
 
 
 def _messages(body: Mapping[str, Any]) -> None:

@@ -155,8 +155,8 @@ async def test_near_the_deadline_the_model_is_told_to_wrap_up():
     agent = create_agent(model, [work])
 
     class Clocked(Meter):
-        def __init__(self, limits, used=None):
-            super().__init__(limits, used, clock=lambda: clock[0])
+        def __init__(self, limits, used=None, **more):
+            super().__init__(limits, used, clock=lambda: clock[0], **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.loop.agent.Meter", Clocked)

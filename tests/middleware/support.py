@@ -14,7 +14,15 @@ def _nobody_to_ask(message: str, **more: Any) -> Any:
     raise AssertionError(f"asked: {message}")
 
 
-def runtime() -> Runtime:
+async def nobody(call: ToolCall) -> ToolMessage:
+    raise AssertionError(f"called: {call}")
+
+
+def runtime(kept: dict[str, Any] | None = None) -> Runtime:
+    async def keep(update: Mapping[str, Any]) -> None:
+        if kept is not None:
+            kept.update(update)
+
     return Runtime(
         thread_id="thread",
         run_id="run",
@@ -26,6 +34,9 @@ def runtime() -> Runtime:
         stream_writer=lambda data: None,
         interrupt=_nobody_to_ask,
         request_drain=lambda: None,
+        keep=keep,
+        call_tool=nobody,
+        tools={},
     )
 
 
@@ -35,6 +46,7 @@ def model_request(
     model: ChatModel | None = None,
     system: Sequence[PromptSection] = (),
     tools: Sequence[Tool | Mapping[str, Any]] = (),
+    kept: dict[str, Any] | None = None,
     **state: Any,
 ) -> ModelRequest:
     return ModelRequest(
@@ -43,7 +55,7 @@ def model_request(
         system=system,
         tools=tools,
         state={"messages": messages, **state},
-        runtime=runtime(),
+        runtime=runtime(kept),
     )
 
 

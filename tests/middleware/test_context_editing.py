@@ -276,8 +276,10 @@ async def with_summaries(
     log = [GOAL, *loops(count)]
     if count % 2:
         log[-2] = replace(log[-2], usage=usage)  # type: ignore[call-arg]
-    response = await outer.wrap_model_call(model_request(log, model=model, **state), both)
-    for key, value in updates(response).items():
+    kept: dict[str, Any] = {}
+    request = model_request(log, model=model, kept=kept, **state)
+    response = await outer.wrap_model_call(request, both)
+    for key, value in {**kept, **updates(response)}.items():
         state[key] = [*state.get(key, []), *value] if key == "summaries" else value
     assert_paired(sent.request.messages)
     return sent.request.messages
@@ -315,8 +317,10 @@ async def test_in_the_other_order_the_view_is_still_valid() -> None:
             return await inner.wrap_model_call(request, sent)
 
         log = [GOAL, *loops(count)]
-        response = await outer.wrap_model_call(model_request(log, model=model, **state), both)
-        for key, value in updates(response).items():
+        kept: dict[str, Any] = {}
+        request = model_request(log, model=model, kept=kept, **state)
+        response = await outer.wrap_model_call(request, both)
+        for key, value in {**kept, **updates(response)}.items():
             state[key] = [*state.get(key, []), *value] if key == "summaries" else value
         seen = sent.request.messages
         assert_paired(seen)

@@ -168,8 +168,8 @@ async def test_with_retries_inside_each_model_is_retried_outside_each_round(insi
 async def test_readers_of_the_stream_learn_that_what_they_saw_is_void():
     agent = create_agent(own(DOWN), middleware=[ModelFallbackMiddleware(other())])
     *events, _ = [one async for one in agent.astream("go", modes=["messages", "custom"])]
-    assert [one.mode for one in events] == ["messages", "custom", "messages"]  # type: ignore[union-attr]
-    assert events[1].data["data"] == {  # type: ignore[union-attr]
+    assert [one.mode for one in events] == ["messages", "messages", "custom", "messages"]  # type: ignore[union-attr]
+    assert events[2].data["data"] == {  # type: ignore[union-attr]
         "event": "model_fallback",
         "failed": "turns:own",
         "model": "turns:other",

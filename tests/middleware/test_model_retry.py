@@ -250,8 +250,8 @@ async def test_questions_are_asked_once_and_attempts_begin_anew_after_the_answer
 
 async def test_readers_of_the_stream_learn_that_what_they_saw_is_void():
     events = await events_of(flaky(BUSY), quick(jitter=False))
-    assert [one.mode for one in events] == ["messages", "custom", "messages"]
-    assert events[1].data["data"] == {
+    assert [one.mode for one in events] == ["messages", "messages", "custom", "messages"]
+    assert events[2].data["data"] == {
         "event": "model_retry",
         "attempt": 2,
         "delay": 0,

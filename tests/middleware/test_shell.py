@@ -11,12 +11,16 @@ import jsonschema
 import pytest
 
 from harness.agent import Agent, RunOptions, RunResult, create_agent
+from harness.backends.directory import DirectoryBackend
+from harness.backends.shared import with_workspace
+from harness.backends.state import StateBackend
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.errors import AgentBuildError, ModelError
 from harness.loop.run_context import RunControl
-from harness.messages import ToolCall, ToolMessage
+from harness.messages import AIMessage, ToolCall, ToolMessage
+from harness.middleware.filesystem import FilesystemMiddleware
 from harness.middleware.shell import OUTPUT_DIRECTORY, ShellToolMiddleware
-from harness.policy import Policy, Rule
+from harness.policy import Policy, PolicyFiles, Rule
 from harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from harness.shell.policies import HostExecutionPolicy
 from harness.tools import ToolResult, ToolRuntime, tool
@@ -598,3 +602,102 @@ def test_a_workspace_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(AgentBuildError, match="is a file"):
         shell(tmp_path / "file")
+
+
+# --- over a backend --------------------------------------------------------------------------
+
+
+def over(root: Path, **options: Any) -> ShellToolMiddleware:
+    need_bubblewrap()
+    backend = with_workspace(DirectoryBackend(root), confined=True)
+    return ShellToolMiddleware(
+        backend=backend, execution_policy=BubblewrapExecutionPolicy(**options)
+    )
+
+
+async def test_over_a_backend_the_paths_and_rules_are_those_of_the_file_tools(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".env").write_text("secret")
+    (tmp_path / "docs").mkdir()
+    policy = Policy(
+        [Rule("deny", path="**/.env"), Rule("deny", tool="write_file", path="/workspace/docs/**")]
+    )
+    middleware = over(tmp_path)
+    made = [
+        runs("pwd; cat .env; touch docs/x; touch y; X=kept"),
+        runs("echo $X; seq 1000", "d"),
+    ]
+    agent = create_agent(
+        Turns(*(says("", one) for one in made), says("done")),
+        middleware=[FilesystemMiddleware(middleware._backend), middleware],  # type: ignore[arg-type]
+        policy=policy,
+    )
+    first, second = results(await agent.ainvoke("Go"))
+    assert first.text.startswith("/workspace\n")
+    assert "secret" not in first.text
+    assert sorted(one.name for one in tmp_path.iterdir()) == [".env", "docs", "y"]
+    assert not list((tmp_path / "docs").iterdir())
+    assert second.text.startswith("kept\n")
+    assert facts(second)["output_file"].startswith("/large_tool_results/")
+    await agent.aclose()
+
+
+async def test_a_changed_policy_gives_a_new_shell_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/key").write_text("secret")
+    file = tmp_path / "policy.toml"
+    file.write_text("")
+    policy = PolicyFiles([file])
+
+    def guarded(request: object) -> AIMessage:
+        file.write_text('[[rule]]\naction = "deny"\npath = "/workspace/key"\n')
+        assert policy.reload()
+        return says("", runs("echo X=$X; cat key", "c1"))
+
+    middleware = over(tmp_path / "project")
+    turns = (says("", runs("X=1; cat key", "c0")), guarded, says("", runs("echo X=$X", "c2")))
+    agent = agent_of(middleware, *turns, policy=policy)
+    before, after, then = results(await agent.ainvoke("Go"))
+    assert "secret" in before.text
+    assert after.text.startswith(
+        "[What commands may reach of the files, or the network, changed.]\n[This is a new shell,"
+    )
+    assert "X=\n" in after.text
+    assert "secret" not in after.text
+    assert then.text == "X=\n[exit code 0]"
+    await agent.aclose()
+
+
+@pytest.mark.parametrize("action", ["allow", "deny"])
+async def test_a_shell_has_network_if_the_rules_let_it(tmp_path: Path, action: Any) -> None:
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    middleware = over(tmp_path, network_enabled=True)
+    assert middleware.tools[0].open_world
+    assert not over(tmp_path).tools[0].open_world
+    agent = agent_of(
+        middleware,
+        says("", runs(f"(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null")),
+        policy=Policy([Rule(action, tool="shell", open_world=True)]),
+    )
+    (message,) = results(await agent.ainvoke("Go"))
+    await listener.aclose()
+    assert facts(message)["exit_code"] == (0 if action == "allow" else 1)
+    await agent.aclose()
+
+
+def test_a_shell_has_one_place(tmp_path: Path) -> None:
+    with pytest.raises(AgentBuildError, match="workspace_root or backend, not both"):
+        ShellToolMiddleware(tmp_path, backend=StateBackend())
+
+
+async def test_a_bomb_ends_the_shell_and_the_model_is_told_why(tmp_path: Path) -> None:
+    policy = HostExecutionPolicy(total_processes=30)
+    bomb, after = await answers(
+        shell(tmp_path, execution_policy=policy),
+        "for i in $(seq 60); do sleep 1000 & done; wait",
+        "echo there",
+    )
+    assert "and the shell with it: more than 30 processes" in bomb.text
+    assert "there" in after.text

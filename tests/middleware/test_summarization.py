@@ -85,12 +85,14 @@ async def call(
     system: Sequence[PromptSection] = (),
 ) -> tuple[ModelRequest, ModelResponse]:
     sent = sent or Sent()
-    request = model_request(messages, model=model, system=system, summaries=list(chunks))
+    kept: dict[str, Any] = {}
+    request = model_request(messages, model=model, system=system, kept=kept, summaries=list(chunks))
     response = await middleware.wrap_model_call(request, sent)
-    return sent.request, response
+    return sent.request, response.with_update(**kept)
 
 
 def updates(response: ModelResponse) -> Mapping[str, Any]:
+    """What the call wrote, kept at once or with the answer."""
     return response.update if isinstance(response, ExtendedModelResponse) else {}
 
 
@@ -299,9 +301,11 @@ async def test_an_unhelpful_summary_is_not_bought_at_every_call() -> None:
 async def test_a_summary_ends_at_a_message_that_is_stored() -> None:
     stored = [HumanMessage("go"), *loops(2)]
     notes = [HumanMessage(f"note {n}", source="memory") for n in range(2)]
-    request = model_request(stored, model=Summariser()).override(messages=[*stored, *notes])
-    response = await SummarizationMiddleware().wrap_model_call(request, Sent(overflow()))
-    (chunk,) = updates(response)["summaries"]
+    kept: dict[str, Any] = {}
+    request = model_request(stored, model=Summariser(), kept=kept)
+    request = request.override(messages=[*stored, *notes])
+    await SummarizationMiddleware().wrap_model_call(request, Sent(overflow()))
+    (chunk,) = kept["summaries"]
     assert chunk.upto_message_id == "r1"
 
 

@@ -103,7 +103,10 @@ async def test_without_a_tool_all_tools_count_together():
     model = Turns(answer("search", "read", "search"), says("done"))
     result = await agent_of(model, desk, limit(run_limit=2)).ainvoke("go")
     assert sorted(desk.ran) == ["read 1", "search 0"]
-    assert "tools may be called 2 times in all in a run, and were 0 times" in refused(result)[0]
+    assert refused(result)[0].startswith(
+        "search was not run: tools may be called 2 times in all in a run, were called 0 times "
+        "before, and this answer calls them 3 times."
+    )
 
 
 async def test_each_run_has_its_own_count_and_the_thread_counts_on():
@@ -190,8 +193,8 @@ async def test_end_answers_every_call_runs_none_and_names_the_limit():
     assert desk.ran == ["read 0"]
     assert (result.run.status, len(model.requests)) == ("done", 2)
     assert result.run.answer == (
-        "The run ended before its work was done: search may be called 1 time in a run, and was 0 "
-        "times."
+        "The run ended before its work was done: search may be called 1 time in a run, was "
+        "called 0 times before, and this answer calls it 2 times."
     )
     *_, one, two, three, last = result.state["messages"]
     assert [m.tool_call_id for m in (one, two, three)] == ["c1", "c2", "c3"]
@@ -242,7 +245,10 @@ async def test_a_resumed_run_goes_on_counting_in_another_process(tmp_path):
         answers = {question.id: {"decision": "approve"}}
         result = await build(journal).aresume(waiting.run.id, answers)
     assert desk.ran[2:] == ["read 1", "search 3"]
-    assert "search may be called 3 times in a run, and was 2 times" in refused(result)[0]
+    assert (
+        "search may be called 3 times in a run, was called 2 times before, and this answer calls "
+        "it 2 times."
+    ) in refused(result)[0]
 
 
 async def test_a_call_that_waits_keeps_its_place():

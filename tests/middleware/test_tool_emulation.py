@@ -1,3 +1,4 @@
+import json
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from harness.agent import RunOptions, create_agent
 from harness.cache.memory import MemoryCache
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.errors import AgentBuildError, ModelError
-from harness.limits import Limits
+from harness.limits import Limits, Used
 from harness.loop.decorators import wrap_tool_call
 from harness.messages import AIMessage, TextBlock, ToolMessage, Usage
 from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
@@ -240,6 +241,20 @@ async def test_the_cost_of_calls_before_a_restart_is_counted_once(tmp_path: Path
         assert result.used.usage.input_tokens == 200
         result = await agent(journal).ainvoke("And?", thread_id="t")
         assert result.used.usage.input_tokens == 0
+
+
+async def test_driven_calls_are_counted_to_their_own_run(tmp_path: Path) -> None:
+    async with SqliteCheckpointer(tmp_path / "threads.sqlite3") as journal:
+        emulator = LLMToolEmulator(model=Inventor())
+        agent = create_agent(Turns(says("ok")), [pay], middleware=[emulator], checkpointer=journal)
+        driven = await agent.adrive([call("a", "pay", amount=1)], thread_id="t")
+        assert driven.used.usage.input_tokens == 100
+        stored = await journal.run(driven.run.id)
+        assert stored is not None and stored.used is not None
+        assert Used.from_json(json.loads(stored.used)).usage.input_tokens == 100
+        limits = Limits(thread_tokens=100)
+        after = await agent.ainvoke("Go", thread_id="t", options=RunOptions(limits=limits))
+        assert (after.stop_reason, after.used.usage.input_tokens) == ("thread_tokens", 0)
 
 
 def test_wrong_arguments_are_refused_when_the_agent_is_built() -> None:

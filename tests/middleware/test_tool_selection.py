@@ -10,7 +10,7 @@ from harness.agent import RunOptions, create_agent
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.errors import AgentBuildError, MiddlewareError, ModelError
 from harness.limits import Limits
-from harness.loop.requests import ExtendedModelResponse, ModelRequest
+from harness.loop.requests import ModelRequest
 from harness.loop.run_context import RunControl
 from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, Usage
 from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
@@ -81,12 +81,11 @@ async def choice(
     tool_choice: str = "auto",
 ) -> tuple[list[str], ToolSelection | None]:
     """Return the tools that reach the model, and what is kept in state."""
-    sent = Sent()
+    sent, kept = Sent(), dict[str, Any]()
     state = {} if known is None else {"tool_selection": known}
-    request = model_request(messages, tools=tools, **state).override(tool_choice=tool_choice)
-    response = await middleware.wrap_model_call(request, sent)
-    update = response.update if isinstance(response, ExtendedModelResponse) else {}
-    return offered(sent.request), update.get("tool_selection")
+    request = model_request(messages, tools=tools, kept=kept, **state)
+    await middleware.wrap_model_call(request.override(tool_choice=tool_choice), sent)
+    return offered(sent.request), kept.get("tool_selection")
 
 
 async def test_only_the_chosen_tools_are_offered_in_their_own_order() -> None:
@@ -265,6 +264,19 @@ async def test_a_resumed_run_does_not_ask_again(tmp_path: Path) -> None:
     assert result.run.answer == "done"
     assert (len(first.requests), len(second.requests)) == (1, 0)
     assert [offered(one) for one in model.requests] == [["alpha"], ["alpha"]]
+
+
+async def test_a_choice_stays_when_the_call_it_was_made_for_fails() -> None:
+    chooser = Chooser(picks("alpha"))
+    agent = create_agent(
+        Turns(ModelError("down", kind="server")),
+        TOOLS,
+        middleware=[LLMToolSelectorMiddleware(chooser)],
+    )
+    failed = await agent.ainvoke("Go")
+    for _ in range(2):
+        assert (await agent.aresume(failed.run.id)).run.status == "failed"
+    assert len(chooser.requests) == 1
 
 
 async def test_the_choice_is_metered_but_is_no_answer_and_no_event() -> None:

@@ -6,7 +6,7 @@ import pytest
 from harness.agent import create_agent
 from harness.errors import AgentBuildError
 from harness.messages import HumanMessage, ImageBlock, Message, TextBlock, ToolCall, ToolMessage
-from harness.middleware.unsupported_content import ImageSupport, UnsupportedContentMiddleware
+from harness.middleware.unsupported_content import MediaSupport, UnsupportedContentMiddleware
 from tests.fake_anthropic import FakeAnthropic
 from tests.loop.models import Turns
 from tests.middleware.support import Sent, answer, loops, model_request
@@ -69,7 +69,7 @@ async def test_what_the_model_takes_passes_untouched() -> None:
 
 
 async def test_a_model_without_eyes_is_described_by_the_beginning_of_its_name() -> None:
-    described = {"anthropic:blind": ImageSupport(), "other:": ImageSupport(["image/svg+xml"])}
+    described = {"anthropic:blind": MediaSupport(), "other:": MediaSupport(["image/svg+xml"])}
     middleware = UnsupportedContentMiddleware(described)
     (message,) = await seen(middleware, [HumanMessage((PNG,))], Named("anthropic:blind-7b"))
     assert (
@@ -82,7 +82,7 @@ async def test_a_model_without_eyes_is_described_by_the_beginning_of_its_name() 
 
 
 async def test_a_thread_may_change_its_model_and_its_messages() -> None:
-    middleware = UnsupportedContentMiddleware({"anthropic:blind": ImageSupport()})
+    middleware = UnsupportedContentMiddleware({"anthropic:blind": MediaSupport()})
     log: list[Message] = [HumanMessage((PNG,), id="h")]
     blind = Named("anthropic:blind")
     for _ in range(2):
@@ -106,7 +106,7 @@ async def test_a_request_that_the_api_would_refuse_goes_through() -> None:
 
 
 def test_wrong_arguments_are_refused_when_the_agent_is_built() -> None:
-    with pytest.raises(AgentBuildError, match="ImageSupport"):
+    with pytest.raises(AgentBuildError, match="MediaSupport"):
         UnsupportedContentMiddleware({"x": ()})  # type: ignore[dict-item]
     with pytest.raises(AgentBuildError, match="collection"):
-        ImageSupport("image/png")
+        MediaSupport("image/png")

@@ -261,3 +261,10 @@ async def test_a_goal_that_no_run_matches_is_told_which_goals_are_scripted(tmp_p
     (tmp_path / "hello.json").write_text(json.dumps(runs), encoding="utf-8")
     with pytest.raises(ModelError, match="a goal that contains 'say hello'"):
         await ask(ScriptedModel(tmp_path / "hello.json"), "something else", agent="main")
+
+
+async def test_a_fork_begins_with_its_own_turns_after_its_callers_answers():
+    model = ScriptedModel({"agents": {"main": [{"text": "m"}], "twin": [{"text": "t"}]}})
+    answers = [HumanMessage("go"), AIMessage("m", name="main"), HumanMessage("a task")]
+    answer = await ask(model, *answers, agent="twin")
+    assert answer.text == "t"

@@ -11,6 +11,7 @@ from harness.deep_agent import create_deep_agent
 from harness.loop.carrier import RunOptions
 from harness.messages import ToolMessage
 from harness.middleware.file_search import FilesystemFileSearchMiddleware
+from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
 from harness.policy import Policy, Rule
 from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
 from harness.subagents.registry import SubAgentRegistry
@@ -325,3 +326,39 @@ async def test_a_link_does_not_lead_out_of_what_is_allowed(root: Path):
         call("2", "read_file", path="/open/a.txt"),
     )
     assert [one.status for one in result.results] == ["error", "success"]
+
+
+async def test_a_call_about_which_nobody_could_decide_is_refused_and_says_why():
+    shell = Shell()
+
+    class Others(HumanInTheLoopMiddleware):
+        pass
+
+    people = [
+        kind({"execute": InterruptOnConfig(allowed_decisions=(choice,))})
+        for kind, choice in ((HumanInTheLoopMiddleware, "approve"), (Others, "respond"))
+    ]
+    agent = create_agent(Turns(), [shell.tool], middleware=people)
+    result = await driven(agent, call("1", "execute", command="ls"))
+    assert shell == []
+    assert result.results[0].status == "error"
+    assert "two rules leave no decision" in text_of(result)
+
+
+async def test_a_running_tool_learns_what_a_command_of_its_caller_may_reach():
+    seen: list[object] = []
+
+    @tool
+    async def look(runtime: ToolRuntime) -> str:
+        """Look."""
+        assert runtime.policy is not None
+        seen.append(runtime.policy.reach("/private/d.txt"))
+        tree = {"/": [("private", True), ("open", True)], "/private": []}
+        seen.extend(runtime.policy.boundaries(lambda path: tree[path]))
+        return ""
+
+    rules = (Rule("ask", "*_file", "/private/**", agent="*", principal="ann"),)
+    agent = create_agent(Turns(), [look], policy=Policy(rules))
+    for principal in ("ann", "bob"):
+        await agent.adrive([call("1", "look")], options=RunOptions(principal=principal))
+    assert seen == ["hidden", ("/", "write"), ("/private", "hidden"), "write", ("/", "write")]

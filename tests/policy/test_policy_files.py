@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from harness.policy import Policy, PolicyError, PolicyFiles, Rule
+from server.file_reports import FileReports
 from server.hot_reload import watch
 
 FULL = """\
@@ -186,18 +187,17 @@ async def test_watching_brings_a_saved_policy(tmp_path: Path):
 def test_the_server_says_what_became_of_a_saved_policy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    from server.app import _report
-
     path = tmp_path / "p.toml"
     path.write_text(DENY)
     files = PolicyFiles([path])
     path.write_text("x = 1")
     files.reload()
+    reports = FileReports()
     with caplog.at_level(logging.WARNING):
-        _report(files)
+        reports.report("policy", files.errors)
         path.write_text(ASK)
         files.reload()
-        _report(files)
+        reports.report("policy", files.errors)
     assert [one.levelname for one in caplog.records] == ["ERROR", "WARNING"]
     assert textwrap.shorten(caplog.messages[0], 40, placeholder="").startswith(
         "p.toml:1: unknown key"

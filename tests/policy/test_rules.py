@@ -342,9 +342,9 @@ def test_two_hundred_rules_are_judged_within_a_tenth_of_a_millisecond():
     args = {"path": "/docs/some/where/file.md", "text": "words"}
 
     def once() -> float:
-        start = time.perf_counter()
+        start = time.process_time()  # what others do on the machine does not count
         for _ in range(200):
             policy.judge("read_file", args, known, agent=("main",))
-        return (time.perf_counter() - start) / 200
+        return (time.process_time() - start) / 200
 
     assert min(once() for _ in range(7)) <= 100e-6

@@ -304,7 +304,8 @@ async def test_without_it_others_can_still_come(tmp_path: Path) -> None:
     write_subagent(tmp_path, "reader")
     registry.reload()
     await agent.ainvoke("and now?", thread_id="t")
-    assert prompt(model.requests[-1])["subagents"].endswith("- reader: Reads.")
+    assert prompt(model.requests[-1])["subagents"].endswith("(none at present)")
+    assert model.requests[-1].messages[-1].text.endswith("New:\n- reader: Reads.")
 
 
 async def test_a_general_purpose_subagent_of_ones_own_stays(tmp_path: Path) -> None:

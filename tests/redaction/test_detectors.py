@@ -164,6 +164,20 @@ def test_an_expression_that_takes_too_long_hides_the_text() -> None:
     assert time.perf_counter() - begun < 2
 
 
+def test_many_slow_texts_together_take_a_bounded_time_and_none_is_let_through() -> None:
+    slow = redactor(rule("own", detector=RegexDetector(r"(a|a?)+b|secret\d")))
+    started = time.monotonic()
+    for number in range(60):
+        assert slow(f"{number} " + "a" * 5_000 + "!b") == "[REDACTED_OWN]"
+    assert time.monotonic() - started < 5, "each may take 0.25 s, all of them a second"
+    # What is fast is looked at as ever.
+    assert slow("say secret7 and " + "word " * 20_000).startswith("say [REDACTED_OWN] and word")
+    refusing = redactor(rule("own", "block", RegexDetector(r"(a|a?)+b")))
+    for _ in range(8):
+        with pytest.raises(PIIDetectionError):
+            refusing("a" * 5_000 + "!b")
+
+
 def test_an_expression_that_is_none_is_refused_when_it_is_given() -> None:
     with pytest.raises(AgentBuildError, match="no regular expression"):
         RegexDetector("(")

@@ -86,7 +86,7 @@ def test_without_arguments_behind_a_host_it_serves_stdio(tmp_path: Path) -> None
         (("--port", "abc"), {}, ["'port'", "flag --port", "65535"]),
         ((), {"DEEP_AGENT_TRANSPORT": "tcp"}, ["'transport'", "environment DEEP_AGENT_TRANSPORT"]),
         (("--config", "/no/such.toml"), {}, ["/no/such.toml", "cannot be read"]),
-        (("--transport", "http", "--host", "0.0.0.0"), {}, ["no authentication", "--allow-host"]),
+        (("--transport", "http", "--host", "0.0.0.0"), {}, ["--auth token", "--auth none"]),
     ],
 )
 def test_a_wrong_setting_is_one_message_and_exit_code_2(

@@ -2,10 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 from click.testing import CliRunner
 
+from harness.agent import create_agent
+from harness.loop.middleware import HOOKS, AgentMiddleware
+from harness.models.scripted import ScriptedModel
 from server.cli import cli
+from server.middleware_listing import list_middleware
 
 
 def run(*args: str, **env: str) -> str:
@@ -24,6 +29,42 @@ def test_the_middleware_is_listed_in_order_with_hooks_tools_and_settings(tmp_pat
     assert "wrap_model_call" in files["hooks"]
     guard = rows[names.index("RepeatGuardMiddleware")]
     assert guard["settings"] == {"nudge_after": 3, "stop_after": 5}
+
+
+def test_every_hook_that_the_loop_calls_is_listed_one_of_an_instance_too() -> None:
+    class Everything(AgentMiddleware):
+        pass
+
+    for hook in HOOKS:
+        if hook != "wrap_tool_call":
+            setattr(Everything, hook, _hook(hook))
+    every = Everything()
+    every.wrap_tool_call = _wrap  # type: ignore[method-assign]
+    answer = list_middleware(create_agent(ScriptedModel([]), middleware=[every]))
+    (row,) = cast("list[dict[str, list[str]]]", answer.data["middleware"])
+    assert row["hooks"] == [*HOOKS]
+
+
+async def _wrap(request: Any, handler: Any) -> Any:
+    return await handler(request)
+
+
+def _hook(name: str) -> Any:
+    if name == "judge":
+        return lambda self, request: None
+    if name in ("redact", "evict"):
+
+        async def kept(self: Any, request: Any, outcome: Any) -> Any:
+            return outcome
+
+        return kept
+    if name.startswith("wrap"):
+
+        async def wrap(self: Any, request: Any, handler: Any) -> Any:
+            return await handler(request)
+
+        return wrap
+    return lambda self, state, runtime: None
 
 
 def test_the_text_says_the_same_in_short() -> None:

@@ -31,6 +31,12 @@ action = "deny"
 server = "hub"
 args = { repo = "prod*", sql = { regex = "(?i)drop" } }
 read_only = false
+
+[[rule]]
+action = "deny"
+tool = "ls"
+path = "/"
+read_only = true
 """
 
 
@@ -53,6 +59,7 @@ def test_check_prints_the_rules_as_understood(file: Path) -> None:
         'rule 2 of rules.toml: allow tool "execute", command "git status" or "ls", agent "main"\n'
         'rule 3 of rules.toml: deny tool "*", server "hub", argument repo "prod*", '
         "argument sql regex /(?i)drop/, not read_only\n"
+        'rule 4 of rules.toml: deny tool "ls", path "/", read_only\n'
         "otherwise: ask for destructive tools, allow for all else\n",
     )
 
@@ -91,6 +98,7 @@ def test_check_says_what_is_wrong_and_where(file: Path) -> None:
             4,
             ["deny: rule 3"],
         ),
+        (["--tool", "ls", "--mark", "read_only"], 4, ["deny: rule 4"]),
         (["--tool", "x", "--args", "[]"], 2, ["JSON object"]),
         (["--tool", "x", "--args", "{"], 2, ["not JSON"]),
     ],

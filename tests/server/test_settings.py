@@ -167,16 +167,36 @@ def test_an_unknown_variable_is_named_and_the_rest_goes_on() -> None:
     assert "did you mean DEEP_AGENT_PORT" in said[0]
 
 
-def test_another_address_needs_the_names_clients_will_use() -> None:
-    message = refused({"transport": "http", "host": "0.0.0.0"}, {})
-    for word in ("'host'", "flag --host", "no authentication yet", "--allow-host"):
+def test_another_address_needs_tokens_and_the_names_clients_will_use() -> None:
+    flags: dict[str, object] = {"transport": "http", "host": "0.0.0.0"}
+    message = refused({**flags, "allow_hosts": ("box.lan",)}, {})
+    for word in ("'host'", "flag --host", "--auth token", "--auth none"):
         assert word in message
-    allowed = load_settings(
-        {"transport": "http", "host": "0.0.0.0", "allow_hosts": ("Box.lan",)}, {}
-    )
-    assert allowed.allow_hosts == ("box.lan",)
+    assert "--allow-host" in refused({**flags, "auth": ("token",)}, {})
+    flags["allow_hosts"] = ("Box.lan",)
+    for auth in ("token", "None"):
+        allowed = load_settings({**flags, "auth": (auth,)}, {})
+        assert allowed.allow_hosts == ("box.lan",)
+        assert allowed.needs_token == (auth == "token")
     for host in ("localhost", "::1", "127.0.0.2"):
         assert load_settings({"transport": "sse", "host": host}, {}).host == host
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"auth": ("none", "token")}, ["nothing else"]),
+        ({"auth": ("oauth",)}, ["oauth_issuer", "public_url"]),
+        ({"auth": ("password",)}, ["'auth'", "flag --auth"]),
+        ({"auth": ("oauth",), "public_url": "box.lan", "oauth_issuer": "https://x"}, ["https://"]),
+        ({"trusted_proxies": ("everybody",)}, ["'trusted_proxies'", "flag --trusted-proxy"]),
+        ({"tls_cert": __file__}, ["tls_cert and tls_key"]),
+        ({"tls_cert": "no-such.pem", "tls_key": __file__}, ["'tls_cert'", "existing file"]),
+    ],
+)
+def test_half_an_authentication_is_refused(flags: dict[str, object], words: list[str]) -> None:
+    message = refused({"transport": "http", **flags}, {})
+    assert all(word in message for word in words), message
 
 
 def test_settings_cannot_be_changed_later() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ from harness.agent import Agent, RunOptions
 from harness.backends.directory import DirectoryBackend
 from harness.checkpoint.base import Batch, Run
 from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.checkpoint.sqlite import journal as sqlite_journal
+from harness.checkpoint.sqlite.schema import open_writer
 from harness.deep_agent import create_deep_agent
 from harness.errors import RunEnded
 from harness.loop.run_context import RunControl
@@ -344,6 +349,42 @@ def test_pruning_keeps_the_newest_state_whole(written: Office) -> None:
     assert done.exit_code == 0 and not done.stdout.endswith(": 0.\n")
     assert len(written.data("show", "notes")["checkpoints"]) == 1
     assert written.threads("show", "notes", "--transcript").stdout == told
+
+
+READER = """
+import sqlite3, sys
+conn = sqlite3.connect(sys.argv[1], isolation_level=None)
+conn.execute("BEGIN")
+print(conn.execute("SELECT count(*) FROM checkpoints").fetchone()[0], flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def reader(journal: Path) -> Generator[None]:
+    """Have another process read the journal meanwhile, in one transaction."""
+    command = [sys.executable, "-c", READER, str(journal)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        yield
+        process.communicate(b"\n", timeout=20)
+
+
+def test_pruning_beside_a_reader_says_how_many_went_and_that_the_log_holds_them(
+    written: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind: Any = open_writer.__self__  # type: ignore[attr-defined]
+    impatient = replace(kind, busy_seconds=0.2).open_writer
+    monkeypatch.setattr(sqlite_journal, "open_writer", impatient)
+    before = len(written.data("show", "notes")["checkpoints"])
+    with reader(written.state / "journal.sqlite3"):
+        done = written.threads("prune", "notes", "--keep-latest", "1")
+    assert done.exit_code == 1
+    assert f"{before - 1} checkpoints were removed, but the journal's log" in done.stderr
+    assert len(written.data("show", "notes")["checkpoints"]) == 1
+    again = written.threads("prune", "notes", "--keep-latest", "1")
+    assert (again.exit_code, again.stdout) == (0, "Checkpoints removed: 0.\n")
 
 
 def test_prune_keeps_threads_below_a_size(written: Office) -> None:

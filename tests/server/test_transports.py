@@ -294,7 +294,7 @@ def test_a_signal_ends_it_although_a_stream_is_open() -> None:
 
 
 def test_a_name_that_is_allowed_is_served_and_the_missing_lock_is_said() -> None:
-    web = Web("host=0.0.0.0", "allow_hosts=box.lan")
+    web = Web("host=0.0.0.0", "allow_hosts=box.lan", "auth=none")
     try:
         assert web.said["url"] == f"http://box.lan:{web.said['port']}/mcp"
         assert web.status("/healthz", Host="box.lan")[0] == 200
@@ -306,7 +306,8 @@ def test_a_name_that_is_allowed_is_served_and_the_missing_lock_is_said() -> None
 
 
 def test_hosts_are_always_checked() -> None:
-    checks = security(Settings(transport="http", host="0.0.0.0", allow_hosts=("fd00::1",)))
+    settings = Settings(transport="http", host="0.0.0.0", allow_hosts=("fd00::1",), auth=("none",))
+    checks = security(settings)
     assert checks.enable_dns_rebinding_protection
     assert "[fd00::1]:*" in checks.allowed_hosts
     assert "https://[fd00::1]" in checks.allowed_origins

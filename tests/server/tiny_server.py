@@ -39,7 +39,10 @@ def tiny_server() -> Server[Any]:
 
 async def _main(transport: str, flags: dict[str, object]) -> None:
     hosts = tuple(str(flags.pop("allow_hosts", "")).split())
-    settings = load_settings({**flags, "transport": transport, "allow_hosts": hosts}, {})
+    auth = tuple(str(flags.pop("auth", "")).split())
+    settings = load_settings(
+        {**flags, "transport": transport, "allow_hosts": hosts, "auth": auth}, {}
+    )
     with stop_on_signals() as stop:
         try:
             if transport == "stdio":

@@ -116,6 +116,8 @@ async def test_a_shell_whose_guardian_dies_alone_is_killed(witness: Callable[[],
         "grace": 1,
         "limits": {},
         "cleanup": [],
+        "most_processes": 0,
+        "most_memory": 0,
     }
     arguments = [guardian.__file__, json.dumps(options)]
     with ours, theirs, other_process(*arguments, pass_fds=(theirs.fileno(),)) as child:

@@ -209,7 +209,7 @@ async def test_a_container_is_started_with_what_the_policy_says(
     assert pairs >= {
         ("--network", "none"),
         ("--workdir", "/workspace"),
-        ("--mount", f'type=bind,"source={tmp_path}",target=/workspace'),
+        ("--mount", f'type=bind,"source={tmp_path}","target=/workspace"'),
         ("--memory", "1000"),
         ("--cpus", "1.5"),
         ("--ulimit", "cpu=9"),

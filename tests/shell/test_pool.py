@@ -6,7 +6,7 @@ import pytest
 
 from harness.shell import pool as pool_module
 from harness.shell.policies import HostExecutionPolicy
-from harness.shell.pool import SessionPool
+from harness.shell.pool import Seat, SessionPool
 from harness.shell.session import ShellError, ShellSession, open_session
 from tests.shell.support import Witness, text_of
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.anyio
 POLICY = HostExecutionPolicy()
 
 
-async def _open(workspace: Path) -> ShellSession:
-    return await open_session(POLICY.launch(None, workspace, {}), POLICY.limits)
+async def _open(seat: Seat) -> ShellSession:
+    return await open_session(POLICY.launch(None, await seat.workspace(), {}), POLICY.limits)
 
 
 @pytest.fixture
@@ -83,7 +83,8 @@ async def test_a_call_that_waited_while_the_session_was_closed_gets_one_that_can
 async def test_a_session_that_cannot_be_opened_leaves_the_place_free(tmp_path: Path) -> None:
     shells = iter([["/nowhere"], None])
 
-    async def open_one(workspace: Path) -> ShellSession:
+    async def open_one(seat: Seat) -> ShellSession:
+        workspace = await seat.workspace()
         return await open_session(POLICY.launch(next(shells), workspace, {}), POLICY.limits)
 
     pool = SessionPool(open_one, tmp_path, ())

@@ -2,6 +2,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shutil import which
 
 import anyio
 import pytest
@@ -234,3 +235,16 @@ async def test_nothing_is_left_open(tmp_path: Path) -> None:
         async with opened(HostExecutionPolicy(), tmp_path) as session:
             await session.run(command, 0.2)
     assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.parametrize("shell", [["bash", "--norc"], ["dash"], ["sh"]])
+@pytest.mark.parametrize("name", ["command", "printf", "echo", "exit_code", "test"])
+async def test_a_function_of_a_users_stands_in_nobodys_way(
+    tmp_path: Path, shell: list[str], name: str
+) -> None:
+    if which(shell[0]) is None:
+        pytest.skip(f"there is no {shell[0]}")
+    async with opened(HostExecutionPolicy(), tmp_path, shell=shell) as session:
+        first = await session.run(f"{name}() {{ pwd -P; return 4; }}; {name} x", 5)
+        assert (first.ending, first.exit_code, text_of(first)) == ("done", 4, f"{tmp_path}\n")
+        assert (await session.run("(exit 7)", 5)).exit_code == 7

@@ -10,6 +10,7 @@ from harness.skills import SkillRegistry
 SOURCE = Path(__file__).parents[2] / "skills"
 TOOLS = {
     "write_todos", "ls", "read_file", "write_file", "edit_file", "glob", "grep", "skill", "task",
+    "shell", "execute",
 }  # fmt: skip
 OTHER_WORDS = {
     # fields of a skill
@@ -18,15 +19,25 @@ OTHER_WORDS = {
     "pending", "in_progress", "completed", "id", "merge",
     # parts of examples
     "since", "until", "and", "or",
+    # programs of the system, and functions of SQL
+    "cut", "count", "substr",
 }  # fmt: skip
 
 REGISTRY = SkillRegistry([SOURCE])
-NAMES = ["planning-with-todos", "reviewing-changes", "writing-skills"]
+NAMES = [
+    "data-tables", "organising-notes", "planning-with-todos", "researching-with-subagents",
+    "reviewing-changes", "writing-skills",
+]  # fmt: skip
 
 
 def texts(name: str) -> str:
     directory = REGISTRY.get(name).directory
     return "\n".join(path.read_text(encoding="utf-8") for path in directory.rglob("*.md"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_description_says_when_not_to_use_it(name: str):
+    assert re.search(r"\bNot for\b", REGISTRY.get(name).description)
 
 
 def test_all_load_without_errors():
@@ -51,6 +62,7 @@ def test_files_that_are_mentioned_exist_and_all_files_are_mentioned(name: str):
 @pytest.mark.parametrize("name", NAMES)
 def test_they_fit_into_one_answer_and_one_description(name: str):
     skill = REGISTRY.get(name)
-    assert 60 <= len(skill.path.read_text(encoding="utf-8").splitlines()) <= 150
+    assert 60 <= len(skill.path.read_text(encoding="utf-8").splitlines()) <= 100
     assert len(skill.body) < 8_000
     assert "Use when" in skill.description
+    assert len(skill.description) <= 450

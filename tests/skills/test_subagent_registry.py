@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent, load_subagent
+from harness.child_limits import bounds
+from harness.policy import Policy
+from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
+from harness.subagents.markdown import load_subagent
 from harness.subagents.registry import SubAgentRegistry, UnknownSubAgent
 
 GOOD = "---\nname: critic\ndescription: Finds faults.\n---\n\nYou find faults.\n"
@@ -99,3 +102,63 @@ def test_two_files_of_one_name_are_an_error_not_a_lottery(tmp_path: Path):
 def test_an_unknown_name_is_answered_with_the_nearest(tmp_path: Path):
     with pytest.raises(UnknownSubAgent, match="Did you mean 'general-purpose'"):
         SubAgentRegistry(None).get("general")
+
+
+def with_fields(*lines: str) -> str:
+    return GOOD.replace("faults.\n---", "\n".join(["faults.", *lines, "---"]))
+
+
+def test_a_file_states_limits_permissions_and_mode(tmp_path: Path):
+    text = with_fields(
+        "limits:",
+        "  tokens: 5000",
+        "  seconds: 1.5",
+        "  depth: 0",
+        "permissions:",
+        "  - action: deny",
+        "    tool: write_file",
+        "    path: /docs/**",
+        "  - {action: ask, tool: execute}",
+        "mode: fork",
+    )
+    critic = load_subagent(write(tmp_path, "critic.md", text))
+    assert critic.limits == bounds(tokens=5_000, seconds=1.5, depth=0)
+    assert critic.limits is not None
+    assert critic.limits.model_calls > 10**9
+    assert critic.mode == "fork"
+    assert isinstance(critic.policy, Policy)
+    assert [(one.action, one.tool) for one in critic.policy.rules] == [
+        ("deny", "write_file"), ("ask", "execute"),
+    ]  # fmt: skip
+    assert load_subagent(tmp_path / "critic.md").digest == critic.digest
+
+
+def test_the_body_of_a_fork_may_be_empty(tmp_path: Path):
+    text = with_fields("mode: fork").replace("You find faults.", "")
+    assert load_subagent(write(tmp_path, "critic.md", text)).system_prompt == ""
+
+
+@pytest.mark.parametrize(
+    ("lines", "at", "words"),
+    [
+        (["limits:", "  tokens: 5", "  token: 5"], 6, "unknown limit 'token'; allowed are model_"),
+        (["limits:", "  tokens: 0"], 5, "'tokens' must be a whole number, 1 or more; got 0"),
+        (["limits:", "  tokens: true"], 5, "must be a whole number"),
+        (["limits:", "  model_calls: 2.5"], 5, "must be a whole number"),
+        (["limits:", "  seconds: soon"], 5, "must be a number above 0; got 'soon'"),
+        (["limits:", "  depth: -1"], 5, "a whole number, 0 or more; got -1"),
+        (["limits: 5"], 4, "must map names to numbers; allowed are"),
+        (["limits: {}"], 4, "must map names to numbers"),
+        (["permissions: deny"], 4, "must be a list of rules"),
+        (["permissions:", "  - {action: never, tool: x}"], 4, "rule 1"),
+        (["mode: forked"], 4, "'mode' must be fresh or fork, not 'forked'"),
+        (["mode: fork", "tools: [ls]"], 4, "shares tools with its caller"),
+    ],
+)
+def test_a_wrong_value_is_an_error_that_names_file_line_and_what_is_accepted(
+    tmp_path: Path, lines: list[str], at: int, words: str
+):
+    path = write(tmp_path, "critic.md", with_fields(*lines))
+    error = SubAgentRegistry(tmp_path).errors[str(path)]
+    assert error.startswith(f"{path}:{at}: ")
+    assert words in error

@@ -154,3 +154,13 @@ async def a_rewrite_reaches_every_namespace(journal: Checkpointer) -> None:
     await journal.rewrite(THREAD, _louder)
     equal(values((await loaded(journal, ns="task:call_1@ckpt_1")).writes), ["SUB"])
     equal(values((await loaded(journal)).writes), ["MAIN"])
+
+
+@LAWS.law
+async def a_thread_without_steps_is_rewritten_as_others_are(journal: Checkpointer) -> None:
+    event = RunEvent("run_1", "tasks", (), {"event": "old"})
+    await journal.commit(Batch(THREAD, interrupts=[interrupt("int_1", "later")], events=[event]))
+    await journal.rewrite(THREAD, _louder)
+    equal([one.data for one in await journal.events("run_1")], [{"event": "new"}])
+    equal([one.id for one in await journal.interrupts("run_1")], ["int_1"])
+    equal([one.thread_id for one in await journal.threads()], [THREAD])

@@ -9,6 +9,7 @@ from harness.checkpoint.base import (
     Batch,
     Checkpointer,
     FileChange,
+    RunEvent,
     Snapshot,
     StoredWrite,
     TaskWrites,
@@ -332,6 +333,22 @@ async def deleting_all_runs_deletes_the_thread(journal: Checkpointer) -> None:
     equal(await journal.load(THREAD), None)
     await journal.delete_for_runs([])
     equal(values((await loaded(journal, thread="other")).writes), ["other"])
+
+
+@LAWS.law
+async def a_thread_of_which_nothing_is_left_takes_questions_and_events_along(
+    journal: Checkpointer,
+) -> None:
+    await grow(journal, "a", run_id="run_1")
+    event = RunEvent("run_2", "tasks", (), {"event": "x"})
+    asked = interrupt("int_2", "elsewhere", run_id="run_2")
+    await journal.commit(Batch(THREAD, interrupts=[asked], events=[event]))
+    await journal.delete_for_runs(["run_1"])
+    equal(await journal.threads(), [])
+    equal(await journal.interrupts("run_2"), [])
+    equal(await journal.events("run_2"), [])
+    await journal.commit(Batch("other", events=[event]))
+    equal([one.seq for one in await journal.events("run_2")], [1])
 
 
 # Sizes

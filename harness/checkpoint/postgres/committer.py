@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import anyio
 
 from harness.checkpoint.base import Batch, EventLimits
-from harness.checkpoint.laws import run_elsewhere
+from harness.checkpoint.laws import run_elsewhere, weight_of
 from harness.checkpoint.postgres.commits import Collision, ServerClock, store
 from harness.checkpoint.postgres.entries import Entry
 from harness.checkpoint.postgres.facts import lock, lock_free
@@ -91,7 +91,7 @@ class Committer:
             raise CheckpointError("the journal is closed; nothing was stored. Open a new one.")
         self._underway += 1
         try:
-            await self._store(_Commit(await off_loop(_size(batch), lambda: Entry.of(batch))))
+            await self._store(_Commit(await off_loop(weight_of(batch), lambda: Entry.of(batch))))
         finally:
             self._underway -= 1
             if self._closing:
@@ -228,10 +228,3 @@ class Committer:
     def _wake(self) -> None:
         done, self._group_done = self._group_done, anyio.Event()
         done.set()
-
-
-def _size(batch: Batch) -> int:
-    """Return the bytes of a batch's values."""
-    writes = sum(len(write.value) for task in batch.writes for write in task.writes)
-    folded = sum(len(write.value) for one in batch.snapshots for write in one.writes)
-    return writes + folded + sum(len(one.before or b"") for one in batch.file_changes)

@@ -23,11 +23,10 @@ from harness.checkpoint.base import (
     ThreadSlice,
     step_id,
 )
-from harness.checkpoint.laws import in_step_order
+from harness.checkpoint.laws import in_step_order, missing_ancestor
 from harness.checkpoint.postgres import records
 from harness.checkpoint.postgres.records import as_bytes, as_text, damage, maybe_bytes
 from harness.checkpoint.postgres.session import Row, Session, Statement, off_loop
-from harness.errors import CheckpointError
 
 __all__ = [
     "DIGESTS",
@@ -41,7 +40,6 @@ __all__ = [
     "history",
     "interrupts",
     "load",
-    "missing_ancestor",
     "namespaces",
     "run",
     "threads",
@@ -316,14 +314,6 @@ async def blobs(session: Session, rows: Iterable[Row]) -> dict[bytes, bytes]:
         digests=list(digests),
     )
     return dict(found)
-
-
-def missing_ancestor(thread_id: str) -> CheckpointError:
-    """Return the error for a checkpoint whose parent is not there."""
-    return CheckpointError(
-        f"an ancestor of a checkpoint of thread {thread_id!r} is missing from the journal, so its "
-        f"state cannot be rebuilt; nothing was changed. Restore a backup, or delete the thread."
-    )
 
 
 async def _find(

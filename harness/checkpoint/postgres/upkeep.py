@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from harness.checkpoint.laws import thread_exists
+from harness.checkpoint.laws import missing_ancestor, thread_exists
 from harness.checkpoint.postgres.commits import SCOPES, ServerClock
 from harness.checkpoint.postgres.facts import NUMBERS
-from harness.checkpoint.postgres.queries import missing_ancestor
 from harness.checkpoint.postgres.records import as_bytes, as_text, damage
 from harness.checkpoint.postgres.removal import Namespace, delete_tasks, digests_of
 from harness.checkpoint.postgres.session import Row, Session, Statement, columns
@@ -71,11 +70,10 @@ _RECOUNT = (
     ) WHERE thread = %(thread)s""",
 )
 
-_DELETE_IF_EMPTY = """
-DELETE FROM {threads} WHERE thread = %(thread)s
-AND NOT EXISTS (SELECT 1 FROM {scopes} WHERE thread = %(thread)s)
-AND NOT EXISTS (SELECT 1 FROM {runs} WHERE thread = %(thread)s)
-AND NOT EXISTS (SELECT 1 FROM {file_changes} WHERE thread = %(thread)s)
+_HOLDS = """
+SELECT EXISTS (SELECT 1 FROM {scopes} WHERE thread = %(thread)s)
+    OR EXISTS (SELECT 1 FROM {runs} WHERE thread = %(thread)s)
+    OR EXISTS (SELECT 1 FROM {file_changes} WHERE thread = %(thread)s)
 """
 
 _UNUSED = """
@@ -225,8 +223,10 @@ async def delete_run(session: Session, thread_id: str, run_id: str) -> set[bytes
         (_FORGET_EVENTS.format(where=where), key),
         (f"DELETE FROM {{logs}} WHERE {where}", key),
         ("DELETE FROM {runs} WHERE thread = %(thread)s AND id = %(run)s", key),
-        *_for_thread((*_RECOUNT, _DELETE_IF_EMPTY), thread),
+        *_for_thread(_RECOUNT, thread),
     )
+    if not (await session.ask(_HOLDS, thread=thread))[0][0]:
+        await session.send(*_for_thread(_FORGET, thread))
     return digests | digests_of(rows)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.checkpoint.base import Batch, EventLimits
 from harness.checkpoint.codec import compress
-from harness.checkpoint.laws import admit, late_write, unknown_snapshot
+from harness.checkpoint.laws import admit, late_write, run_elsewhere, unknown_snapshot
 from harness.checkpoint.redis.records import (
     change_row,
     checkpoint_row,
@@ -30,7 +30,7 @@ from harness.checkpoint.redis.tasks import (
 )
 from harness.errors import CheckpointError, NewerDatabase
 
-__all__ = ["VERSION", "batch_arguments", "newer", "refusal", "weight_of"]
+__all__ = ["VERSION", "batch_arguments", "newer", "refusal"]
 
 VERSION = 1
 """Of the layout that `redis_scripts` describes."""
@@ -62,13 +62,6 @@ def batch_arguments(prefix: str, batch: Batch, limits: EventLimits) -> list[Argu
     return arguments
 
 
-def weight_of(batch: Batch) -> int:
-    """Return how many bytes of values a batch brings."""
-    values = sum(len(write.value) for task in batch.writes for write in task.writes)
-    folded = sum(len(write.value) for one in batch.snapshots for write in one.writes)
-    return values + folded + sum(len(one.before or b"") for one in batch.file_changes)
-
-
 def refusal(batch: Batch, reply: Sequence[Any]) -> CheckpointError:
     """Return the error for what the script answered instead of `stored`."""
     match reply:
@@ -77,10 +70,7 @@ def refusal(batch: Batch, reply: Sequence[Any]) -> CheckpointError:
         case [b"snapshot", int(place)]:
             return unknown_snapshot(batch.thread_id, batch.snapshots[place])
         case [b"run", bytes(run_id)]:
-            return CheckpointError(
-                f"run {run_id.decode()} belongs to another thread. Nothing was stored; use a new "
-                f"id."
-            )
+            return run_elsewhere(run_id.decode())
         case [b"version", bytes(version)]:
             return newer("the journal", version)
         case [b"refused", int(place), exists, grows, on_head]:

@@ -16,7 +16,7 @@ from harness.checkpoint.redis.records import (
     json_bytes,
     run_row,
 )
-from harness.checkpoint.redis.scripts import DELETE, HOLD, Argument
+from harness.checkpoint.redis.scripts import HOLD, Argument
 from harness.checkpoint.redis.tasks import (
     Blobs,
     Held,
@@ -38,8 +38,6 @@ def differences(stored: Stored, thread: Thread) -> list[Command]:
         ValueError: It cannot be stored.
     """
     keys = stored.keys
-    if not (thread.namespaces or thread.runs or thread.file_changes):
-        return [DELETE.first_call([keys.prefix, keys.thread])]
     blobs: Blobs = {}
     new = {
         ":c": _checkpoint_table(thread),

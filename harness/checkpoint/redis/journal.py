@@ -42,8 +42,8 @@ from harness.checkpoint.base import (
     ThreadInfo,
     ThreadSlice,
 )
-from harness.checkpoint.laws import check_batch
-from harness.checkpoint.redis.batches import batch_arguments, weight_of
+from harness.checkpoint.laws import check_batch, weight_of
+from harness.checkpoint.redis.batches import batch_arguments
 from harness.checkpoint.redis.commits import Commits, write_failed
 from harness.checkpoint.redis.connections import Server, ServerFailed
 from harness.checkpoint.redis.queries import Queries, off_loop

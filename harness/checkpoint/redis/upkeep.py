@@ -144,9 +144,9 @@ class Upkeep:
         return count
 
     async def _delete_run(self, thread: str, run_id: str) -> None:
-        def plan(thread: Thread) -> Thread:
+        def plan(thread: Thread) -> Thread | None:
             thread.forget_run(run_id)
-            return thread
+            return None if thread.is_empty else thread
 
         async def attempt(session: Session, keys: Keys) -> bool:
             stored = await read_outline(session, keys)
@@ -161,8 +161,13 @@ class Upkeep:
         """Try until nobody changes the thread between reading and writing it."""
         for number in range(_ATTEMPTS):
             async with self._server.session() as session:
-                if await attempt(session, Keys(self._prefix, thread)):
-                    return
+                try:
+                    if await attempt(session, Keys(self._prefix, thread)):
+                        return
+                except (ValueError, CheckpointError):
+                    # What was read half before a change and half after it looks damaged.
+                    if not await _was_changed(session):
+                        raise
             await anyio.sleep(random.uniform(0, _LONGEST_PAUSE * (number + 1) / _ATTEMPTS))
         raise CheckpointError(
             f"a thread was changed {_ATTEMPTS} times while it was tidied up, so it was left as it "
@@ -204,6 +209,12 @@ class Upkeep:
         return replies[0]
 
 
+async def _was_changed(session: Session) -> bool:
+    """Whether the thread that a connection watches has changed; it is watched no more."""
+    _, done = await session.exchange(("MULTI",), ("EXEC",))
+    return done is None
+
+
 def _nothing_to_prune(
     stored: Stored, unwanted: Callable[[Sequence[Checkpoint]], list[str]]
 ) -> bool:
@@ -216,7 +227,7 @@ def _nothing_to_prune(
 async def _write(
     session: Session,
     stored: Stored,
-    plan: Callable[[Thread], Thread],
+    plan: Callable[[Thread], Thread | None],
     shared: Callable[[bytes], bytes],
     *,
     size: int | None = None,
@@ -226,13 +237,16 @@ async def _write(
     Args:
         session: The connection that watches the thread.
         stored: What was read.
-        plan: Says what becomes of the thread.
+        plan: Says what becomes of the thread; None when it is to be deleted.
         shared: Returns a shared value by its digest, or what stands for it.
         size: Bytes of the shared values, when they were read for a rewrite.
     """
 
     def work() -> list[Any]:
-        return differences(stored, plan(stored.thread(shared, snapshots=size is not None)))
+        planned = plan(stored.thread(shared, snapshots=size is not None))
+        if planned is None:
+            return [DELETE.first_call([stored.keys.prefix, stored.keys.thread])]
+        return differences(stored, planned)
 
     tables = sum(len(value) for table in stored.tables.values() for value in table.values())
     commands = await off_loop(tables + (size or 0), work)

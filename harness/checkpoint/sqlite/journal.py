@@ -15,6 +15,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -38,9 +39,7 @@ from harness.checkpoint.base import (
     ThreadSlice,
 )
 from harness.checkpoint.laws import Clock, check_batch
-from harness.checkpoint.sqlite import event_rows, queries, rows
-from harness.checkpoint.sqlite import rewriting as sqlite_rewriting
-from harness.checkpoint.sqlite import upkeep as sqlite_upkeep
+from harness.checkpoint.sqlite import event_rows, queries, removal, rewriting, rows, upkeep
 from harness.checkpoint.sqlite.log_syncer import LogSyncer
 from harness.checkpoint.sqlite.pages import Pager
 from harness.checkpoint.sqlite.schema import open_reader, open_writer, remedy, transaction
@@ -51,6 +50,11 @@ from harness.errors import CheckpointError
 __all__ = ["SqliteCheckpointer"]
 
 T = TypeVar("T")
+
+_WORK_SECONDS = 0.25
+_REST_SECONDS = 0.11
+"""How long upkeep goes on from one transaction to the next, and then leaves the file to other
+processes. Nobody queues for its lock: who waits for it looks every 0.1 s whether it is free."""
 
 _BATCH_ERRORS = (
     CheckpointError,
@@ -228,12 +232,12 @@ class SqliteCheckpointer:
         Raises:
             CheckpointError: The file cannot be written; nothing was deleted.
         """
-        await self._keep_up(rows.delete_thread, thread_id)
+        await self._keep_up(upkeep.delete_thread, thread_id)
 
     async def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread's checkpoints under another id; see `Checkpointer.copy_thread`."""
         now = self._clock.now()
-        await self._keep_up(sqlite_upkeep.copy_thread, source, target, now)
+        await self._keep_up(upkeep.copy_thread, source, target, now)
 
     async def prune(
         self,
@@ -242,24 +246,29 @@ class SqliteCheckpointer:
         keep_latest: int | None = None,
         older_than: float | None = None,
     ) -> int:
-        """Remove old checkpoints; see `Checkpointer.prune`."""
+        """Remove old checkpoints, each thread's in a transaction; see `Checkpointer.prune`."""
         check_prune(keep_latest, older_than)
-        return await self._keep_up(sqlite_upkeep.prune, thread_id, keep_latest, older_than)
+        names = [thread_id] if thread_id is not None else await self._read(upkeep.all_threads)
+        return sum(
+            await self._remove(
+                partial(upkeep.prune, keep_latest=keep_latest, older_than=older_than), names
+            )
+        )
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete runs with all they made; see `Checkpointer.delete_for_runs`."""
-        await self._keep_up(sqlite_upkeep.delete_for_runs, run_ids)
+        """Delete runs with all they made, each in a transaction; see the protocol."""
+        await self._remove(upkeep.delete_run, run_ids)
 
     async def thread_size(self, thread_id: str) -> int:
         """Return the bytes that a thread's values take in the file."""
-        return await self._read(sqlite_upkeep.thread_size, thread_id)
+        return await self._read(upkeep.thread_size, thread_id)
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
         """Replace the content of a thread's records; see `Checkpointer.rewrite`.
 
         `rewrite` runs in another thread.
         """
-        await self._keep_up(sqlite_rewriting.rewrite_thread, thread_id, rewrite)
+        await self._keep_up(rewriting.rewrite_thread, thread_id, rewrite)
 
     async def vacuum(self) -> None:
         """Give back the room of what was deleted. Needs as much room again while it works.
@@ -267,7 +276,7 @@ class SqliteCheckpointer:
         Raises:
             CheckpointError: The disk is too full, or another process uses the journal.
         """
-        await self._keep_up(sqlite_upkeep.collect)
+        await self._keep_up(upkeep.collect)
         writer, _ = await self._open()
         await self._run(writer, _vacuum, "written")
 
@@ -339,6 +348,23 @@ class SqliteCheckpointer:
                 return function(conn, *args)
 
         return await self._run(writer, work, "written")
+
+    async def _remove(
+        self, function: Callable[[sqlite3.Connection, str], T], names: Sequence[str]
+    ) -> list[T]:
+        """Run a function for each name in a transaction of its own, and let others write meanwhile.
+
+        Large values that nothing holds then are freed at the end.
+        """
+        results: list[T] = []
+        began = time.monotonic()
+        for name in names:
+            if time.monotonic() - began > _WORK_SECONDS:
+                await anyio.sleep(_REST_SECONDS)
+                began = time.monotonic()
+            results.append(await self._keep_up(function, name))
+        await self._keep_up(removal.free_blobs)
+        return results
 
     async def _round(self, writer: Connection) -> None:
         """Have the queue committed, or wait until somebody else has.
@@ -437,6 +463,6 @@ def _vacuum(conn: sqlite3.Connection) -> None:
     busy, *_ = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if busy:
         raise CheckpointError(
-            "the journal was tidied up, but its log still holds what was there before, because "
-            "another process is reading it. Call vacuum() again when that is at rest."
+            "the journal's log still holds what was removed, because another process is reading "
+            "it; all else was done. Vacuum again when that is at rest."
         )

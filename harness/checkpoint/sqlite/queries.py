@@ -6,31 +6,35 @@ belongs together even while others commit. All of it runs in the connection's th
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 from harness.checkpoint.base import (
     Checkpoint,
     FileChange,
     Interrupt,
-    InterruptKind,
-    Next,
     Run,
     RunStatus,
-    Source,
     StoredWrite,
     TaskWrites,
     ThreadInfo,
     ThreadSlice,
     step_id,
 )
-from harness.checkpoint.codec import decompress, step_key, step_name, unpack
-from harness.checkpoint.laws import in_step_order
+from harness.checkpoint.codec import decompress, step_key, unpack
+from harness.checkpoint.laws import in_step_order, missing_ancestor
 from harness.checkpoint.sqlite.pages import Bodies
+from harness.checkpoint.sqlite.records import (
+    FILE_CHANGE,
+    check,
+    checkpoint_of,
+    interrupt_of,
+    run_of,
+    thread_info_of,
+)
 from harness.checkpoint.sqlite.rows import seq_of
 from harness.errors import CheckpointError
 
@@ -135,7 +139,7 @@ def load(
         row = conn.execute(_CHECKPOINT + where, {"scope": scope, "id": key}).fetchone()
         if row is None:
             return None
-        checkpoint = _checkpoint(row, thread_id, ns)
+        checkpoint = checkpoint_of(row, thread_id, ns)
         base, writes = _writes_since(conn, scope, checkpoint, cached, schema)
         following = step_id(checkpoint.id)
         if seq_of(conn, scope, following) is not None:
@@ -149,7 +153,7 @@ def load(
             base,
             writes,
             tasks(conn, scope, following),
-            in_step_order(map(_interrupt, asked)),
+            in_step_order(map(interrupt_of, asked)),
         )
 
 
@@ -173,7 +177,7 @@ def history(
             f"{_CHECKPOINT}{where} ORDER BY c.seq DESC LIMIT :limit",
             {"scope": scope, "end": end, "limit": max(limit, 0)},
         )
-        return [_checkpoint(row, thread_id, ns) for row in rows]
+        return [checkpoint_of(row, thread_id, ns) for row in rows]
 
 
 def namespaces(conn: sqlite3.Connection, thread_id: str) -> list[str]:
@@ -194,13 +198,13 @@ def threads(conn: sqlite3.Connection, limit: int, before: float | None) -> list[
         f"{_THREADS}{where} ORDER BY t.updated_at DESC LIMIT :limit",
         {"before": before, "limit": max(limit, 0)},
     )
-    return [_thread_info(row[:4], row[4:]) for row in rows]
+    return [thread_info_of(row[:4], row[4:]) for row in rows]
 
 
 def run(conn: sqlite3.Connection, run_id: str) -> Run | None:
     """Return a run by id."""
     row = conn.execute(_RUN + "WHERE r.id = ?", (run_id,)).fetchone()
-    return _run(row) if row is not None else None
+    return run_of(row) if row is not None else None
 
 
 def find_runs(
@@ -221,13 +225,13 @@ def find_runs(
     rows = conn.execute(
         f"{_RUN}{where} ORDER BY r.run DESC LIMIT ?", (*given.values(), max(limit, 0))
     )
-    return [_run(row) for row in rows]
+    return [run_of(row) for row in rows]
 
 
 def interrupts(conn: sqlite3.Connection, run_id: str) -> list[Interrupt]:
     """Return what `Checkpointer.interrupts` promises."""
     rows = conn.execute(_INTERRUPT + "WHERE i.run_id = ? ORDER BY i.interrupt", (run_id,))
-    return in_step_order(map(_interrupt, rows))
+    return in_step_order(map(interrupt_of, rows))
 
 
 def interrupts_of_thread(conn: sqlite3.Connection, thread: int) -> list[tuple[int, Interrupt]]:
@@ -235,7 +239,7 @@ def interrupts_of_thread(conn: sqlite3.Connection, thread: int) -> list[tuple[in
     where = "WHERE i.thread = ? ORDER BY i.interrupt"
     numbers = conn.execute(f"SELECT i.interrupt FROM interrupts i {where}", (thread,)).fetchall()
     rows = conn.execute(_INTERRUPT + where, (thread,)).fetchall()
-    return [(number, _interrupt(row)) for (number,), row in zip(numbers, rows, strict=True)]
+    return [(number, interrupt_of(row)) for (number,), row in zip(numbers, rows, strict=True)]
 
 
 def file_changes(conn: sqlite3.Connection, thread_id: str, since_seq: int) -> list[FileChange]:
@@ -254,7 +258,7 @@ def _file_change(
     thread_id: str, run_id: str, path: str, before: bytes | None, *rest: Any
 ) -> FileChange:
     *head, lost = rest
-    _check((run_id, path, before, *head), _FILE_CHANGE_TYPES, f"a file of thread {thread_id!r}")
+    check((run_id, path, before, *head), FILE_CHANGE, f"a file of thread {thread_id!r}")
     if lost:
         raise CheckpointError(
             f"what {path!r} of thread {thread_id!r} held before a change is missing from the "
@@ -295,10 +299,7 @@ def _writes_since(
     if schema is not None and end is not None and end != start:  # a damaged snapshot
         return _writes_since(conn, scope, checkpoint, cached, None)
     if end is not None and end != start:
-        raise CheckpointError(
-            f"an ancestor of checkpoint {checkpoint.id} of thread {checkpoint.thread_id!r} is "
-            f"missing, so its state cannot be rebuilt. Restore a backup, or delete the thread."
-        )
+        raise missing_ancestor(checkpoint.thread_id)
     writes = _unpacked(conn, (row[2:] for row in rows))
     return (cached if end is not None else None), writes
 
@@ -316,9 +317,11 @@ def _snapshot_of(conn: sqlite3.Connection, seq: int, schema: str) -> list[Stored
         return None  # a cache: the writes themselves are there
 
 
-def _unpacked(conn: sqlite3.Connection, rows: Iterable[Row]) -> list[StoredWrite]:
+def _unpacked(
+    conn: sqlite3.Connection, rows: Iterable[Row], bodies: Bodies | None = None
+) -> list[StoredWrite]:
     """Return the writes of (task, page, place, length, body) rows; no task, no writes."""
-    bodies, values = Bodies(conn), partial(shared, conn)
+    bodies, values = bodies or Bodies(conn), partial(shared, conn)
     found: list[StoredWrite] = []
     for row in rows:
         if row[0] is not None:
@@ -339,75 +342,21 @@ def shared(conn: sqlite3.Connection, blob: int) -> bytes:
     return decompress(row[0])
 
 
-def tasks(conn: sqlite3.Connection, scope: int, step: str) -> list[TaskWrites]:
-    """Return the tasks of a step, in the order they are folded in."""
+def tasks(
+    conn: sqlite3.Connection, scope: int, step: str, bodies: Bodies | None = None
+) -> list[TaskWrites]:
+    """Return the tasks of a step, in the order they are folded in.
+
+    Args:
+        conn: A connection.
+        scope: The namespace's number.
+        step: The step.
+        bodies: Keeps the pages that were read, for who asks for many steps.
+    """
+    bodies = bodies or Bodies(conn)
     found: list[TaskWrites] = []
     for task_id, index, *place in conn.execute(_PENDING, (scope, step_key(step))).fetchall():
-        _check((task_id, index), ((str,), (int,)), "a task")
-        found.append(TaskWrites(step, task_id, index, tuple(_unpacked(conn, [tuple(place)]))))
+        check((task_id, index), ((str,), (int,)), "a task")
+        writes = _unpacked(conn, [tuple(place)], bodies)
+        found.append(TaskWrites(step, task_id, index, tuple(writes)))
     return found
-
-
-_TEXT, _WHOLE, _MAYBE = (str,), (int,), (str, type(None))
-_CHECKPOINT_TYPES = (
-    *(_WHOLE, (int, str), (int, str, type(None)), _WHOLE, get_args(Source), _TEXT, get_args(Next)),
-    *(_MAYBE, (float,), _TEXT, _WHOLE),
-)
-_RUN_TYPES = (
-    *(_TEXT, _TEXT, ("drive", "delegate"), _TEXT, get_args(RunStatus), _TEXT, _MAYBE, _MAYBE),
-    *(_MAYBE, _MAYBE, (float,), (float,), _WHOLE, _TEXT, _MAYBE),
-)
-_INTERRUPT_TYPES = (
-    *(_TEXT, _TEXT, _TEXT, _TEXT, _TEXT, get_args(InterruptKind), _TEXT, _TEXT, _TEXT, _TEXT),
-    *(_WHOLE, _TEXT, _WHOLE),
-)
-_FILE_CHANGE_TYPES = (_TEXT, _TEXT, (bytes, type(None)), _MAYBE, _WHOLE, _WHOLE)
-_THREAD_TYPES = (_TEXT, _WHOLE, (float,), (float,))
-"""For each column the types of its values, or the values there are."""
-
-
-def _check(row: Sequence[Any], columns: Sequence[tuple[Any, ...]], what: str) -> None:
-    """Raise `ValueError` unless a row is what the journal writes."""
-    for value, allowed in zip(row, columns, strict=True):
-        if type(value) not in allowed and value not in allowed:
-            raise ValueError(f"{what} is damaged: it holds {value!r:.40} where that cannot be")
-
-
-def _run(row: Sequence[Any]) -> Run:
-    _check(row, _RUN_TYPES, "a run")
-    return Run(*row)
-
-
-def _thread_info(info: Sequence[Any], last: Sequence[Any]) -> ThreadInfo:
-    _check(info, _THREAD_TYPES, "a thread")
-    return ThreadInfo(*info, last_run=_run(last) if last[0] is not None else None)
-
-
-def _checkpoint(row: Sequence[Any], thread_id: str, ns: str) -> Checkpoint:
-    _check(row, _CHECKPOINT_TYPES, f"a checkpoint of thread {thread_id!r}")
-    seq, key, parent, *head, summary, weight = row
-    return Checkpoint(
-        thread_id,
-        ns,
-        step_name(key),
-        None if parent is None else step_name(parent),
-        *head,
-        seq=seq,
-        summary=summary,
-        weight=weight,
-    )
-
-
-def _interrupt(row: Sequence[Any]) -> Interrupt:
-    _check(row, _INTERRUPT_TYPES, "an interrupt")
-    *head, path, message, payload, answer_schema, index, answer, answered = row
-    return Interrupt(
-        *head,
-        path=tuple(json.loads(path)),
-        message=message,
-        payload=json.loads(payload),
-        answer_schema=json.loads(answer_schema),
-        index=index,
-        answer=json.loads(answer),
-        answered=bool(answered),
-    )

@@ -33,8 +33,6 @@ from harness.checkpoint.sqlite.pages import Pager
 
 __all__ = [
     "content",
-    "delete_thread",
-    "free_blobs",
     "note_uses",
     "packed",
     "seq_of",
@@ -65,27 +63,6 @@ ON CONFLICT (thread, id) DO UPDATE SET
     answer_schema = excluded.answer_schema, idx = excluded.idx,
     answer = CASE WHEN answered THEN answer ELSE excluded.answer END,
     answered = answered OR excluded.answered
-"""
-
-_FORGET = (
-    "DELETE FROM uses WHERE task IN (SELECT task FROM tasks WHERE scope IN ({scopes}))",
-    "DELETE FROM bodies WHERE task IN (SELECT task FROM tasks WHERE scope IN ({scopes}))",
-    "DELETE FROM tasks WHERE scope IN ({scopes})",
-    "DELETE FROM pages WHERE scope IN ({scopes})",
-    "DELETE FROM snapshots WHERE seq IN (SELECT seq FROM checkpoints WHERE scope IN ({scopes}))",
-    "DELETE FROM checkpoints WHERE scope IN ({scopes})",
-    "DELETE FROM scopes WHERE thread = :thread",
-    "DELETE FROM runs WHERE thread = :thread",
-    "DELETE FROM interrupts WHERE thread = :thread",
-    "DELETE FROM file_changes WHERE thread = :thread",
-    *(statement.format(where="thread = :thread") for statement in event_rows.DELETE),
-    "DELETE FROM threads WHERE thread = :thread",
-)
-_SCOPES = "SELECT scope FROM scopes WHERE thread = :thread"
-
-_UNUSED = """
-DELETE FROM blobs WHERE NOT EXISTS (SELECT 1 FROM uses WHERE uses.blob = blobs.blob)
-AND NOT EXISTS (SELECT 1 FROM file_changes f WHERE f.blob = blobs.blob)
 """
 
 _CHECKPOINT = """
@@ -145,20 +122,6 @@ def store(
         _store_change(conn, thread, newest, change)
     if batch.events:
         event_rows.store_events(conn, thread, batch.events, limits)
-
-
-def delete_thread(conn: sqlite3.Connection, thread_id: str) -> None:
-    """Delete all rows of a thread; unknown ids do nothing."""
-    row = conn.execute("SELECT thread FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
-    if row is not None:
-        for statement in _FORGET:
-            conn.execute(statement.format(scopes=_SCOPES), {"thread": row[0]})
-        free_blobs(conn)
-
-
-def free_blobs(conn: sqlite3.Connection) -> None:
-    """Delete shared values that nothing holds any more."""
-    conn.execute(_UNUSED)
 
 
 def _place(

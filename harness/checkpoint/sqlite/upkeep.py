@@ -7,17 +7,23 @@ leave of a namespace is put into new pages, so that removed values are gone from
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
 
-from harness.checkpoint.base import TaskWrites
-from harness.checkpoint.codec import plain, step_key, step_name
-from harness.checkpoint.laws import thread_exists
-from harness.checkpoint.sqlite import event_rows, pages, queries
-from harness.checkpoint.sqlite.rows import free_blobs, store_task
-from harness.checkpoint.upkeep import MERGED, prunable, removal, squeezed, steps_left
-from harness.errors import CheckpointError, UnknownThread
+from harness.checkpoint.codec import plain
+from harness.checkpoint.laws import missing_ancestor, thread_exists
+from harness.checkpoint.sqlite import event_rows, pages
+from harness.checkpoint.sqlite.removal import Namespace, forget_thread, free_blobs
+from harness.checkpoint.upkeep import prunable
+from harness.errors import UnknownThread
 
-__all__ = ["collect", "copy_thread", "delete_for_runs", "prune", "thread_size"]
+__all__ = [
+    "all_threads",
+    "collect",
+    "copy_thread",
+    "delete_run",
+    "delete_thread",
+    "prune",
+    "thread_size",
+]
 
 _SIZE = """
 SELECT
@@ -57,68 +63,76 @@ def copy_thread(conn: sqlite3.Connection, source: str, target: str, now: float) 
         (scopes[scope],) = conn.execute(
             "INSERT INTO scopes (thread, ns) VALUES (?, ?) RETURNING scope", (copy, ns)
         ).fetchone()
-    _copy_checkpoints(conn, thread, scopes)
+    _copy_checkpoints(conn, source, thread, scopes)
     for old, new in scopes.items():
         _copy_tasks(conn, old, new)
         pages.rewrite(conn, new)
     _recount(conn, copy)
 
 
+def delete_thread(conn: sqlite3.Connection, thread_id: str) -> None:
+    """Delete all rows of a thread; unknown ids do nothing."""
+    thread = _key(conn, thread_id)
+    if thread is not None:
+        forget_thread(conn, thread)
+        free_blobs(conn)
+
+
+def all_threads(conn: sqlite3.Connection) -> list[str]:
+    """Return all threads, the oldest first."""
+    rows = conn.execute("SELECT thread_id FROM threads ORDER BY thread").fetchall()
+    return [thread_id for (thread_id,) in rows]
+
+
 def prune(
-    conn: sqlite3.Connection,
-    thread_id: str | None,
-    keep_latest: int | None,
-    older_than: float | None,
+    conn: sqlite3.Connection, thread_id: str, keep_latest: int | None, older_than: float | None
 ) -> int:
-    """Remove old checkpoints of one thread, or of all; return how many."""
-    rows = conn.execute(
-        "SELECT thread FROM threads WHERE thread_id = ?1 OR ?1 IS NULL", (thread_id,)
-    ).fetchall()
+    """Remove old checkpoints of a thread; return how many. Large values it held stay behind."""
+    thread = _key(conn, thread_id)
+    if thread is None:
+        return 0
     count = 0
-    for (thread,) in rows:
-        for scope, ns in _scopes(conn, thread):
-            made = conn.execute(
-                "SELECT seq, created_at FROM checkpoints WHERE scope = ? ORDER BY seq", (scope,)
-            ).fetchall()
-            count += _remove(conn, thread, scope, ns, prunable(made, keep_latest, older_than))
-        conn.execute(
-            "DELETE FROM file_changes WHERE thread = ?1 AND checkpoint_seq <"
-            " (SELECT min(seq) FROM checkpoints JOIN scopes USING (scope)"
-            " WHERE thread = ?1 AND ns = '')",
-            (thread,),
-        )
-        _recount(conn, thread)
-    free_blobs(conn)
+    for scope, ns in _scopes(conn, thread):
+        made = conn.execute(
+            "SELECT seq, created_at FROM checkpoints WHERE scope = ? ORDER BY seq", (scope,)
+        ).fetchall()
+        unwanted = prunable(made, keep_latest, older_than)
+        count += Namespace(conn, thread_id, thread, scope, ns).remove(unwanted)
+    conn.execute(
+        "DELETE FROM file_changes WHERE thread = ?1 AND checkpoint_seq <"
+        " (SELECT min(seq) FROM checkpoints JOIN scopes USING (scope)"
+        " WHERE thread = ?1 AND ns = '')",
+        (thread,),
+    )
+    _recount(conn, thread)
     return count
 
 
-def delete_for_runs(conn: sqlite3.Connection, run_ids: Sequence[str]) -> None:
-    """Remove what runs have made; a thread of which nothing is left is deleted."""
-    for run_id in run_ids:
-        threads = conn.execute(
-            "SELECT thread FROM runs WHERE id = ?1 UNION SELECT thread FROM checkpoints"
-            " JOIN scopes USING (scope) WHERE run_id = ?1",
-            (run_id,),
-        ).fetchall()
-        for (thread,) in threads:
-            for scope, ns in _scopes(conn, thread):
-                made = conn.execute(
-                    "SELECT seq FROM checkpoints WHERE scope = ? AND run_id = ?", (scope, run_id)
-                )
-                _remove(conn, thread, scope, ns, [seq for (seq,) in made.fetchall()])
-            for table, key in (
-                ("runs", "id"),
-                ("interrupts", "run_id"),
-                ("file_changes", "run_id"),
-            ):
-                conn.execute(
-                    f"DELETE FROM {table} WHERE thread = ? AND {key} = ?", (thread, run_id)
-                )
-            for statement in event_rows.DELETE:
-                conn.execute(statement.format(where="thread = ? AND run_id = ?"), (thread, run_id))
-            _recount(conn, thread)
-            _delete_if_empty(conn, thread)
-    free_blobs(conn)
+def delete_run(conn: sqlite3.Connection, run_id: str) -> None:
+    """Remove what a run has made; a thread of which nothing is left is deleted.
+
+    Large values it held stay behind.
+    """
+    threads = conn.execute(
+        "SELECT thread, thread_id FROM threads WHERE thread IN (SELECT thread FROM runs"
+        " WHERE id = ?1 UNION SELECT thread FROM checkpoints JOIN scopes USING (scope)"
+        " WHERE run_id = ?1)",
+        (run_id,),
+    ).fetchall()
+    for thread, thread_id in threads:
+        for scope, ns in _scopes(conn, thread):
+            made = conn.execute(
+                "SELECT seq FROM checkpoints WHERE scope = ? AND run_id = ?", (scope, run_id)
+            )
+            unwanted = [seq for (seq,) in made.fetchall()]
+            Namespace(conn, thread_id, thread, scope, ns).remove(unwanted)
+        for table, key in (("runs", "id"), ("interrupts", "run_id"), ("file_changes", "run_id")):
+            conn.execute(f"DELETE FROM {table} WHERE thread = ? AND {key} = ?", (thread, run_id))
+        for statement in event_rows.DELETE:
+            conn.execute(statement.format(where="thread = ? AND run_id = ?"), (thread, run_id))
+        _recount(conn, thread)
+        if _is_empty(conn, thread):
+            forget_thread(conn, thread)
 
 
 def thread_size(conn: sqlite3.Connection, thread_id: str) -> int:
@@ -146,7 +160,9 @@ def _scopes(conn: sqlite3.Connection, thread: int) -> list[tuple[int, str]]:
     return conn.execute("SELECT scope, ns FROM scopes WHERE thread = ?", (thread,)).fetchall()
 
 
-def _copy_checkpoints(conn: sqlite3.Connection, thread: int, scopes: dict[int, int]) -> None:
+def _copy_checkpoints(
+    conn: sqlite3.Connection, thread_id: str, thread: int, scopes: dict[int, int]
+) -> None:
     """Copy in order of commit, over all namespaces, so that the order stays."""
     seqs: dict[int | None, int | None] = {None: None}
     rows = conn.execute(
@@ -157,7 +173,7 @@ def _copy_checkpoints(conn: sqlite3.Connection, thread: int, scopes: dict[int, i
     ).fetchall()
     for seq, scope, parent, *rest in rows:
         if parent not in seqs:
-            raise _missing_ancestor()
+            raise missing_ancestor(thread_id)
         (seqs[seq],) = conn.execute(
             "INSERT INTO checkpoints (scope, parent, id, step, source, author, next, run_id,"
             " created_at, weight, summary) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq",
@@ -169,13 +185,6 @@ def _copy_checkpoints(conn: sqlite3.Connection, thread: int, scopes: dict[int, i
         )
 
 
-def _missing_ancestor() -> CheckpointError:
-    return CheckpointError(
-        "an ancestor of a checkpoint is missing from the journal, so nothing was changed. Restore "
-        "a backup, or delete the thread."
-    )
-
-
 def _copy_tasks(conn: sqlite3.Connection, scope: int, copy: int) -> None:
     for task, data in list(pages.Bodies(conn).of_scope(scope)):
         (new,) = conn.execute(
@@ -185,75 +194,6 @@ def _copy_tasks(conn: sqlite3.Connection, scope: int, copy: int) -> None:
         ).fetchone()
         conn.execute("INSERT INTO bodies VALUES (?, ?)", (new, plain(data)))
         conn.execute("INSERT INTO uses SELECT ?, blob FROM uses WHERE task = ?", (new, task))
-
-
-def _remove(
-    conn: sqlite3.Connection, thread: int, scope: int, ns: str, unwanted: Collection[int]
-) -> int:
-    """Remove checkpoints of a namespace, by seq; return how many could go."""
-    if not unwanted:
-        return 0
-    rows = conn.execute(
-        "SELECT seq, id, parent FROM checkpoints WHERE scope = ? ORDER BY seq", (scope,)
-    ).fetchall()
-    parents = {seq: parent for seq, _, parent in rows}
-    for seq, parent in parents.items():
-        if parent is not None and not (parent in parents and parent < seq):
-            raise _missing_ancestor()
-    plan = removal(parents, set(unwanted))
-    if not plan.gone:
-        return 0
-    names = {seq: step_name(key) for seq, key, _ in rows}
-    for heir, taken in plan.heirs.items():
-        _inherit(conn, scope, names[heir], [names[seq] for seq in taken])
-    for seq, parent in plan.parents.items():
-        conn.execute("UPDATE checkpoints SET parent = ? WHERE seq = ?", (parent, seq))
-    for seq in plan.gone:
-        conn.execute("DELETE FROM snapshots WHERE seq = ?", (seq,))
-        conn.execute("DELETE FROM checkpoints WHERE seq = ?", (seq,))
-    left = steps_left((names[seq] for seq in plan.parents), {names[seq] for seq in plan.gone})
-    _delete_other_steps(conn, thread, scope, ns, left)
-    pages.rewrite(conn, scope)
-    return len(plan.gone)
-
-
-def _inherit(conn: sqlite3.Connection, scope: int, heir: str, taken: Sequence[str]) -> None:
-    """Give the writes of removed steps to the step that follows them."""
-    mine = queries.tasks(conn, scope, heir)
-    own = [task for task in mine if task.task_id != MERGED]
-    sources = [task for step in taken for task in queries.tasks(conn, scope, step)]
-    sources += [task for task in mine if task.task_id == MERGED]
-    writes = squeezed(
-        [write for task in sources for write in task.writes],
-        [write for task in own for write in task.writes],
-    )
-    _delete_tasks(conn, "scope = ? AND step = ? AND task_id = ?", scope, step_key(heir), MERGED)
-    before = min((task.index for task in own), default=0) - 1
-    store_task(conn, None, scope, TaskWrites(heir, MERGED, before, tuple(writes)))
-
-
-def _delete_other_steps(
-    conn: sqlite3.Connection, thread: int, scope: int, ns: str, steps: Collection[str]
-) -> None:
-    """Delete the tasks and interrupts of all steps but these."""
-    keys = {step_key(step) for step in steps}
-    for task, step in conn.execute(
-        "SELECT task, step FROM tasks WHERE scope = ?", (scope,)
-    ).fetchall():
-        if step not in keys:
-            _delete_tasks(conn, "task = ?", task)
-    for number, step in conn.execute(
-        "SELECT interrupt, step_id FROM interrupts WHERE thread = ? AND ns = ?", (thread, ns)
-    ).fetchall():
-        if step not in steps:
-            conn.execute("DELETE FROM interrupts WHERE interrupt = ?", (number,))
-
-
-def _delete_tasks(conn: sqlite3.Connection, where: str, *values: object) -> None:
-    for table in ("uses", "bodies", "tasks"):
-        conn.execute(
-            f"DELETE FROM {table} WHERE task IN (SELECT task FROM tasks WHERE {where})", values
-        )
 
 
 def _recount(conn: sqlite3.Connection, thread: int) -> None:
@@ -271,10 +211,11 @@ def _recount(conn: sqlite3.Connection, thread: int) -> None:
     )
 
 
-def _delete_if_empty(conn: sqlite3.Connection, thread: int) -> None:
-    conn.execute(
-        "DELETE FROM threads WHERE thread = ?1 AND NOT EXISTS (SELECT 1 FROM scopes WHERE thread"
-        " = ?1) AND NOT EXISTS (SELECT 1 FROM runs WHERE thread = ?1) AND NOT EXISTS"
-        " (SELECT 1 FROM file_changes WHERE thread = ?1)",
+def _is_empty(conn: sqlite3.Connection, thread: int) -> bool:
+    (held,) = conn.execute(
+        "SELECT EXISTS (SELECT 1 FROM scopes WHERE thread = ?1)"
+        " OR EXISTS (SELECT 1 FROM runs WHERE thread = ?1)"
+        " OR EXISTS (SELECT 1 FROM file_changes WHERE thread = ?1)",
         (thread,),
-    )
+    ).fetchone()
+    return not held

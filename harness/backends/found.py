@@ -1,0 +1,106 @@
+"""What a search found, and the way to the rest (peers C1.9, C1.10).
+
+A search ends at a number of results or after a time. The number grows with the offset that is
+asked for, and the order is stable, so one page leads to the next until there are no more. Where
+time ran out, the answer says so, and what to ask instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from harness.backends.base import Files, Page, PathTest
+from harness.backends.file_results import entry_row, match_rows, next_page, span
+from harness.backends.pages import Listing, Row
+from harness.backends.search import Unhurried, glob_matcher
+from harness.tools import ToolResult
+
+__all__ = ["Found", "answer", "found_files", "found_lines"]
+
+MAX_RESULTS = 1_000
+"""Files, or lines, that are looked for beyond the offset."""
+MAX_COUNTED = 20_000
+"""Lines that are looked for to name or count files."""
+MOST = 200_000
+"""Results that are looked for, whatever the offset."""
+
+_LATE = "there was no time to look everywhere: for the rest, search one directory at a time by path"
+_MOST = "no more are looked for: narrow the search"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows from the first on.
+
+    Attributes:
+        rows: What was found, before any offset.
+        more: Whether a larger offset gets further results.
+        rest: Why the rows are not all and how to get those that no offset gets; empty if none.
+    """
+
+    rows: Sequence[Row]
+    more: bool = False
+    rest: str = ""
+
+
+async def found_files(files: Files, wanted: str | PathTest, path: str, offset: int) -> Found:
+    """Return files that match, newest first, at least to one page beyond the offset."""
+    limit = min(offset + MAX_RESULTS, MOST)
+    test = Unhurried(glob_matcher(wanted, path))
+    entries = await files.glob(test, path, limit=limit + 1)
+    rows = [entry_row(entry) for entry in entries[:limit]]
+    full = len(entries) > limit
+    return Found(
+        rows, full and limit < MOST, _LATE if test.late else _MOST if full and limit == MOST else ""
+    )
+
+
+async def found_lines(search: Callable[[int], Awaitable[Page]], mode: str, offset: int) -> Found:
+    """Return lines, files with lines, or their counts, at least to one page beyond the offset.
+
+    Args:
+        search: Finds lines up to a number.
+        mode: `content`, `files` or `count`.
+        offset: Rows that will be left out.
+    """
+    limit = min(offset + MAX_RESULTS, MOST) if mode == "content" else MAX_COUNTED
+    while True:
+        page = await search(limit)
+        rows = match_rows(page.matches, mode)
+        if not page.truncated:
+            return Found(rows)
+        if len(page.matches) < limit:
+            return Found(rows, rest=_LATE)
+        if limit == MOST:
+            return Found(rows, rest=_MOST)
+        if mode == "count":
+            rows = rows[:-1]  # not counted to its end
+        if len(rows) > offset or mode == "content":
+            return Found(rows, more=True)
+        limit = min(8 * limit, MOST)
+
+
+def answer(
+    found: Found, head: str, listing: Listing, offset: int, name: str, call: Mapping[str, JsonValue]
+) -> ToolResult:
+    """Return a page of what was found, as text and as data, with the call for the next."""
+    total = len(found.rows)
+    notes = [span(listing, offset, total, head)]
+    if found.more:
+        notes[0] += " or more"
+    more = next_page(listing, total + found.more, name, **call)
+    if more:
+        notes.append(f"next: {more['next']}")
+    if found.rest and (found.rest == _LATE or not more):
+        notes.append(found.rest)
+    text = "\n".join([f"[{'; '.join(notes)}]", *listing.lines])
+    data: dict[str, JsonValue] = {
+        "total": total,
+        "truncated": bool(found.more or found.rest),
+        "results": listing.rows,
+        **more,
+    }
+    return ToolResult(text, data)

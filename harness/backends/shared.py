@@ -1,0 +1,95 @@
+"""Which directories of this machine a backend shows, and where: commands see them there too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.backends.base import Backend
+from harness.backends.composite import CompositeBackend
+from harness.backends.directory import DirectoryBackend
+from harness.backends.state import StateBackend
+from harness.errors import AgentBuildError
+
+__all__ = ["WORKSPACE", "SharedDirectory", "shared_directories", "with_workspace"]
+
+WORKSPACE = "/workspace"
+"""Where a directory is that was given without a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDirectory:
+    """A part of a backend.
+
+    Attributes:
+        place: Where the backend has it.
+        root: The directory, or None for a part that is no directory: what another directory has
+            at its place cannot be reached.
+    """
+
+    place: str
+    root: Path | None
+
+
+def with_workspace(backend: Backend | None, *, confined: bool) -> Backend:
+    """Return a backend whose paths commands can share.
+
+    Args:
+        backend: A bare directory gets a place: `/workspace`, or its own path where commands see
+            the whole machine. Others stay as they are.
+        confined: Whether commands run in a sandbox.
+    """
+    if not isinstance(backend, DirectoryBackend):
+        return backend or StateBackend()
+    place = WORKSPACE if confined else backend.root.as_posix()
+    return CompositeBackend(StateBackend(), {place: backend})
+
+
+def shared_directories(backend: Backend, *, confined: bool) -> Sequence[SharedDirectory]:
+    """Return the parts of a backend, those further up first.
+
+    Raises:
+        AgentBuildError: Commands cannot see a directory under the path that file tools use for it.
+    """
+    parts = sorted(_parts(backend, ""), key=lambda one: (one.place.count("/"), one.place))
+    for one in parts:
+        if one.root is None:
+            continue
+        if not one.place:
+            raise AgentBuildError(
+                f"the files of {one.root} are at / for file tools, where commands have the system. "
+                f'Give them a place: CompositeBackend(StateBackend(), {{"{WORKSPACE}": '
+                "DirectoryBackend(…)})"
+            )
+        if confined and one.root.parent == one.root:
+            raise AgentBuildError(
+                f"{one.root} is the whole machine, with its devices and processes; that is no "
+                "directory to show to commands in a sandbox. Choose one below it"
+            )
+        if not confined and one.place != one.root.as_posix():
+            raise AgentBuildError(
+                f"commands run without a sandbox and see {one.root} at its own path, file tools at "
+                f"{one.place}. Mount it at its own path: CompositeBackend(StateBackend(), "
+                f'{{"{one.root.as_posix()}": DirectoryBackend(…)}})'
+            )
+        if confined and one.place.split("/")[1] in _SYSTEM:
+            raise AgentBuildError(
+                f"{one.place} belongs to the system in a sandbox; mount {one.root} elsewhere, such "
+                f"as {WORKSPACE}"
+            )
+    return [one for one in parts if one.place]
+
+
+_SYSTEM = ("bin", "dev", "etc", "lib", "lib32", "lib64", "nix", "proc", "sbin", "sys", "usr")
+
+
+def _parts(backend: Backend, place: str) -> Iterator[SharedDirectory]:
+    if isinstance(backend, CompositeBackend):
+        yield from _parts(backend.default, place)
+        for prefix, part in backend.routes.items():
+            yield from _parts(part, place + prefix)
+    else:
+        yield SharedDirectory(
+            place, backend.root if isinstance(backend, DirectoryBackend) else None
+        )

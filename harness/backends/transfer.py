@@ -1,0 +1,204 @@
+"""Files into a thread before a run, and out of it afterwards (peers C2.1).
+
+It works outside of a run, with whatever backend the agent's file tools have. One file that fails
+does not keep the others back: each path has its own result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from harness.backends.base import Backend, FileError, FileErrorCode, Files
+from harness.backends.file_guards import canonicaliser
+from harness.errors import StaleThread, ToolError, UnknownThread
+from harness.tools import ToolRuntime
+
+if TYPE_CHECKING:
+    from harness.loop.agent import Agent
+    from harness.state import State
+
+__all__ = ["Transfer", "download_files", "upload_files"]
+
+_MOST_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What became of one path.
+
+    Attributes:
+        path: The canonical path; as it was given when it is not usable.
+        data: The file's bytes, after a download.
+        created: Whether the file was not there before, after an upload.
+        error: Why it failed, or None: a code of `FileError`, or `failed` when the place where
+            files live is at fault.
+        message: The same for people.
+    """
+
+    path: str
+    data: bytes | None = None
+    created: bool = False
+    error: FileErrorCode | str | None = None
+    message: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was transferred."""
+        return self.error is None
+
+
+async def upload_files(
+    agent: Agent,
+    thread_id: str,
+    files: Mapping[str, bytes | str],
+    *,
+    context: Any = None,
+    principal: str = "",
+    backend: Backend | None = None,
+) -> list[Transfer]:
+    """Write files where the agent's file tools find them; a thread that is not there is begun.
+
+    Files in the thread's state are written in one step, which is a checkpoint. Files on disk can
+    be put back like those an agent wrote. No policy is asked: the caller is trusted.
+
+    Args:
+        agent: The agent.
+        thread_id: The thread.
+        files: Contents by path; text becomes UTF-8.
+        context: As for a run; for backends that look at it, such as a `StoreBackend`.
+        principal: As `RunOptions.principal`.
+        backend: Another backend than that of the agent's file tools.
+
+    Returns:
+        A result for each path, in their order.
+
+    Raises:
+        ValueError: The agent has no files.
+        ThreadBusy: A run moves the thread or waits to be resumed, and its state would have to
+            change. Nothing in the state was written; files that live elsewhere were.
+        StaleThread: Others changed the thread at the same time, again and again; as above.
+    """
+    backend = backend or _backend(agent)
+    for tries in range(1, _MOST_TRIES + 1):
+        state = await _state(agent, thread_id)
+        opened = backend.open(_runtime(agent, thread_id, state or {}, context, principal))
+        done: set[str] = set()
+        results = [await _upload(opened, path, data, done, backend) for path, data in files.items()]
+        update = opened.update()
+        if not update and (state is not None or not done):
+            return results
+        try:
+            await agent.add_input(thread_id, update)
+        except StaleThread:
+            if tries == _MOST_TRIES:
+                raise
+        else:
+            return results
+    raise AssertionError("the last try returns or raises")
+
+
+async def download_files(
+    agent: Agent,
+    thread_id: str,
+    paths: Iterable[str],
+    *,
+    context: Any = None,
+    principal: str = "",
+    backend: Backend | None = None,
+) -> list[Transfer]:
+    """Read files as the thread's newest checkpoint, or the place where they live, has them.
+
+    Args:
+        agent: The agent.
+        thread_id: The thread.
+        paths: Which files.
+        context: As for `upload_files`.
+        principal: As `RunOptions.principal`.
+        backend: Another backend than that of the agent's file tools.
+
+    Returns:
+        A result for each path, in their order.
+
+    Raises:
+        ValueError: The agent has no files.
+        UnknownThread: There is no such thread.
+    """
+    backend = backend or _backend(agent)
+    state = (await agent.get_state(thread_id)).values
+    opened = backend.open(_runtime(agent, thread_id, state, context, principal))
+    return [await _download(opened, path, backend) for path in paths]
+
+
+async def _upload(
+    files: Files, path: str, data: bytes | str, done: set[str], backend: Backend
+) -> Transfer:
+    try:
+        canonical = canonicaliser(backend)(path)
+        if canonical in done:
+            twice = f"{canonical} is given twice; the first was written."
+            raise FileError("invalid_path", path, twice)
+        content = data.encode() if isinstance(data, str) else data
+        created = await files.write(canonical, content)
+    except UnicodeEncodeError:
+        why = f"{path}: the text has half of a surrogate pair. Nothing was written."
+        return Transfer(path, error="failed", message=why)
+    except ToolError as error:
+        return _failed(path, error)
+    done.add(canonical)
+    return Transfer(canonical, created=created)
+
+
+async def _download(files: Files, path: str, backend: Backend) -> Transfer:
+    try:
+        canonical = canonicaliser(backend)(path)
+        return Transfer(canonical, await files.read(canonical))
+    except ToolError as error:
+        return _failed(path, error)
+
+
+def _failed(path: str, error: ToolError) -> Transfer:
+    code = error.code if isinstance(error, FileError) else "failed"
+    return Transfer(path, error=code, message=str(error))
+
+
+def _backend(agent: Agent) -> Backend:
+    for one in agent.definition.middleware:
+        backend = getattr(one, "backend", None)
+        if backend is not None and hasattr(backend, "open"):
+            return cast(Backend, backend)
+    raise ValueError(
+        f"agent {agent.name!r} has no files: give it a FilesystemMiddleware, or name a backend"
+    )
+
+
+async def _state(agent: Agent, thread_id: str) -> State | None:
+    try:
+        return (await agent.get_state(thread_id)).values
+    except UnknownThread:
+        return None
+
+
+def _runtime(
+    agent: Agent, thread_id: str, state: State, context: Any, principal: str
+) -> ToolRuntime:
+    return ToolRuntime(
+        state=state,
+        tool_call_id="",
+        thread_id=thread_id,
+        run_id="",
+        ns="",
+        agent_path=(agent.name,),
+        context=context,
+        journal=agent.checkpointer,
+        stream_writer=lambda _: None,
+        interrupt=_no_call,
+        run_subagent=_no_call,
+        store=agent.definition.store,
+        principal=principal,
+    )
+
+
+def _no_call(*_: object, **__: object) -> NoReturn:
+    raise RuntimeError("no call is running, so nothing can be asked or delegated")

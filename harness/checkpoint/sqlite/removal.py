@@ -1,0 +1,144 @@
+"""Removes checkpoints and threads from the SQLite journal; what stays is whole.
+
+The functions run inside a transaction that the caller holds, in the writer's thread.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Sequence
+
+from harness.checkpoint.base import TaskWrites
+from harness.checkpoint.codec import step_key, step_name
+from harness.checkpoint.laws import missing_ancestor
+from harness.checkpoint.sqlite import event_rows, pages, queries
+from harness.checkpoint.sqlite.rows import store_task
+from harness.checkpoint.upkeep import MERGED, removal, squeezed, steps_left
+
+__all__ = ["Namespace", "forget_thread", "free_blobs"]
+
+_FORGET = (
+    "DELETE FROM uses WHERE task IN (SELECT task FROM tasks WHERE scope IN ({scopes}))",
+    "DELETE FROM bodies WHERE task IN (SELECT task FROM tasks WHERE scope IN ({scopes}))",
+    "DELETE FROM tasks WHERE scope IN ({scopes})",
+    "DELETE FROM pages WHERE scope IN ({scopes})",
+    "DELETE FROM snapshots WHERE seq IN (SELECT seq FROM checkpoints WHERE scope IN ({scopes}))",
+    "DELETE FROM checkpoints WHERE scope IN ({scopes})",
+    "DELETE FROM scopes WHERE thread = :thread",
+    "DELETE FROM runs WHERE thread = :thread",
+    "DELETE FROM interrupts WHERE thread = :thread",
+    "DELETE FROM file_changes WHERE thread = :thread",
+    *(statement.format(where="thread = :thread") for statement in event_rows.DELETE),
+    "DELETE FROM threads WHERE thread = :thread",
+)
+_SCOPES = "SELECT scope FROM scopes WHERE thread = :thread"
+
+_UNUSED = """
+DELETE FROM blobs WHERE NOT EXISTS (SELECT 1 FROM uses WHERE uses.blob = blobs.blob)
+AND NOT EXISTS (SELECT 1 FROM file_changes f WHERE f.blob = blobs.blob)
+"""
+
+
+class Namespace:
+    """A namespace of which checkpoints are removed.
+
+    Args:
+        conn: A connection inside a transaction.
+        thread_id: The thread.
+        thread: Its number.
+        scope: The namespace's number.
+        ns: The namespace.
+    """
+
+    def __init__(
+        self, conn: sqlite3.Connection, thread_id: str, thread: int, scope: int, ns: str
+    ) -> None:
+        self._conn = conn
+        self._thread_id = thread_id
+        self._thread = thread
+        self._scope = scope
+        self._ns = ns
+        self._bodies = pages.Bodies(conn)
+
+    def remove(self, unwanted: Collection[int]) -> int:
+        """Remove checkpoints by seq; return how many could go.
+
+        Raises:
+            CheckpointError: An ancestor of one is missing.
+        """
+        if not unwanted:
+            return 0
+        rows = self._conn.execute(
+            "SELECT seq, id, parent FROM checkpoints WHERE scope = ? ORDER BY seq", (self._scope,)
+        ).fetchall()
+        parents = {seq: parent for seq, _, parent in rows}
+        for seq, parent in parents.items():
+            if parent is not None and not (parent in parents and parent < seq):
+                raise missing_ancestor(self._thread_id)
+        plan = removal(parents, set(unwanted))
+        if not plan.gone:
+            return 0
+        names = {seq: step_name(key) for seq, key, _ in rows}
+        for heir, taken in plan.heirs.items():
+            self._inherit(names[heir], [names[seq] for seq in taken])
+        moved = [(one, seq) for seq, one in plan.parents.items() if one != parents[seq]]
+        self._conn.executemany("UPDATE checkpoints SET parent = ? WHERE seq = ?", moved)
+        for table in ("snapshots", "checkpoints"):
+            self._conn.executemany(
+                f"DELETE FROM {table} WHERE seq = ?", [(seq,) for seq in plan.gone]
+            )
+        left = steps_left((names[seq] for seq in plan.parents), {names[seq] for seq in plan.gone})
+        self._delete_other_steps(left)
+        pages.rewrite(self._conn, self._scope)
+        return len(plan.gone)
+
+    def _inherit(self, heir: str, taken: Sequence[str]) -> None:
+        """Give the writes of removed steps to the step that follows them."""
+        mine = self._tasks(heir)
+        own = [task for task in mine if task.task_id != MERGED]
+        sources = [task for step in taken for task in self._tasks(step)]
+        sources += [task for task in mine if task.task_id == MERGED]
+        writes = squeezed(
+            [write for task in sources for write in task.writes],
+            [write for task in own for write in task.writes],
+        )
+        where = "scope = ? AND step = ? AND task_id = ?"
+        self._delete_tasks(where, self._scope, step_key(heir), MERGED)
+        before = min((task.index for task in own), default=0) - 1
+        merged = TaskWrites(heir, MERGED, before, tuple(writes))
+        store_task(self._conn, None, self._scope, merged)
+
+    def _tasks(self, step: str) -> list[TaskWrites]:
+        return queries.tasks(self._conn, self._scope, step, self._bodies)
+
+    def _delete_other_steps(self, steps: Collection[str]) -> None:
+        """Delete the tasks and interrupts of all steps but these."""
+        keys = {step_key(step) for step in steps}
+        tasks = self._conn.execute("SELECT task, step FROM tasks WHERE scope = ?", (self._scope,))
+        for task, step in tasks.fetchall():
+            if step not in keys:
+                self._delete_tasks("task = ?", task)
+        asked = self._conn.execute(
+            "SELECT interrupt, step_id FROM interrupts WHERE thread = ? AND ns = ?",
+            (self._thread, self._ns),
+        )
+        for number, step in asked.fetchall():
+            if step not in steps:
+                self._conn.execute("DELETE FROM interrupts WHERE interrupt = ?", (number,))
+
+    def _delete_tasks(self, where: str, *values: object) -> None:
+        for table in ("uses", "bodies", "tasks"):
+            self._conn.execute(
+                f"DELETE FROM {table} WHERE task IN (SELECT task FROM tasks WHERE {where})", values
+            )
+
+
+def forget_thread(conn: sqlite3.Connection, thread: int) -> None:
+    """Delete all rows of a thread; large values it held stay behind."""
+    for statement in _FORGET:
+        conn.execute(statement.format(scopes=_SCOPES), {"thread": thread})
+
+
+def free_blobs(conn: sqlite3.Connection) -> None:
+    """Delete large values that nothing holds any more."""
+    conn.execute(_UNUSED)

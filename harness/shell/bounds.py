@@ -1,0 +1,239 @@
+"""What holds for all processes of a shell together: how many they are, how much memory they have.
+
+Limits of the system are for each process, or for each user and not for root. So the guardian looks
+at all processes many times a second. Where control groups can be written, the kernel holds them to
+a little more than the bounds as well, so that what is faster than the guardian stays small too.
+
+It is part of the guardian, and must not import the rest of the package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+__all__ = ["Bounds", "ControlGroups", "descendants"]
+
+LOOK_SECONDS = 0.05
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_ROOM_PROCESSES = 128
+_ROOM_BYTES = 64 << 20
+_TRIES = 40
+
+
+class Bounds:
+    """What all processes of a session together may not pass.
+
+    Args:
+        processes: How many there may be; 0 for any number.
+        memory: Bytes that they may have; 0 for any amount.
+
+    Attributes:
+        seconds: How often they are looked at.
+    """
+
+    def __init__(self, processes: int, memory: int) -> None:
+        self._processes = processes
+        self._memory = memory
+        self._lists = os.path.exists("/proc/thread-self/children")
+        bounded = sys.platform == "linux" and bool(processes or memory)
+        self._look_again = 0.0 if bounded else float("inf")
+        self.seconds = LOOK_SECONDS if bounded else float("inf")
+
+    def passed(self) -> str | None:
+        """Return which bound was passed, or None."""
+        now = time.monotonic()
+        if now < self._look_again:
+            return None
+        found = self._found()
+        # Looking takes longer where there is more to see; most of the time is for the shell.
+        took = time.monotonic() - now
+        self._look_again = now + max(LOOK_SECONDS, 4 * took)
+        return found
+
+    def _found(self) -> str | None:
+        most = self._processes or sys.maxsize
+        root = os.getpid()
+        pids = _listed(root, most) if self._lists else descendants(root)
+        if len(pids) > most:
+            return f"more than {most} processes"
+        # The first sum is quick, but pages that processes share are in it for each of them.
+        for measure in (_own_memory, _share_of_memory):
+            if not self._memory or sum(map(measure, pids)) <= self._memory:
+                return None
+        return f"more than {self._memory >> 20} MiB of memory"
+
+
+def descendants(root: int) -> Sequence[int]:
+    """Return the processes below one, where the system lists processes."""
+    below: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                below.setdefault(_parent(int(name)), []).append(int(name))
+    found: list[int] = []
+    todo = [root]
+    while todo:
+        children = below.get(todo.pop(), [])
+        found += children
+        todo += children
+    return found
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name stands in parentheses and may hold anything.
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _listed(root: int, most: int) -> Sequence[int]:
+    """Return the processes below one, by the kernel's lists of children; a few more than `most`."""
+    found: list[int] = []
+    todo = [root]
+    while todo and len(found) <= most:
+        for children in _children(todo.pop()):
+            found += children
+            todo += children
+    return found
+
+
+def _children(pid: int) -> Iterator[Sequence[int]]:
+    """Yield the children of each thread of a process."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return
+    for task in tasks:
+        try:
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                yield [int(one) for one in file.read().split()]
+        except OSError:
+            continue
+
+
+def _own_memory(pid: int) -> int:
+    """Return the bytes of a process that are no file's; those it shares count in full."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * _PAGE_BYTES
+
+
+def _share_of_memory(pid: int) -> int:
+    """Return the bytes of a process, with its part of those that it shares with others."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) << 10
+    except (OSError, ValueError, IndexError):
+        pass
+    return _own_memory(pid)
+
+
+class ControlGroups:
+    """Control groups of a session's own, where they can be made: version 2, or those of version 1.
+
+    Args:
+        processes: How many processes there may be; 0 for any number.
+        memory: Bytes that they may have together; 0 for any amount.
+    """
+
+    def __init__(self, processes: int, memory: int) -> None:
+        self._made: list[str] = []
+        if sys.platform != "linux" or not (processes or memory):
+            return
+        name = f"deep-agent-{secrets.token_hex(6)}"
+        limits = {
+            "pids": {"pids.max": processes and processes + _ROOM_PROCESSES},
+            "memory": {
+                "memory.max": memory and memory + _ROOM_BYTES,
+                "memory.limit_in_bytes": memory and memory + _ROOM_BYTES,
+            },
+        }
+        for controllers, parent in _groups():
+            wanted = {
+                file: value
+                for controller in controllers
+                for file, value in limits.get(controller, {}).items()
+                if value
+            }
+            if wanted:
+                self._make(os.path.join(parent, name), wanted)
+
+    def _make(self, path: str, limits: dict[str, int]) -> None:
+        try:
+            os.mkdir(path)
+        except OSError:
+            return
+        self._made.append(path)
+        held = [_written(os.path.join(path, file), str(value)) for file, value in limits.items()]
+        if not any(held):
+            self._remove(path)
+
+    def enter(self) -> None:
+        """Put this process, and all that it starts from now on, into the groups."""
+        for path in self._made:
+            _written(os.path.join(path, "cgroup.procs"), "0")
+
+    def remove(self) -> None:
+        """Remove the groups, once nothing is in them any more."""
+        for path in [*self._made]:
+            _written(os.path.join(path, "cgroup.kill"), "1")
+            self._remove(path)
+
+    def _remove(self, path: str) -> None:
+        self._made.remove(path)
+        for _ in range(_TRIES):
+            try:
+                os.rmdir(path)
+            except FileNotFoundError:
+                return
+            except OSError:  # what was killed takes a moment to be gone
+                time.sleep(0.005)
+            else:
+                return
+
+
+def _written(path: str, text: str) -> bool:
+    try:
+        fd = os.open(path, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        os.write(fd, text.encode())
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _groups() -> Iterator[tuple[Sequence[str], str]]:
+    """Yield this process's control groups that may have groups below: controllers and path."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if number == "0":
+            parent = f"/sys/fs/cgroup{path}".rstrip("/")
+            with contextlib.suppress(OSError), open(f"{parent}/cgroup.controllers") as file:
+                controllers = file.read().split()
+                for one in {"pids", "memory"}.intersection(controllers):
+                    _written(f"{parent}/cgroup.subtree_control", f"+{one}")
+                yield controllers, parent
+        else:
+            yield names.split(","), f"/sys/fs/cgroup/{names}{path}".rstrip("/")

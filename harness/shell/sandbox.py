@@ -1,0 +1,145 @@
+"""Where the commands of an agent run: what a call may see, and a shell that sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import anyio.to_thread
+
+from harness.backends.base import Backend
+from harness.backends.shared import SharedDirectory, shared_directories
+from harness.errors import AgentBuildError
+from harness.policy import BoundPolicy
+from harness.shell.layout import Layout, SandboxPolicy
+from harness.shell.policies import ExecutionPolicy
+from harness.shell.session import ShellError, ShellSession, open_session
+from harness.shell.table import layout_of, same_files
+from harness.tools import ToolRuntime
+
+__all__ = ["Sandbox", "sandbox_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """Opens shells over the directories of a backend. Make it with `sandbox_of`.
+
+    Attributes:
+        policy: In what shells run.
+        directories: Parts of the backend, those further up first.
+        shell: Command line of the shell; None for the policy's choice.
+        env: Variables beside those of the policy.
+    """
+
+    policy: SandboxPolicy
+    directories: Sequence[SharedDirectory]
+    shell: Sequence[str] | None = None
+    env: Mapping[str, str] | None = None
+
+    @property
+    def places(self) -> Sequence[str]:
+        """The paths that commands share with file tools."""
+        return [one.place for one in self.directories if one.root is not None]
+
+    async def layout(self, runtime: ToolRuntime) -> Layout:
+        """Return what the running call may see now."""
+        network = _may_reach_network(self.policy, runtime.policy)
+        if not self.policy.confines:
+            return Layout(self.places[0], network=network)
+        table = partial(layout_of, self.directories, runtime.policy, network=network)
+        return await anyio.to_thread.run_sync(table)
+
+    async def made(self, runtime: ToolRuntime, before: Layout) -> Sequence[str]:
+        """Return guarded paths that were not there before: what is not there cannot be mounted.
+
+        Args:
+            runtime: The running call's.
+            before: What the call saw.
+        """
+        rules = runtime.policy
+        if rules is None or not rules.policy.reads_paths or not self.policy.confines:
+            return ()
+        known = {one.place for one in before.mounts}
+        now = (await self.layout(runtime)).mounts
+        return [one.place for one in now if one.access != "write" and one.place not in known]
+
+    async def open(self, layout: Layout, commands: Sequence[str] = ()) -> ShellSession:
+        """Start a shell.
+
+        Args:
+            layout: What it sees.
+            commands: What it runs first.
+
+        Raises:
+            ShellError: It did not come up; the call's own command was not run.
+        """
+        # It looks whether files are there, which may block.
+        make = partial(self.policy.launch_in, layout, self.shell, self.env or {})
+        launch = await anyio.to_thread.run_sync(make)
+        limits = self.policy.limits
+        check = same_files(layout.mounts) if self.policy.confines else None
+        session = await open_session(launch, limits, () if check else commands)
+        if check is None:
+            return session
+        try:
+            if not (await session.run(check, limits.startup_timeout)).succeeded:
+                raise ShellError(
+                    "The command was not run: files that the policy guards were replaced by others "
+                    "at that moment. Try again when nothing else changes them."
+                )
+            await session.prepare(commands)
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+
+def sandbox_of(
+    backend: Backend,
+    policy: ExecutionPolicy,
+    shell: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Sandbox:
+    """Return the sandbox over a backend; blocks while the policy looks whether it can be used.
+
+    Raises:
+        AgentBuildError: The policy cannot be used here, or not with this backend.
+    """
+    if not isinstance(policy, SandboxPolicy):
+        raise AgentBuildError(
+            f"execution_policy {type(policy).__name__} cannot be shown a backend's directories; it "
+            "needs confines, network_enabled and launch_in, as BubblewrapExecutionPolicy has them"
+        )
+    policy.check()
+    directories = shared_directories(backend, confined=policy.confines)
+    if not policy.confines and not any(one.root for one in directories):
+        raise AgentBuildError(
+            "commands that run without a sandbox need a directory to start in: give the backend a "
+            "DirectoryBackend"
+        )
+    return Sandbox(policy, directories, shell, env)
+
+
+def _may_reach_network(policy: SandboxPolicy, rules: BoundPolicy | None) -> bool:
+    """Whether the network is enabled, and the rules allow the call also as one that reaches out.
+
+    A person who agreed to the call agreed to what the same rule asks for in that case.
+    """
+    if not policy.network_enabled:
+        return False
+    if rules is None or not policy.confines:
+        return True
+
+    def judged(*, open_world: bool) -> tuple[str, str]:
+        verdict = rules.policy.judge(
+            rules.name,
+            rules.args,
+            replace(rules.tool, open_world=open_world),
+            agent=rules.agent,
+            principal=rules.principal,
+        )
+        return verdict.action, verdict.reason
+
+    reaching = judged(open_world=True)
+    return reaching[0] == "allow" or (reaching[0] == "ask" and reaching == judged(open_world=False))

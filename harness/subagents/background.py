@@ -1,0 +1,558 @@
+"""Background tasks: subagents that go on working while their caller does something else.
+
+A task is a run of its own on a thread of its own, `<caller's thread>.task-<id>`, in the caller's
+journal. It outlives the call and the run that started it. What a dead process leaves behind is
+found there and continued by the next `BackgroundSubAgents` (peers C7.3, E23).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+from weakref import WeakValueDictionary
+
+import anyio
+from pydantic import JsonValue
+
+from harness.checkpoint.base import Checkpointer, Run
+from harness.errors import (
+    AgentBuildError,
+    HarnessError,
+    RunEnded,
+    ToolError,
+    UnknownRun,
+    UnknownThread,
+)
+from harness.loop.agent import Agent
+from harness.loop.cancellation import FAILURES, as_failure
+from harness.loop.carrier import RunOptions
+from harness.loop.event_buffer import raising_one
+from harness.messages import HumanMessage
+from harness.policy import CallPolicy
+from harness.subagents.background_agents import background_agent, post, unread
+from harness.subagents.background_runs import (
+    Behalf,
+    LocalRuns,
+    RunEngine,
+    parent_thread,
+    task_thread,
+)
+from harness.subagents.background_tasks import ENDED, NewTask, TaskView, given, status_of
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+__all__ = ["AgentSource", "BackgroundSubAgents"]
+
+POLL_SECONDS = 0.5
+"""How often a task of another process is looked at."""
+
+logger = logging.getLogger(__name__)
+
+
+class AgentSource(Protocol):
+    """Finds subagents by name."""
+
+    def __call__(self, name: str) -> Agent:
+        """Return the agent of a subagent.
+
+        Raises:
+            UnknownSubAgent: There is none of that name.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A run that is to be carried on."""
+
+    run: Run
+    answers: Mapping[str, JsonValue]
+    behalf: Behalf | None
+
+
+class BackgroundSubAgents:
+    """Carries background tasks while it is entered: `async with BackgroundSubAgents(journal)`.
+
+    Leaving it stops them where they are; their runs stay `running` in the journal, and the next
+    one, in this process or another, goes on with them. It serves one agent.
+
+    Args:
+        checkpointer: The journal of the agent.
+        options: How tasks are carried. `limits` bound each task whose subagent has none of its
+            own (`Limits()` by default): a task never counts against the run that started it,
+            which may be over long before. `context` and `principal` are those of the run that
+            started it; after a restart, these.
+        max_running: Tasks of one thread that work at a time; further ones are `pending`.
+        max_open: Tasks of one thread that may be pending or running.
+        is_alive: Whether another process still works, by the `owner` of its runs. Give it where
+            several processes share the journal: by default their tasks count as left behind.
+        engine: Makes what carries the runs, from the way to find agents; `LocalRuns` by default.
+
+    Raises:
+        ValueError: A bound is not positive.
+    """
+
+    def __init__(
+        self,
+        checkpointer: Checkpointer,
+        *,
+        options: RunOptions | None = None,
+        max_running: int = 8,
+        max_open: int = 64,
+        is_alive: Callable[[str], bool] | None = None,
+        engine: Callable[[AgentSource], RunEngine] | None = None,
+    ) -> None:
+        if max_running < 1 or max_open < 1:
+            raise ValueError("max_running and max_open must be 1 or more")
+        self.checkpointer = checkpointer
+        self._max_running = max_running
+        self._max_open = max_open
+        self._agents: dict[int, tuple[Agent, Agent]] = {}
+        self._find: AgentSource | None = None
+        self._above: tuple[str, ...] = ()
+        self._policy: CallPolicy | None = None
+        local = partial(LocalRuns, checkpointer, options=options or RunOptions(), is_alive=is_alive)
+        self._engine: RunEngine = (engine or local)(self.agent)
+        self._lines: dict[str, deque[_Turn]] = {}
+        self._carried: dict[str, Run] = {}
+        self._answered: set[str] = set()
+        self._beginning: Counter[str] = Counter()
+        self._news: dict[str, anyio.Event] = {}
+        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._jobs: MemoryObjectSendStream[_Turn | None] | None = None
+        self._stack: AsyncExitStack | None = None
+
+    # --- its life --------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Begin to work, and continue what was left behind."""
+        if self._stack is not None:
+            raise RuntimeError("this BackgroundSubAgents is entered already")
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._working())
+            self._stack = stack.pop_all()
+        self._recover_soon()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        """Stop the tasks; they go on when the next one is entered."""
+        stack, self._stack = self._stack, None
+        return None if stack is None else await stack.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def _working(self) -> AsyncGenerator[None]:
+        send, receive = anyio.create_memory_object_stream[_Turn | None](inf)
+        local = self._engine if isinstance(self._engine, LocalRuns) else None
+        if local is not None:
+            local.open()
+        try:
+            async with raising_one(), anyio.create_task_group() as group:
+                # Runs begin in this task, not in that of a tool: nothing of the caller's context
+                # shall get into them.
+                group.start_soon(self._serve, receive)
+                self._jobs = send
+                try:
+                    yield
+                finally:
+                    self._jobs = None
+                    group.cancel_scope.cancel()
+        finally:
+            send.close()
+            self._lines.clear()
+            self._carried.clear()
+            self._answered.clear()
+            if local is not None:
+                local.close()
+
+    async def _serve(self, jobs: MemoryObjectReceiveStream[_Turn | None]) -> None:
+        async with jobs, anyio.create_task_group() as group:
+            async for job in jobs:
+                if job is None:
+                    group.start_soon(self._recover)
+                else:
+                    group.start_soon(self._carry, job)
+
+    def bind(
+        self, find: AgentSource, above: Sequence[str], policy: CallPolicy | None = None
+    ) -> None:
+        """Say whose subagents these are.
+
+        Args:
+            find: Returns a subagent's agent by name.
+            above: Names of the agents from the main one to the one that starts the tasks.
+            policy: The rules of that one, which hold for its tasks too.
+
+        Raises:
+            AgentBuildError: It serves another agent already.
+        """
+        if self._find is not None:
+            raise AgentBuildError(
+                "this BackgroundSubAgents serves another agent already; make one for each agent"
+            )
+        self._find, self._above, self._policy = find, tuple(above), policy
+        self._recover_soon()
+
+    def agent(self, name: str) -> Agent:
+        """Return a subagent as it works in the background.
+
+        Raises:
+            HarnessError: There is none of that name, or no agent was built with this object.
+        """
+        if self._find is None:
+            raise HarnessError("no agent was built with this BackgroundSubAgents yet")
+        found = self._find(name)
+        known = self._agents.get(id(found))
+        if known is None:
+            made = background_agent(found, self.checkpointer, self._above, self._policy)
+            known = self._agents[id(found)] = (found, made)  # the id stays taken
+        return known[1]
+
+    # --- tasks -----------------------------------------------------------------------------
+
+    async def start(self, task: NewTask) -> TaskView:
+        """Begin a task; its input is in the journal when this returns.
+
+        Raises:
+            UnknownSubAgent: There is none of that name.
+            ToolError: Too many tasks are open, or this object is not entered.
+            HarnessError: The input was refused; nothing was stored.
+        """
+        thread_id = task_thread(task.thread_id, task.task_id)
+        agent = self.agent(task.agent)
+        with anyio.CancelScope(shield=True):
+            async with self._lock(thread_id):
+                run = await self._newest(thread_id)
+                if run is None:
+                    with self._room(task.thread_id):
+                        update = given(agent, task)
+                        run = await self._engine.begin(task.agent, thread_id, update, task.behalf)
+                await self._line_up(run, {}, task.behalf)
+        return await self.look(thread_id)
+
+    async def look(self, thread_id: str) -> TaskView:
+        """Return where the task of a thread stands.
+
+        Raises:
+            UnknownThread: There is no such task.
+        """
+        run = await self._newest(thread_id)
+        if run is None:
+            raise UnknownThread(f"there is no background task on thread {thread_id!r}")
+        view = self._view(run)
+        if view.status != "waiting":
+            return view
+        asked = await self.checkpointer.interrupts(run.id)
+        return TaskView(view.task_id, run, "waiting", [one for one in asked if not one.answered])
+
+    async def wait(self, thread_ids: Collection[str], seconds: float) -> Sequence[TaskView]:
+        """Return where tasks stand once all have stopped, or after `seconds`.
+
+        Raises:
+            UnknownThread: There is no such task.
+        """
+        deadline = time.monotonic() + max(0.0, seconds)
+        while True:
+            news = [self._event(one) for one in {parent_thread(one) or "" for one in thread_ids}]
+            views = [await self.look(one) for one in thread_ids]
+            left = deadline - time.monotonic()
+            if left <= 0 or all(one.stopped for one in views):
+                return views
+            others = [
+                one for one in views if not one.stopped and not self.carries(one.run.thread_id)
+            ]
+            for one in others:  # what its process has left by now is ours
+                await self._adopt(one.run)
+            mine = not others
+            with anyio.move_on_after(left if mine else min(left, POLL_SECONDS)):
+                await _any(news)
+
+    async def send(
+        self, thread_id: str, text: str, key: str, behalf: Behalf | None = None
+    ) -> TaskView:
+        """Send a task a message: it reads it before its next model call.
+
+        A task that is done, failed or timed out goes on with it, with all it knows. One that
+        waits for a person reads it once it has its answer.
+
+        Args:
+            thread_id: The task's thread.
+            text: The message.
+            key: Of the caller's choice; the same message is sent once, however often it is called.
+            behalf: For a task that goes on.
+
+        Raises:
+            ToolError: The task was cancelled; nothing was sent.
+            HarnessError: There is no such task, or the message was refused.
+        """
+        with anyio.CancelScope(shield=True):
+            view = await self.look(thread_id)
+            agent = self.agent(view.run.agent)
+            if view.status == "cancelled":
+                raise ToolError(
+                    f"{view.task_id} was cancelled, so nothing was sent to it. Start a new task."
+                )
+            self._check_open()
+            async with self._lock(thread_id):
+                await post(agent, thread_id, HumanMessage(text, source="task", id=f"msg_{key}"))
+            if view.run.status == "paused":
+                await self._line_up(view.run, {}, behalf, go_on=True)
+            await self._deliver(thread_id, behalf)
+        return await self.look(thread_id)
+
+    async def cancel(self, thread_id: str, reason: str) -> TaskView:
+        """Stop a task; what it has done stays. One that has ended stays as it is.
+
+        Raises:
+            HarnessError: There is no such task, or another living process works on it.
+        """
+        view = await self.look(thread_id)
+        if view.status in ENDED:
+            return view
+        line = self._line(view.run)
+        for turn in [one for one in line if one.run.id == view.run.id]:
+            line.remove(turn)
+        run = await self._engine.cancel(view.run, reason)
+        while self.carries(thread_id):
+            await self._event(parent_thread(thread_id) or "").wait()
+        if view.status == "waiting":
+            await self._tell_of_the_end(run)
+        now = await self.look(thread_id)
+        if now.run.id == run.id and now.status not in ENDED:  # it had not begun to go on
+            await self._engine.cancel(now.run, reason)
+        self.stirred(thread_id)
+        return await self.look(thread_id)
+
+    async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
+        """Answer what a task asks, on behalf of a person; it goes on in the background.
+
+        Args:
+            run_id: The task's run.
+            answers: By interrupt id, as for `Agent.aresume`; without any, a paused or failed task
+                goes on.
+
+        Raises:
+            UnknownRun, RunEnded, UnknownInterrupt, InvalidAnswer: As for `Agent.aresume`.
+        """
+        self._check_open()
+        run = await self.checkpointer.run(run_id)
+        if run is None or parent_thread(run.thread_id) is None:
+            raise UnknownRun(f"there is no background task with a run {run_id!r}")
+        if run.status in ("done", "cancelled"):
+            raise RunEnded(f"run {run_id} is {run.status} and asks nothing; nothing was stored")
+        if answers:
+            await self.agent(run.agent).answer(run_id, answers)
+        if run_id in self._carried:
+            self._answered.add(run_id)
+        await self._line_up(run, {}, None, go_on=True)
+
+    # --- carrying --------------------------------------------------------------------------
+
+    def carries(self, thread_id: str) -> bool:
+        """Whether this object works on the task of a thread."""
+        return any(one.thread_id == thread_id for one in self._carried.values())
+
+    def stirred(self, thread_id: str) -> None:
+        """Say that something has happened on a thread; for engines that carry other runs too."""
+        parent = parent_thread(thread_id)
+        if parent is None:
+            return
+        event = self._news.pop(parent, None)
+        if event is not None:
+            event.set()
+        self._next(parent)
+
+    async def _line_up(
+        self,
+        run: Run,
+        answers: Mapping[str, JsonValue],
+        behalf: Behalf | None,
+        *,
+        go_on: bool = False,
+    ) -> None:
+        """Let a run be carried as soon as its thread's tasks leave room, unless it is already."""
+        parent = parent_thread(run.thread_id) or ""
+        pending = run.status == "paused" and run.attempt == 1
+        left = run.status == "running" and await self._engine.is_left(run)
+        line = self._lines.setdefault(parent, deque())
+        known = run.id in self._carried or any(one.run.id == run.id for one in line)
+        if (pending or left or go_on) and not known and self._jobs is not None:
+            line.append(_Turn(run, answers, behalf))
+        self._next(parent)
+
+    def _next(self, parent: str) -> None:
+        line = self._lines.get(parent)
+        while line and self._jobs is not None:
+            if self._busy(parent) >= self._max_running:
+                return
+            turn = line.popleft()
+            self._carried[turn.run.id] = turn.run
+            self._jobs.send_nowait(turn)
+        if not line:
+            self._lines.pop(parent, None)
+
+    async def _carry(self, turn: _Turn) -> None:
+        """Carry a run; nothing that happens to it may end the others."""
+        run = turn.run
+        try:
+            while True:
+                await self._engine.carry(run, turn.answers, turn.behalf)
+                if not await self._was_answered(run):
+                    break
+            await self._deliver(run.thread_id, turn.behalf, carried=run.id)
+        except HarnessError as error:
+            logger.warning("background run %s cannot go on now: %s", run.id, error)
+        except FAILURES as raised:
+            logger.exception("background run %s failed", run.id, exc_info=as_failure(raised))
+        finally:
+            self._carried.pop(run.id, None)
+            self._answered.discard(run.id)
+        self.stirred(run.thread_id)
+
+    async def _was_answered(self, run: Run) -> bool:
+        """Whether a run got an answer in the moment in which it went to wait for it."""
+        if run.id not in self._answered:
+            return False
+        self._answered.discard(run.id)
+        now = await self.checkpointer.run(run.id)
+        return now is not None and now.status == "needs_approval"
+
+    async def _deliver(
+        self, thread_id: str, behalf: Behalf | None, *, carried: str | None = None
+    ) -> None:
+        """Let a task that has ended go on with messages that it has not read."""
+        async with self._lock(thread_id):
+            run = await self._newest(thread_id)
+            if run is None or run.status not in ("done", "failed"):
+                return
+            if carried is None and self.carries(thread_id):
+                return  # it is looked at again when that run ends
+            fresh = await unread(self.agent(run.agent), thread_id)
+            if fresh:
+                update = {"messages": list(fresh)}
+                run = await self._engine.begin(run.agent, thread_id, update, behalf)
+                await self._line_up(run, {}, behalf)
+
+    def _recover_soon(self) -> None:
+        if self._find is not None and self._jobs is not None:
+            self._jobs.send_nowait(None)
+
+    async def _recover(self) -> None:
+        """Continue what other processes have left."""
+        try:
+            left = [
+                run
+                for status in ("running", "paused")
+                for run in await self.checkpointer.find_runs(status=status, limit=1_000)
+                if parent_thread(run.thread_id) is not None
+            ]
+            for run in sorted(left, key=lambda one: one.created_at):
+                await self._adopt(run)
+        except FAILURES as raised:
+            error = as_failure(raised)
+            logger.error("background tasks of earlier processes were not continued: %s", error)
+
+    async def _adopt(self, left: Run) -> None:
+        try:
+            self.agent(left.agent)
+        except HarnessError as error:
+            logger.warning("background run %s stays as it is: %s", left.id, error)
+            return
+        async with self._lock(left.thread_id):
+            run = await self.checkpointer.run(left.id)
+            if run is not None:
+                await self._line_up(run, {}, None)
+
+    async def _tell_of_the_end(self, run: Run) -> None:
+        """Tell middleware that a run which nobody carried was cancelled."""
+        for one in self.agent(run.agent).definition.told_of_stops:
+            try:
+                await one.run_stopped(run)
+            except FAILURES as raised:
+                logger.warning("%s.run_stopped raised", one.name, exc_info=as_failure(raised))
+
+    # --- reading ---------------------------------------------------------------------------
+
+    async def _newest(self, thread_id: str) -> Run | None:
+        """Return the newest run of the task; calls that a client drove there are none of it."""
+        if parent_thread(thread_id) is None:
+            return None
+        runs = await self.checkpointer.find_runs(thread_id=thread_id, limit=20)
+        return next((one for one in runs if one.kind == "delegate"), None)
+
+    def _view(self, run: Run) -> TaskView:
+        status = status_of(run)
+        if run.id in self._carried:
+            status = "running"  # whatever its record says yet, or already
+        elif any(one.run.id == run.id for one in self._line(run)):
+            status = "pending"
+        return TaskView(run.thread_id.rpartition(".")[2], run, status)
+
+    def _line(self, run: Run) -> deque[_Turn]:
+        return self._lines.get(parent_thread(run.thread_id) or "", deque())
+
+    def _event(self, parent: str) -> anyio.Event:
+        return self._news.setdefault(parent, anyio.Event())
+
+    def _lock(self, thread_id: str) -> anyio.Lock:
+        return self._locks.setdefault(thread_id, anyio.Lock())
+
+    def _check_open(self) -> None:
+        if self._jobs is None:
+            raise ToolError(
+                "background tasks do not run now: the BackgroundSubAgents of this agent is not "
+                "entered (`async with`). Nothing was done."
+            )
+
+    @contextmanager
+    def _room(self, parent: str) -> Generator[None]:
+        """Keep room for one more task of a thread while it begins.
+
+        Raises:
+            ToolError: There is none.
+        """
+        self._check_open()
+        count = self._beginning[parent] + self._busy(parent) + len(self._lines.get(parent, ()))
+        if count >= self._max_open:
+            raise ToolError(
+                f"{count} background tasks of this thread are open and no more are allowed, so "
+                "none was started. Wait for some of them, or cancel some."
+            )
+        self._beginning[parent] += 1
+        try:
+            yield
+        finally:
+            self._beginning[parent] -= 1
+            if not self._beginning[parent]:
+                del self._beginning[parent]
+
+    def _busy(self, parent: str) -> int:
+        return sum(parent_thread(one.thread_id) == parent for one in self._carried.values())
+
+
+async def _any(events: Sequence[anyio.Event]) -> None:
+    """Wait for the first of some events."""
+    if len(events) == 1:
+        await events[0].wait()
+        return
+    async with anyio.create_task_group() as group:
+
+        async def one(event: anyio.Event) -> None:
+            await event.wait()
+            group.cancel_scope.cancel()
+
+        for event in events:
+            group.start_soon(one, event)

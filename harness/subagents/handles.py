@@ -1,0 +1,102 @@
+"""What an agent keeps of its subagents: handles to go on with them, and what its model was told.
+
+A handle names the checkpoint that a subagent stopped at. It is part of the caller's state, so a
+caller that went back in its history knows the subagents, and the turns of theirs, it knew then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Annotated, NotRequired, TypedDict, cast
+
+from harness.errors import ToolError
+from harness.records import record
+from harness.state import Mark, Reducer, State
+from harness.tools import SubagentPlace, ToolRuntime
+
+__all__ = ["Handle", "SubAgentState", "handle_id", "known_handles", "the_handle"]
+
+_SHOWN = 20
+
+
+@record
+class Handle:
+    """A subagent that has stopped and can go on.
+
+    Attributes:
+        agent: Its name.
+        ns: Its namespace.
+        checkpoint_id: Where it stopped.
+    """
+
+    agent: str
+    ns: str
+    checkpoint_id: str
+
+    @property
+    def place(self) -> SubagentPlace:
+        """Where it goes on."""
+        return SubagentPlace(self.ns, self.checkpoint_id)
+
+
+def _merge(current: Mapping[str, Handle], write: Mapping[str, Handle]) -> dict[str, Handle]:
+    return {**current, **write}
+
+
+class SubAgentState(TypedDict):
+    """What a thread keeps.
+
+    Attributes:
+        subagent_handles: Subagents that can go on, by task id.
+        subagent_forked: Whether this agent is a fork of another.
+        subagents_listed: What the system prompt lists: descriptions by name.
+        subagents_told: What the model heard since, if that is another list.
+    """
+
+    subagent_handles: Annotated[
+        NotRequired[dict[str, Handle]], Reducer(_merge, default=dict[str, Handle]), Mark.PRIVATE
+    ]
+    subagent_forked: Annotated[NotRequired[bool], Mark.PRIVATE]
+    subagents_listed: Annotated[NotRequired[dict[str, str]], Mark.PRIVATE]
+    subagents_told: Annotated[NotRequired[dict[str, str]], Mark.PRIVATE]
+
+
+def handle_id(thread_id: str, ns: str) -> str:
+    """Return the task id of a new subagent, such as `sub-3f9c01ab`."""
+    return f"sub-{blake2b(f'{thread_id}/{ns}'.encode(), digest_size=4).hexdigest()}"
+
+
+def known_handles(runtime: ToolRuntime) -> dict[str, Handle]:
+    """Return the subagents of the calling agent itself; a fork has its caller's in its state."""
+    state: State = runtime.state
+    handles = cast(Mapping[str, Handle], state.get("subagent_handles") or {})
+    above = f"{runtime.ns}/" if runtime.ns else ""
+    return {key: one for key, one in handles.items() if one.ns.startswith(above)}
+
+
+def the_handle(task_id: str, subagent: str | None, runtime: ToolRuntime) -> Handle:
+    """Return the handle of an id.
+
+    Args:
+        task_id: The id.
+        subagent: Whose it shall be; None for anybody's.
+        runtime: The call.
+
+    Raises:
+        ToolError: This agent knows no such id here, or it is another subagent's.
+    """
+    known = known_handles(runtime)
+    handle = known.get(task_id)
+    if handle is None:
+        newest = [f"{key} ({one.agent})" for key, one in list(known.items())[-_SHOWN:]]
+        raise ToolError(
+            f"nothing was started: there is no subagent {task_id!r} to go on with here. Known: "
+            f"{', '.join(newest) or 'none'}. Without task_id a new one starts."
+        )
+    if subagent not in (None, handle.agent):
+        raise ToolError(
+            f"nothing was started: {task_id} is a {handle.agent}, not a {subagent}. Leave out "
+            "subagent_type to go on with it, or task_id to start a new one."
+        )
+    return handle

@@ -1,0 +1,60 @@
+"""Functions as subagents: what they are given, and what their failures become."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+import anyio
+
+from harness.errors import CheckpointError, ToolError
+from harness.limits import LimitReached
+from harness.loop.cancellation import FAILURES, as_failure
+from harness.subagents.definitions import CompiledSubAgent
+from harness.tool_results import result_of
+from harness.tool_signatures import ALL_ARGUMENTS, function_body, single_slot, slots_of
+from harness.tools import ToolFunction, ToolResult, ToolRuntime
+
+__all__ = ["body_of", "run_function"]
+
+logger = logging.getLogger(__name__)
+
+
+def body_of(subagent: CompiledSubAgent) -> ToolFunction:
+    """Return what runs the function of a subagent.
+
+    Raises:
+        AgentBuildError: It cannot be one.
+    """
+    owner, function = f"subagent {subagent.name!r}", cast(Callable[..., Any], subagent.runnable)
+    return function_body(function, single_slot(owner, slots_of(owner, function)))
+
+
+async def run_function(
+    subagent: CompiledSubAgent, description: str, runtime: ToolRuntime
+) -> ToolResult:
+    """Return what the function makes of a task; its failure is an error result (peers C6.9).
+
+    Raises:
+        Interrupted: It waits for an answer.
+        LimitReached: What it ran met a limit of the run tree.
+        CheckpointError: The journal failed under it.
+    """
+    body = body_of(subagent)
+    seconds = None if subagent.limits is None else subagent.limits.seconds
+    try:
+        with anyio.move_on_after(seconds):
+            value: object = await body({ALL_ARGUMENTS: description}, runtime)
+            return result_of(value, subagent.name)
+    except (LimitReached, CheckpointError):
+        raise
+    except ToolError as error:
+        why = str(error)
+    except FAILURES as raised:
+        error = as_failure(raised)
+        logger.warning("subagent %s failed", subagent.name, exc_info=error)
+        why = f"{type(error).__name__}: {error}"
+    else:
+        why = f"limit: it was stopped after {cast(float, seconds):,.4g} seconds"
+    return ToolResult(why, status="error")

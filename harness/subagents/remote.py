@@ -1,0 +1,267 @@
+"""A subagent that works at another MCP server (peers C7, DESIGN: beyond one machine).
+
+Here it is an agent like any other, only that no model decides what it does next: it starts the
+remote run, waits, passes questions on, and reports. Each of these is a tool call in the journal, so
+a crash on our side neither starts the run twice nor loses it, and what it asks is a question of
+ours.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, cast
+
+from pydantic import JsonValue
+
+from harness.agent import create_agent
+from harness.checkpoint.base import Run
+from harness.errors import AgentBuildError, ModelError, ToolError
+from harness.limits import Limits
+from harness.loop.interrupts import Interrupted
+from harness.loop.middleware import AgentMiddleware
+from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
+from harness.mcp_servers.config import MCPServer
+from harness.messages import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    TextBlock,
+    ToolCall,
+    ToolMessage,
+    new_id,
+)
+from harness.models.base import ChatRequest, Delta
+from harness.subagents.definitions import CompiledSubAgent
+from harness.subagents.remote_runs import RemoteRuns, Standing
+from harness.tool_schemas import check_schema
+from harness.tools import ToolResult, ToolRuntime, tool
+
+__all__ = ["remote_subagent"]
+
+logger = logging.getLogger(__name__)
+
+_TASK, _WAIT, _REPLY = "remote_task", "remote_wait", "remote_reply"
+_MAX_OPEN = 1_000
+_PLAIN = ("string", "number", "integer", "boolean")
+
+
+def remote_subagent(
+    name: str,
+    description: str,
+    server: MCPServer,
+    *,
+    task: str = "task",
+    seconds: float | None = None,
+    patience: float = 60.0,
+) -> CompiledSubAgent:
+    """Return a subagent that hands its tasks to another MCP server.
+
+    For `subagents=` and for any registry; `task` and `start_task` reach it like every other. The
+    server's run is waited for; what it asks is asked here, once, and answered there; when the run
+    here is cancelled, so is the one there. A connection that breaks is opened again, and the same
+    remote run is gone on with. `.runnable.aclose()` closes it, or else the end of the process.
+
+    Args:
+        name: What the caller names it by.
+        description: What it is good for.
+        server: How to reach it; an `HttpServer` has `headers` for tokens.
+        task: Its tool that takes a task. Ours takes an idempotency key, and so does not start a
+            run twice. With a server whose tool takes none, a crash while that call is open may.
+        seconds: How long one task may take; time it waits for a person does not count. The
+            remote run is not cancelled by that. None for no bound but the caller's.
+        patience: Seconds to go on trying when the server cannot be reached.
+
+    Raises:
+        AgentBuildError: The name does not fit, or `server` is none.
+    """
+    runs = RemoteRuns(name, server, task, patience)
+    remote = _Remote(name, runs)
+    agent = create_agent(_NoModel(name), remote.tools_of_its_own(), middleware=[remote], name=name)
+    limits = None if seconds is None else Limits(seconds=seconds)
+    return CompiledSubAgent(name, description, agent, limits)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A remote run that has not ended, as far as is known here."""
+
+    goal: str
+    thread_id: str
+    run_id: str = ""
+
+
+class _Remote(AgentMiddleware):
+    """Decides what is done next, and does it."""
+
+    def __init__(self, name: str, runs: RemoteRuns) -> None:
+        self._agent = name
+        self._runs = runs
+        self._open: OrderedDict[str, dict[str, _Open]] = OrderedDict()
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._runs.aclose()
+
+    async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
+        """Answer in place of a model, from what the transcript says."""
+        following = _following(request.messages)
+        if isinstance(following, ToolCall):
+            return ModelResponse(AIMessage((following,), name=self._agent))
+        if following.status == "done":
+            text = following.answer or "(It finished without a report.)"
+            return ModelResponse(AIMessage((TextBlock(text),), name=self._agent))
+        raise ModelError(f"{self._agent}: {following.reason or f'it is {following.status}'}")
+
+    async def run_stopped(self, run: Run) -> None:
+        """Cancel the remote runs of a run that was cancelled."""
+        if run.status not in ("cancelled", "done"):
+            return
+        for key, one in self._open.pop(run.id, {}).items():
+            if run.status == "done":
+                continue
+            try:
+                run_id = one.run_id
+                if not run_id:  # it was being started
+                    found = await self._runs.start(one.goal, key=key, thread_id=one.thread_id)
+                    run_id = found.run_id
+                if run_id:
+                    await self._runs.cancel(run_id)
+            except ToolError as error:
+                logger.warning("remote run of %s was not cancelled: %s", self._agent, error)
+
+    # --- tools -----------------------------------------------------------------------------
+
+    def tools_of_its_own(self) -> Sequence[Any]:
+        """Return the calls it makes."""
+        return [
+            tool(self._task, name=_TASK, idempotent=True),
+            tool(self._wait, name=_WAIT, idempotent=True),
+            tool(self._reply, name=_REPLY, idempotent=True),
+        ]
+
+    async def _task(self, goal: str, thread_id: str, runtime: ToolRuntime) -> ToolResult:
+        """Start a remote run."""
+        parts = (runtime.thread_id, runtime.ns, runtime.tool_call_id)
+        key = blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+        self._note(runtime.run_id, key, _Open(goal, thread_id))
+        standing = await self._runs.start(goal, key=key, thread_id=thread_id)
+        self._note(runtime.run_id, key, _Open(goal, thread_id, standing.run_id))
+        return self._result(standing, runtime)
+
+    async def _wait(self, run_id: str, runtime: ToolRuntime) -> ToolResult:
+        """Wait for a remote run."""
+        self._note(runtime.run_id, run_id, _Open("", "", run_id))
+        return self._result(await self._runs.wait(run_id), runtime)
+
+    async def _reply(
+        self, run_id: str, questions: list[dict[str, Any]], runtime: ToolRuntime
+    ) -> ToolResult:
+        """Have a remote run's questions answered."""
+        self._note(runtime.run_id, run_id, _Open("", "", run_id))
+        answers: dict[str, JsonValue] = {}
+        waiting: list[Interrupted] = []
+        for one in questions:
+            try:
+                answers[str(one["id"])] = runtime.interrupt(
+                    f"{self._agent} asks: {one['question']}",
+                    answer_schema=_schema(one),
+                    payload={"remote": self._agent, **one},
+                )
+            except Interrupted as pause:
+                waiting.append(pause)
+        if waiting:
+            raise Interrupted([one for pause in waiting for one in pause.interrupts])
+        return self._result(await self._runs.reply(run_id, answers), runtime)
+
+    def _note(self, run_id: str, key: str, one: _Open) -> None:
+        self._open.setdefault(run_id, {})[key] = one
+        while len(self._open) > _MAX_OPEN:
+            self._open.popitem(last=False)
+
+    def _result(self, standing: Standing, runtime: ToolRuntime) -> ToolResult:
+        if standing.status in ("done", "failed", "cancelled"):
+            known = self._open.get(runtime.run_id, {})
+            for key in [key for key, one in known.items() if one.run_id == standing.run_id]:
+                del known[key]
+        line = f"Remote run {standing.run_id}: {standing.status}."
+        return ToolResult(line, artifact=standing.to_json())
+
+
+def _following(messages: Sequence[Message]) -> ToolCall | Standing:
+    """Return the next call, or where it all ended."""
+    standing: Standing | None = None
+    unsent: list[str] = []
+    for message in messages:
+        match message:
+            case HumanMessage() if message.source in (None, "task"):
+                unsent.append(message.text)
+            case AIMessage() if any(call.name == _TASK for call in message.tool_calls):
+                unsent.clear()
+            case ToolMessage(artifact=dict() as data) if message.status == "success":
+                standing = Standing.from_json(cast(Mapping[str, Any], data))
+            case ToolMessage():
+                before = standing or Standing("failed")
+                standing = Standing("failed", before.run_id, before.thread_id, reason=message.text)
+            case _:
+                pass
+    if standing is not None and standing.status == "running":
+        return _call(_WAIT, run_id=standing.run_id)
+    if standing is not None and standing.status == "needs_approval":
+        questions = [dict(one) for one in standing.questions]
+        return _call(_REPLY, run_id=standing.run_id, questions=cast(JsonValue, questions))
+    if unsent:
+        thread_id = "" if standing is None else standing.thread_id
+        return _call(_TASK, goal="\n\n".join(unsent), thread_id=thread_id)
+    return standing or Standing("failed", reason="it was given no task")
+
+
+def _call(name: str, **args: JsonValue) -> ToolCall:
+    return ToolCall(new_id("call"), name, args)
+
+
+def _schema(question: Mapping[str, Any]) -> dict[str, JsonValue] | None:
+    """Return what answers a question: a decision, or what the server says."""
+    decisions = [one for one in question.get("decisions") or () if one != "edit"]
+    if decisions:
+        return {
+            "type": "object",
+            "properties": {
+                "decision": {"type": "string", "enum": decisions},
+                "message": {"type": "string", "description": "Why not, or the result instead."},
+            },
+            "required": ["decision"],
+            "additionalProperties": False,
+        }
+    asked = question.get("answer_schema")
+    if not isinstance(asked, dict):
+        return None
+    schema = cast("dict[str, JsonValue]", asked)
+    if schema.get("type") in _PLAIN:
+        return {"type": schema["type"]}
+    try:
+        check_schema(schema, "the question")
+    except AgentBuildError:
+        return None  # any text, then; the server says if it will not do
+    return schema
+
+
+class _NoModel:
+    """Stands where an agent has a model; `_Remote` answers before it is asked."""
+
+    context_window = None
+    native_output = False
+
+    def __init__(self, name: str) -> None:
+        self.name = f"remote:{name}"
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+        """Refuse."""
+        raise ModelError(f"{self.name} is not a model")
+        yield  # makes it a generator
+
+    async def aclose(self) -> None:
+        """Do nothing."""

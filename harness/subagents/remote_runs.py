@@ -1,0 +1,223 @@
+"""Runs of another MCP server, as a program starts, awaits, answers and ends them.
+
+The server offers `task`, and with it `wait`, `reply` and `cancel` if it is one of ours or works as
+they do. Of any other only `task` is called, and what that returns is the end of the matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeGuard, cast
+
+import anyio
+from pydantic import JsonValue
+
+from harness.errors import ToolError
+from harness.mcp_servers.config import MCPServer
+from harness.mcp_servers.pool import Pool
+from harness.tools import ToolResult
+
+__all__ = ["RemoteRuns", "Standing"]
+
+RemoteStatus: TypeAlias = Literal[
+    "running", "needs_approval", "paused", "done", "failed", "cancelled"
+]
+
+_STATUSES = ("running", "needs_approval", "paused", "done", "failed", "cancelled")
+_GOALS = ("goal", "description", "task", "prompt", "instructions")
+_MAX_PAGES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a remote run stands.
+
+    Attributes:
+        status: As our own server says it.
+        run_id: Its id there; empty for a server that has none.
+        thread_id: Likewise.
+        answer: Its final text, once done.
+        reason: Why it failed or was cancelled.
+        questions: What it waits to be told, as the server shows it.
+    """
+
+    status: RemoteStatus
+    run_id: str = ""
+    thread_id: str = ""
+    answer: str = ""
+    reason: str = ""
+    questions: Sequence[Mapping[str, JsonValue]] = ()
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return it as JSON data."""
+        return {
+            "status": self.status,
+            "run_id": self.run_id,
+            "thread_id": self.thread_id,
+            "answer": self.answer,
+            "reason": self.reason,
+            "questions": [dict(one) for one in self.questions],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Standing:
+        """Return what `to_json` made."""
+        return Standing(**data)
+
+
+class RemoteRuns:
+    """Runs of one server. A connection that breaks is opened again.
+
+    Args:
+        name: How errors name the server.
+        server: How to reach it.
+        task: Its tool that takes a task.
+        patience: Seconds to go on trying to reach it.
+    """
+
+    def __init__(self, name: str, server: MCPServer, task: str, patience: float) -> None:
+        self._name = name
+        self._pool = Pool({name: server})
+        self._task = task
+        self._patience = patience
+        self._wait_seconds = min(45.0, server.timeout * 0.75)
+
+    async def start(self, goal: str, *, key: str, thread_id: str = "") -> Standing:
+        """Start a run, or find the one that this key has started, and wait for it a while.
+
+        Raises:
+            ToolError: The server cannot be used, or refused the task.
+        """
+        known = await self._arguments(self._task)
+        place = next((one for one in _GOALS if one in known), None)
+        if place is None:
+            raise ToolError(
+                f"MCP server {self._name!r} has no tool {self._task!r} that takes a task in one "
+                f"of {', '.join(_GOALS)}; nothing was started"
+            )
+        args: dict[str, JsonValue] = {place: goal}
+        optional: dict[str, JsonValue] = {
+            "idempotency_key": key,
+            "thread_id": thread_id,
+            "wait_seconds": self._wait_seconds,
+        }
+        args |= {name: value for name, value in optional.items() if name in known and value != ""}
+        result = await self._call(self._task, args, again="idempotency_key" in known)
+        return await self._whole(_standing(result))
+
+    async def wait(self, run_id: str, seconds: float | None = None) -> Standing:
+        """Return where a run stands once it stops, or after a while.
+
+        Raises:
+            ToolError: The server cannot be used, or does not know the run.
+        """
+        wanted = self._wait_seconds if seconds is None else seconds
+        result = await self._call("wait", {"run_id": run_id, "wait_seconds": wanted}, again=True)
+        return await self._whole(_standing(result, refusal=True))
+
+    async def reply(self, run_id: str, answers: Mapping[str, JsonValue]) -> Standing:
+        """Answer what a run asks, and wait for it a while. Answers that were given are not again.
+
+        Raises:
+            ToolError: The server cannot be used, or refused the answers.
+        """
+        args: dict[str, JsonValue] = {"run_id": run_id, "wait_seconds": self._wait_seconds}
+        result = await self._call("reply", {**args, "answers": dict(answers)}, again=True)
+        if _is_run(result.artifact):
+            return await self._whole(_standing(result))
+        now = await self.wait(run_id, 0)  # it may have been answered before we lost the connection
+        open_ids = {str(one.get("id")) for one in now.questions}
+        if open_ids & answers.keys():
+            raise ToolError(f"{self._name} did not take the answer: {_text(result)}")
+        return now
+
+    async def cancel(self, run_id: str) -> None:
+        """End a run.
+
+        Raises:
+            ToolError: The server cannot be used.
+        """
+        await self._call("cancel", {"run_id": run_id}, again=True)
+
+    async def aclose(self) -> None:
+        """Close the connection; a later use opens it again."""
+        await self._pool.aclose()
+
+    async def _whole(self, standing: Standing) -> Standing:
+        """Return the standing with all pages of its answer."""
+        if standing.status != "done" or not standing.run_id:
+            return standing
+        if "answer_offset" not in await self._arguments("wait"):
+            return standing
+        answer = standing.answer
+        for _ in range(_MAX_PAGES):
+            args: dict[str, JsonValue] = {
+                "run_id": standing.run_id,
+                "wait_seconds": 0,
+                "answer_offset": len(answer),
+            }
+            page = _standing(await self._call("wait", args, again=True), refusal=True).answer
+            if not page:
+                break
+            answer += page
+        return Standing("done", standing.run_id, standing.thread_id, answer)
+
+    async def _arguments(self, tool: str) -> Collection[str]:
+        """Return the names of a tool's arguments; none if the server has no such tool."""
+        connection = self._pool.connection(self._name)
+        with anyio.move_on_after(self._patience):
+            while True:
+                await self._pool.refresh([self._name])
+                if connection.problem is None and connection.listing is not None:
+                    break
+                await anyio.sleep(1.0)
+        if connection.listing is None:
+            raise ToolError(f"MCP server {self._name!r} cannot be used: {connection.problem}")
+        for one in connection.listing.tools:
+            if one.remote_name == tool:
+                return cast(Mapping[str, Any], one.parameters.get("properties") or {}).keys()
+        return ()
+
+    async def _call(self, tool: str, args: Mapping[str, JsonValue], *, again: bool) -> ToolResult:
+        """Call a tool; one that may be called again is, while patience lasts."""
+        deadline = anyio.current_time() + self._patience
+        pause = 0.25
+        while True:
+            try:
+                return await self._pool.call(self._name, tool, args)
+            except ToolError:
+                if not again or anyio.current_time() + pause > deadline:
+                    raise
+            await anyio.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+
+def _standing(result: ToolResult, *, refusal: bool = False) -> Standing:
+    """Return what a result says of a run; what says nothing of one is itself the end."""
+    data = result.artifact
+    if _is_run(data):
+        pending = cast(Sequence[Mapping[str, JsonValue]], data.get("pending") or ())
+        return Standing(
+            cast(RemoteStatus, data["status"]),
+            str(data["run_id"]),
+            str(data.get("thread_id") or ""),
+            str(data.get("answer") or ""),
+            str(data.get("reason") or ""),
+            tuple(pending),
+        )
+    if result.status == "error":
+        if refusal:
+            raise ToolError(_text(result))
+        return Standing("failed", reason=_text(result))
+    return Standing("done", answer=_text(result))
+
+
+def _is_run(data: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
+    return isinstance(data, dict) and data.get("status") in _STATUSES and "run_id" in data
+
+
+def _text(result: ToolResult) -> str:
+    if isinstance(result.content, str):
+        return result.content
+    return "\n".join(text for one in result.content if (text := getattr(one, "text", "")))

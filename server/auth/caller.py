@@ -1,0 +1,89 @@
+"""Who is calling, what they may do, and whose a thread or run is.
+
+Ids carry their owner: `thr_<owner>_<random>`, where the owner is a digest of the principal, or
+`thr_<random>` for the local user. So whose something is needs no lookup and cannot be forgotten
+in one: what does not belong to a caller does not exist for them.
+"""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Literal, TypeAlias, get_args
+
+from harness.messages import new_id
+
+__all__ = [
+    "ALL_SCOPES",
+    "LOCAL",
+    "Caller",
+    "Scope",
+    "current_caller",
+    "owner_of",
+]
+
+Scope: TypeAlias = Literal["drive", "delegate", "approve", "admin"]
+"""`drive`: the file, todo and skill tools; `delegate`: `task` and what goes with it; `approve`:
+decide what a run asks; `admin`: everybody's threads."""
+
+ALL_SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
+
+_OWNED = re.compile(r"(?:thr|run)_([0-9a-f]{16})_[0-9a-f]{16}")
+"""What begins an id with an owner; ids of subagents' threads go on after it."""
+
+
+@lru_cache(maxsize=1_024)
+def _digest(principal: str) -> str:
+    return blake2b(principal.encode(), digest_size=8).hexdigest() if principal else ""
+
+
+def owner_of(id_: str) -> str:
+    """Return the owner in the id of a thread or run; empty for the local user's."""
+    found = _OWNED.match(id_)
+    return found[1] if found is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whoever a request comes from.
+
+    Attributes:
+        principal: Their name; empty for the local user of a server without authentication.
+        scopes: What they may do.
+    """
+
+    principal: str = ""
+    scopes: frozenset[str] = ALL_SCOPES
+
+    @property
+    def owner(self) -> str:
+        """What stands in the ids of what is theirs."""
+        return _digest(self.principal)
+
+    def may(self, scope: Scope) -> bool:
+        """Whether they have a scope; `admin` has all."""
+        return scope in self.scopes or "admin" in self.scopes
+
+    def owns(self, id_: str) -> bool:
+        """Whether a thread or run is theirs to see."""
+        if self.principal and "admin" in self.scopes:
+            return True
+        return owner_of(id_) == self.owner
+
+    def new_id(self, kind: Literal["thr", "run"]) -> str:
+        """Return a new id of something of theirs."""
+        return new_id(f"{kind}_{self.owner}") if self.owner else new_id(kind)
+
+    def key(self, key: str | None) -> str | None:
+        """Return an idempotency key as it is stored: everybody has their own."""
+        return f"{self.owner}:{key}" if key is not None and self.owner else key
+
+
+LOCAL = Caller()
+"""The one user of a server that is not reached over a network, or needs no authentication."""
+
+current_caller: ContextVar[Caller] = ContextVar("caller", default=LOCAL)
+"""Who the request being served comes from; what it starts inherits it."""

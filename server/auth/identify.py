@@ -1,0 +1,53 @@
+"""Finds out who a message comes from, before anything is done with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio.to_thread
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_REQUEST
+
+from server.auth.caller import LOCAL, Caller, current_caller
+from server.auth.principals import Principals
+
+__all__ = ["Identify"]
+
+
+class Identify:
+    """Server middleware: sets `current_caller` for each message.
+
+    Args:
+        principals: Told who has called.
+        needs_token: Whether a message over HTTP without an authenticated user is refused; the
+            guard in front of the transports lets none through, so that would be a mistake.
+    """
+
+    def __init__(self, principals: Principals, *, needs_token: bool) -> None:
+        self._principals = principals
+        self._needs_token = needs_token
+
+    async def __call__(
+        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
+        """Serve a message on behalf of whoever it comes from."""
+        caller = self._caller(ctx)
+        if caller is not LOCAL:
+            await anyio.to_thread.run_sync(self._principals.note, caller)
+        token = current_caller.set(caller)
+        try:
+            return await call_next(ctx)
+        finally:
+            current_caller.reset(token)
+
+    def _caller(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
+        scope: dict[str, Any] = getattr(ctx.request, "scope", {})
+        user = scope.get("user")
+        if isinstance(user, AuthenticatedUser):
+            bearer = user.access_token
+            return Caller(bearer.subject or bearer.client_id, frozenset(bearer.scopes))
+        if self._needs_token:
+            raise MCPError(INVALID_REQUEST, "This message names no caller; nothing was done.")
+        return LOCAL

@@ -1,0 +1,118 @@
+"""The journal as whoever is calling may read it: their own threads and runs, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from harness.checkpoint.base import (
+    Checkpoint,
+    Checkpointer,
+    Interrupt,
+    Run,
+    RunEvent,
+    ThreadInfo,
+    ThreadSlice,
+)
+from server.auth.caller import current_caller
+
+__all__ = ["JournalReader", "OwnedJournal"]
+
+_PAGE = 200
+
+
+class JournalReader(Protocol):
+    """What requests read of a journal; see `Checkpointer`."""
+
+    async def threads(
+        self, *, limit: int = 50, before: float | None = None
+    ) -> Sequence[ThreadInfo]:
+        """Return threads, last changed first."""
+        ...
+
+    async def history(
+        self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
+    ) -> Sequence[Checkpoint]:
+        """Return checkpoints, newest first."""
+        ...
+
+    async def load(self, thread_id: str) -> ThreadSlice | None:
+        """Return a thread's head."""
+        ...
+
+    async def run(self, run_id: str) -> Run | None:
+        """Return a run by id."""
+        ...
+
+    async def find_runs(self, *, thread_id: str | None = None, limit: int = 50) -> Sequence[Run]:
+        """Return runs, last begun first."""
+        ...
+
+    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
+        """Return all interrupts of a run."""
+        ...
+
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
+        """Return events of a run, oldest first."""
+        ...
+
+
+class OwnedJournal:
+    """A `JournalReader` in which what is not the caller's does not exist.
+
+    Args:
+        journal: With everybody's threads.
+    """
+
+    def __init__(self, journal: Checkpointer) -> None:
+        self._journal = journal
+
+    async def threads(
+        self, *, limit: int = 50, before: float | None = None
+    ) -> Sequence[ThreadInfo]:
+        """Return threads, last changed first; reads on past those of others."""
+        found: list[ThreadInfo] = []
+        page = max(limit, _PAGE)
+        while True:
+            rows = await self._journal.threads(limit=page, before=before)
+            found += [row for row in rows if _owns(row.thread_id)]
+            if len(found) >= limit or len(rows) < page:
+                return found[:limit]
+            before = rows[-1].updated_at
+
+    async def history(
+        self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
+    ) -> Sequence[Checkpoint]:
+        """Return checkpoints, newest first."""
+        if not _owns(thread_id):
+            return []
+        return await self._journal.history(thread_id, ns, before=before, limit=limit)
+
+    async def load(self, thread_id: str) -> ThreadSlice | None:
+        """Return a thread's head."""
+        return await self._journal.load(thread_id) if _owns(thread_id) else None
+
+    async def run(self, run_id: str) -> Run | None:
+        """Return a run by id."""
+        return await self._journal.run(run_id) if _owns(run_id) else None
+
+    async def find_runs(self, *, thread_id: str | None = None, limit: int = 50) -> Sequence[Run]:
+        """Return runs, last begun first; without a thread, some of the newest."""
+        if thread_id is not None:
+            if not _owns(thread_id):
+                return []
+            return await self._journal.find_runs(thread_id=thread_id, limit=limit)
+        runs = await self._journal.find_runs(limit=max(limit, _PAGE))
+        return [run for run in runs if _owns(run.id)][:limit]
+
+    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
+        """Return all interrupts of a run."""
+        return await self._journal.interrupts(run_id) if _owns(run_id) else []
+
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
+        """Return events of a run, oldest first."""
+        return await self._journal.events(run_id, after=after, limit=limit) if _owns(run_id) else []
+
+
+def _owns(id_: str) -> bool:
+    return current_caller.get().owns(id_)

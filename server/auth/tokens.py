@@ -1,0 +1,208 @@
+"""Static tokens: random secrets handed out by the operator, kept as hashes in one file."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from filelock import FileLock
+from mcp.server.auth.provider import AccessToken
+
+from server.auth.caller import ALL_SCOPES, Scope
+
+__all__ = ["TokenError", "TokenFile", "TokenRecord", "TokenVerifier"]
+
+_TOKEN = re.compile(r"dam_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_LOOK_SECONDS = 1.0
+"""How soon a token that was revoked ends in servers that run; a new one holds at once."""
+
+
+class TokenError(Exception):
+    """Tokens cannot be read or changed; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """What is known of a token; the token itself is not.
+
+    Attributes:
+        id: Names it in lists; part of the token.
+        principal: On whose behalf its bearer acts.
+        scopes: What they may do.
+        digest: SHA-256 of the secret part, which has 256 random bits.
+        created_at: Unix time in seconds.
+        expires_at: Likewise, or None if it holds until it is revoked.
+    """
+
+    id: str
+    principal: str
+    scopes: tuple[Scope, ...]
+    digest: str
+    created_at: float
+    expires_at: float | None = None
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether its time is over."""
+        return self.expires_at is not None and self.expires_at <= time.time()
+
+
+class TokenFile:
+    """The file of all tokens, `tokens.json` in the state directory, readable by its owner only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> Sequence[TokenRecord]:
+        """Return all tokens, oldest first; none if there is no file.
+
+        Raises:
+            TokenError: The file cannot be read.
+        """
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise TokenError(f"{self.path} cannot be read: {error.strerror or error}.") from error
+        try:
+            rows = cast("list[dict[str, Any]]", json.loads(text)["tokens"])
+            return [_record(row) for row in rows]
+        except (ValueError, KeyError, TypeError) as error:
+            raise TokenError(
+                f"{self.path} is damaged ({error}); no token is accepted. Restore it, or delete it "
+                "and create new tokens."
+            ) from error
+
+    def create(
+        self, principal: str, scopes: Sequence[Scope], lifetime: float | None = None
+    ) -> tuple[TokenRecord, str]:
+        """Make a token; return its record and the token, which is kept nowhere.
+
+        Args:
+            principal: On whose behalf its bearer acts.
+            scopes: What they may do.
+            lifetime: Seconds it holds; None until it is revoked.
+
+        Raises:
+            TokenError: The file cannot be written.
+        """
+        secret = secrets.token_urlsafe(32)
+        now = time.time()
+        record = TokenRecord(
+            secrets.token_hex(6),
+            principal,
+            tuple(scopes),
+            _digest(secret),
+            now,
+            None if lifetime is None else now + lifetime,
+        )
+        with self._changing():
+            self._write([*self.read(), record])
+        return record, f"dam_{record.id}_{secret}"
+
+    def revoke(self, id_: str) -> TokenRecord:
+        """Remove a token; return what it was.
+
+        Raises:
+            TokenError: There is none of that id, or the file cannot be written.
+        """
+        with self._changing():
+            records = self.read()
+            found = next((one for one in records if one.id == id_), None)
+            if found is None:
+                known = ", ".join(one.id for one in records) or "none"
+                raise TokenError(f"there is no token {id_!r}; nothing was done. Tokens: {known}.")
+            self._write([one for one in records if one is not found])
+        return found
+
+    def _changing(self) -> FileLock:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return FileLock(f"{self.path}.lock", timeout=10)
+
+    def _write(self, records: Sequence[TokenRecord]) -> None:
+        own = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
+        data = {"tokens": [asdict(one) for one in records]}
+        try:
+            descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(data, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            own.replace(self.path)
+        except OSError as error:
+            own.unlink(missing_ok=True)
+            raise TokenError(
+                f"{self.path} cannot be written: {error.strerror or error}. Nothing was changed."
+            ) from error
+
+
+class TokenVerifier:
+    """Accepts the tokens of a file, as it is now (SDK: `TokenVerifier`)."""
+
+    def __init__(self, file: TokenFile) -> None:
+        self._file = file
+        self._known: dict[str, TokenRecord] = {}
+        self._looked = float("-inf")
+        self._seen: tuple[int, int] | None = None
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return who bears a token, or None if it is not, or no longer, accepted.
+
+        Raises:
+            TokenError: The file is damaged.
+        """
+        found = _TOKEN.fullmatch(token)
+        if found is None:
+            return None
+        self._look(at_once=found[1] not in self._known)
+        record = self._known.get(found[1])
+        # Also for an unknown id: how long it takes shall not say which ids there are.
+        expected = record.digest if record is not None else "0" * 64
+        fits = hmac.compare_digest(_digest(found[2]), expected)
+        if record is None or not fits or record.is_expired:
+            return None
+        expires = None if record.expires_at is None else int(record.expires_at)
+        return AccessToken(
+            token="",  # nobody needs it any more
+            client_id=record.id,
+            scopes=list(record.scopes),
+            expires_at=expires,
+            subject=record.principal,
+        )
+
+    def _look(self, *, at_once: bool) -> None:
+        """Read the file again if it has changed; it is small, and local."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_SECONDS and not at_once:
+            return
+        self._looked = now
+        try:
+            status = self._file.path.stat()
+        except OSError:
+            self._known, self._seen = {}, None
+            return
+        seen = (status.st_mtime_ns, status.st_ino)
+        if seen != self._seen:
+            self._known = {one.id: one for one in self._file.read()}
+            self._seen = seen
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _record(row: dict[str, Any]) -> TokenRecord:
+    record = TokenRecord(**row)
+    if not set(record.scopes) <= ALL_SCOPES:
+        raise ValueError(f"unknown scopes of token {record.id}: {record.scopes}")
+    return replace(record, scopes=tuple(record.scopes))

@@ -1,0 +1,227 @@
+"""The clients we can be put into: the shape of an entry, and how each one gets the API key.
+
+What differs is data here, one `Client` each (clients 2.6). Nothing in it touches a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pydantic import JsonValue
+
+from server.install.places import Scope
+
+__all__ = ["CLIENTS", "KEY_VARIABLE", "Client", "Entry", "Input", "Start"]
+
+Entry: TypeAlias = dict[str, JsonValue]
+
+KEY_VARIABLE = "ANTHROPIC_API_KEY"
+
+CODEX_CALL_SECONDS = 300
+"""Codex ends a call then; builds from before 2026 already after 60 s (clients 2.1, 2.2). The server
+answers a call of Codex within 280 s."""
+
+CODEX_START_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a client shall start.
+
+    Attributes:
+        program: With an absolute path.
+        arguments: Of the program.
+        key: What to put into the entry as the API key, or the client's way to name the variable
+            it is in; None for nothing.
+    """
+
+    program: str
+    arguments: Sequence[str]
+    key: str | None
+
+    @property
+    def environment(self) -> dict[str, JsonValue]:
+        """The variables to write down."""
+        return {} if self.key is None else {KEY_VARIABLE: self.key}
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A question VS Code asks once, and keeps the answer of where secrets are kept."""
+
+    path: tuple[str, ...]
+    value: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client.
+
+    Attributes:
+        name: What the command line calls it.
+        title: What people call it.
+        format: Of its file.
+        group: Path to the object that holds all servers.
+        entry: Returns the value of our member of that object.
+        reference: What it replaces by the value of `ANTHROPIC_API_KEY`; None if it cannot.
+        folder: What it replaces by the project's directory in arguments; None if there is no such
+            thing or servers are started there anyway.
+        starts_in_project: Whether a project's servers run in the project's directory.
+        next: What to do after a change.
+        key_advice: How to give it the key where the entry does not.
+        newer_group: Where newer versions keep servers; used if the file has it already.
+        newer_entry: The entry there.
+        question: What to ask the user for the key with.
+    """
+
+    name: str
+    title: str
+    format: Literal["json", "toml"]
+    group: tuple[str, ...]
+    entry: Callable[[Start], Entry]
+    reference: str | None
+    next: str
+    key_advice: str = ""
+    folder: str | None = None
+    starts_in_project: bool = True
+    newer_group: tuple[str, ...] | None = None
+    newer_entry: Callable[[Start], Entry] | None = None
+    question: Input | None = None
+
+    def project_path(self, relative: str, scope: Scope) -> str | None:
+        """Return how to write a path inside the project; None if it has to be absolute."""
+        if scope == "user":
+            return None
+        if self.starts_in_project:
+            return relative
+        if self.folder is None:
+            return None
+        return self.folder if relative == "." else f"{self.folder}/{relative}"
+
+
+def _plain(start: Start) -> Entry:
+    entry: Entry = {"command": start.program, "args": list(start.arguments)}
+    return {**entry, "env": start.environment} if start.environment else entry
+
+
+def _typed(start: Start) -> Entry:
+    return {"type": "stdio", **_plain(start)}
+
+
+def _codex(start: Start) -> Entry:
+    entry: Entry = {"command": start.program, "args": list(start.arguments)}
+    if start.key == KEY_VARIABLE:
+        entry["env_vars"] = [KEY_VARIABLE]
+    elif start.environment:
+        entry["env"] = start.environment
+    return {
+        **entry,
+        "startup_timeout_sec": CODEX_START_SECONDS,
+        "tool_timeout_sec": CODEX_CALL_SECONDS,
+    }
+
+
+def _opencode_new(start: Start) -> Entry:
+    entry: Entry = {"type": "local", "command": [start.program, *start.arguments]}
+    return {**entry, "environment": start.environment} if start.environment else entry
+
+
+def _opencode(start: Start) -> Entry:
+    return {**_opencode_new(start), "enabled": True}
+
+
+VSCODE_KEY_ID = "deep-agent-anthropic-key"
+
+_ALL = (
+    Client(
+        name="claude-desktop",
+        title="Claude Desktop",
+        format="json",
+        group=("mcpServers",),
+        entry=_plain,
+        reference=None,
+        next="Quit Claude Desktop completely, not only its window, and open it again.",
+        key_advice=(
+            "Claude Desktop passes no environment on, so delegation needs the key in the entry: "
+            "--with-key writes it, into a file that only you can read. The .mcpb bundle keeps it "
+            "in the system's key store instead. Everything but delegation works without."
+        ),
+    ),
+    Client(
+        name="claude-code",
+        title="Claude Code",
+        format="json",
+        group=("mcpServers",),
+        entry=_typed,
+        # Without a default, the text itself would arrive where the variable is not set.
+        reference="${" + KEY_VARIABLE + ":-}",
+        next="Start a new session; /mcp shows the server.",
+    ),
+    Client(
+        name="cursor",
+        title="Cursor",
+        format="json",
+        group=("mcpServers",),
+        entry=_plain,
+        reference="${env:" + KEY_VARIABLE + "}",
+        folder="${workspaceFolder}",
+        starts_in_project=False,
+        next="Cursor notices by itself; Settings, MCP shows the server.",
+        key_advice=f"Cursor must be started from an environment that has {KEY_VARIABLE}.",
+    ),
+    Client(
+        name="vscode",
+        title="VS Code",
+        format="json",
+        group=("servers",),
+        entry=_typed,
+        reference="${input:" + VSCODE_KEY_ID + "}",
+        folder="${workspaceFolder}",
+        starts_in_project=False,
+        next="Start the server above its entry in the file, or with `MCP: List Servers`.",
+        key_advice="VS Code asks for the key when it first starts the server, and keeps it safe.",
+        question=Input(
+            ("inputs",),
+            {
+                "id": VSCODE_KEY_ID,
+                "type": "promptString",
+                "description": "Anthropic API key, for delegated runs (may stay empty)",
+                "password": True,
+            },
+        ),
+    ),
+    Client(
+        name="codex",
+        title="Codex",
+        format="toml",
+        group=("mcp_servers",),
+        entry=_codex,
+        reference=KEY_VARIABLE,
+        next="Start Codex again; /mcp shows the server.",
+    ),
+    Client(
+        name="gemini",
+        title="Gemini CLI",
+        format="json",
+        group=("mcpServers",),
+        entry=_plain,
+        reference="${" + KEY_VARIABLE + ":-}",
+        next="Start Gemini CLI again; /mcp shows the server.",
+    ),
+    Client(
+        name="opencode",
+        title="opencode",
+        format="json",
+        group=("mcp",),
+        entry=_opencode,
+        reference="{env:" + KEY_VARIABLE + "}",
+        next="Start opencode again; `opencode mcp list` shows the server.",
+        newer_group=("mcp", "servers"),
+        newer_entry=_opencode_new,
+    ),
+)
+
+CLIENTS: Mapping[str, Client] = {one.name: one for one in _ALL}
+"""The clients by name."""

@@ -1,0 +1,383 @@
+"""Over HTTP everybody has their own threads and runs; those of others do not exist for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.types import ElicitRequestParams, ElicitResult
+
+from harness.mcp_servers.transports import sse_streams
+from server.auth.caller import Scope
+from server.auth.tokens import TokenFile
+from tests.e2e.conftest import SCRIPT
+from tests.e2e.servers import ERAS, Era, HttpServer, Setup, call, connected, refused
+
+pytestmark = pytest.mark.anyio
+
+EVERYTHING: tuple[Scope, ...] = ("drive", "delegate", "approve")
+
+
+class House:
+    """A server that asks for tokens, and the tokens of those who live in it."""
+
+    def __init__(self, setup: Setup, server: HttpServer) -> None:
+        self.setup = setup
+        self.server = server
+        self._tokens = TokenFile(setup.state / "tokens.json")
+        self._made: dict[tuple[str, tuple[Scope, ...]], str] = {}
+
+    def token(self, name: str, *scopes: Scope) -> str:
+        wanted = (name, scopes or EVERYTHING)
+        if wanted not in self._made:
+            self._made[wanted] = self._tokens.create(name, wanted[1])[1]
+        return self._made[wanted]
+
+    @asynccontextmanager
+    async def client(
+        self, name: str, *scopes: Scope, mode: Era = "auto", transport: str = "http", **options: Any
+    ) -> AsyncIterator[Client]:
+        headers = {"Authorization": f"Bearer {self.token(name, *scopes)}"}
+        if transport == "sse":
+            target: Any = sse_streams(self.server.listening["sse_url"], headers)
+            async with connected(target, mode, **options) as client:
+                yield client
+            return
+        async with create_mcp_http_client(headers) as http:
+            target = streamable_http_client(self.server.listening["url"], http_client=http)
+            async with connected(target, mode, **options) as client:
+                yield client
+
+    async def request(self, name: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send one bare request of 2026-07-28 and return the answer's JSON."""
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {
+                "elicitation": {"form": {}},
+                "extensions": {"io.modelcontextprotocol/tasks": {}},
+            },
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+        named = next((params[key] for key in ("name", "uri", "taskId") if key in params), None)
+        headers = {
+            "Authorization": f"Bearer {self.token(name)}",
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2026-07-28",
+            "Mcp-Method": method,
+            **({"Mcp-Name": str(named)} if named is not None else {}),
+        }
+        async with httpx2.AsyncClient(timeout=30, verify=False) as http:  # reading CAs takes long
+            response = await http.post(self.server.listening["url"], json=body, headers=headers)
+        text = response.text
+        if response.headers["content-type"].startswith("text/event-stream"):
+            text = [line for line in text.splitlines() if line.startswith("data: ")][-1][6:]
+        return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    place = tmp_path_factory.mktemp("house")
+    setup = Setup(place, flags=["--auth", "token", "--approve", "edit_file"], script=SCRIPT)
+    with setup.serving() as server:
+        yield House(setup, server)
+
+
+async def accepting(context: Any, params: ElicitRequestParams) -> ElicitResult:
+    return ElicitResult(action="accept", content={"decision": "approve"})
+
+
+async def test_without_a_token_only_the_health_is_shown(house: House) -> None:
+    base = house.server.listening["url"].removesuffix("/mcp")
+    async with httpx2.AsyncClient() as http:
+        assert (await http.get(f"{base}/healthz")).status_code == 200
+        for method, path in (
+            ("POST", "/mcp"),
+            ("GET", "/sse"),
+            ("POST", "/messages/?session_id=1"),
+        ):
+            for authorization in (
+                {},
+                {"Authorization": "Bearer dam_x"},
+                {"Authorization": "Basic"},
+            ):
+                answer = await http.request(method, base + path, headers=authorization)
+                assert answer.status_code == 401, path
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(("transport", "mode"), list(product(("http", "sse"), ERAS)))
+async def test_two_people_work_side_by_side_and_see_their_own(
+    house: House, transport: str, mode: Era
+) -> None:
+    with anyio.fail_after(30):
+        async with (
+            house.client("ann", mode=mode, transport=transport) as ann,
+            house.client("ben", mode=mode, transport=transport) as ben,
+        ):
+            done = await call(
+                ann, "task", goal="write a note", idempotency_key=f"{transport}{mode}"
+            )
+            mine = await call(
+                ben, "task", goal="write a note", idempotency_key=f"{transport}{mode}"
+            )
+            assert mine["run_id"] != done["run_id"]
+            seen = {
+                name: {one["thread_id"] for one in (await call(who, "threads"))["threads"]}
+                for name, who in (("ann", ann), ("ben", ben))
+            }
+            assert done["thread_id"] in seen["ann"] and mine["thread_id"] in seen["ben"]
+            assert not seen["ann"] & seen["ben"]
+            error = await refused(ben, "wait", run_id=done["run_id"])
+            assert "There is no run" in error
+            assert done["run_id"] not in error.removeprefix(f"There is no run '{done['run_id']}'")
+
+
+async def test_an_admin_sees_everybodys_threads(house: House) -> None:
+    with anyio.fail_after(30):
+        async with house.client("ann") as ann, house.client("root", "admin") as root:
+            mine = await call(ann, "write_todos", todos=[])
+            seen = await call(root, "threads", thread_id=mine["thread_id"])
+    assert seen["thread_id"] == mine["thread_id"]
+
+
+@pytest.mark.parametrize(
+    ("scopes", "tool", "args", "needed"),
+    [
+        (("delegate",), "ls", {}, "drive"),
+        (("drive",), "task", {"goal": "write a note"}, "delegate"),
+        (("approve",), "cancel", {"run_id": "run_x"}, "delegate"),
+        (("delegate",), "rewind", {"thread_id": "t", "checkpoint_id": "c"}, "drive"),
+    ],
+)
+async def test_a_tool_needs_its_scope(
+    house: House, scopes: tuple[Scope, ...], tool: str, args: dict[str, Any], needed: str
+) -> None:
+    with anyio.fail_after(30):
+        async with house.client("eve", *scopes) as eve:
+            error = await refused(eve, tool, **args)
+    assert "did nothing" in error and f"'{needed}'" in error
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_client_that_may_not_approve_is_not_asked_and_cannot_decide(
+    house: House, mode: Era
+) -> None:
+    with anyio.fail_after(30):
+        async with house.client(
+            "ann", "drive", "delegate", mode=mode, elicitation_callback=accepting
+        ) as model:
+            asked = await call(model, "task", goal="change the note")
+            assert asked["status"] == "needs_approval"
+            error = await refused(model, "reply", run_id=asked["run_id"], decision="approve")
+            assert "'approve'" in error and "nothing was stored" in error
+            chosen = {asked["pending"][0]["id"]: "approve"}
+            assert "'approve'" in await refused(
+                model, "reply", run_id=asked["run_id"], answers=chosen
+            )
+        async with house.client("ann", "approve", mode=mode) as person:
+            done = await call(person, "reply", run_id=asked["run_id"], decision="approve")
+    assert done["answer"] == "The note is changed."
+
+
+async def test_a_revoked_token_ends_what_its_bearer_can_do(house: House) -> None:
+    made, secret = TokenFile(house.setup.state / "tokens.json").create("gone", EVERYTHING)
+    house._made[("gone", EVERYTHING)] = secret  # pyright: ignore[reportPrivateUsage]
+    assert "result" in await house.request("gone", "tools/list", {})
+    TokenFile(house.setup.state / "tokens.json").revoke(made.id)
+    await anyio.sleep(1.1)
+    answer = await house.request("gone", "tools/list", {})
+    assert answer["error"] == "invalid_token"
+
+
+async def test_no_position_takes_an_id_of_somebody_else(house: House) -> None:
+    """Some 500 attempts: every id of one person in every place where another can write one."""
+    with anyio.fail_after(60):
+        async with house.client("victim") as victim:
+            first = await call(victim, "task", goal="write a note")
+            asking = await call(victim, "task", goal="change the note")
+            shown = await call(victim, "threads", thread_id=first["thread_id"])
+        checkpoint = shown["checkpoints"][0]["checkpoint_id"]
+        thread, run = first["thread_id"], first["run_id"]
+        ids = [thread, run, asking["thread_id"], asking["run_id"], checkpoint]
+        ids += [asking["pending"][0]["id"], thread.upper(), f"{thread}%20", f"{thread}/", f"./{run}"]
+        before = await house.request("victim", "tools/call", {"name": "threads", "arguments": {}})
+        attempts = [*_tool_calls(ids), *_reads(ids), *_tasks(ids), *_completions(ids)]
+        assert len(attempts) >= 500
+        secrets = ("write a note", "change the note", "The note is", "Writing it")
+        limit = anyio.CapacityLimiter(16)
+
+        async def attempt(method: str, params: dict[str, Any]) -> None:
+            async with limit:
+                answer = json.dumps(await house.request("mallory", method, params))
+            for id_ in ids:  # what was asked for may be named back
+                answer = answer.replace(json.dumps(id_)[1:-1], "")
+            assert not any(secret in answer for secret in secrets), (method, params, answer)
+            assert first["thread_id"][-16:] not in answer, (method, params, answer)
+
+        async with anyio.create_task_group() as group:
+            for method, params in attempts:
+                group.start_soon(attempt, method, params)
+        after = await house.request("victim", "tools/call", {"name": "threads", "arguments": {}})
+    facts = [one["result"]["structuredContent"]["threads"] for one in (before, after)]
+    assert facts[0] == facts[1]
+    async with house.client("victim") as victim:
+        waiting = await call(victim, "wait", run_id=asking["run_id"])
+    assert waiting["status"] == "needs_approval"
+
+
+def _tool_calls(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    tools: dict[str, dict[str, Any]] = {
+        "write_todos": {"todos": []},
+        "ls": {},
+        "read_file": {"path": "/note.txt"},
+        "write_file": {"path": "/note.txt", "content": "mine"},
+        "edit_file": {"path": "/note.txt", "old_string": "first", "new_string": "mine"},
+        "glob": {"pattern": "**"},
+        "grep": {"pattern": "."},
+        "skill": {},
+        "task": {"goal": "look around"},
+        "threads": {},
+    }
+    for id_, (name, args) in product(ids, tools.items()):
+        yield "tools/call", {"name": name, "arguments": {**args, "thread_id": id_}}
+    for id_ in ids:
+        for name in ("wait", "cancel", "reply"):
+            yield "tools/call", {"name": name, "arguments": {"run_id": id_}}
+        for extra in (
+            {"decision": "approve"},
+            {"message": "go on"},
+            {"answers": {ids[5]: "approve"}},
+        ):
+            yield "tools/call", {"name": "reply", "arguments": {"run_id": id_, **extra}}
+        for events in ({"events_after": 0}, {"answer_offset": 1}):
+            yield "tools/call", {"name": "wait", "arguments": {"run_id": id_, **events}}
+        for force in (True, False):
+            args = {"thread_id": id_, "checkpoint_id": ids[4], "force": force}
+            yield "tools/call", {"name": "rewind", "arguments": args}
+        yield "tools/call", {"name": "threads", "arguments": {"thread_id": id_, "before": ids[4]}}
+        yield "tools/call", {"name": "task", "arguments": {"goal": "x", "idempotency_key": id_}}
+
+
+def _reads(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    parts = ("todos", "transcript", "checkpoints", "files", "files/note.txt", "files/../note.txt")
+    for id_ in ids:
+        for part in parts:
+            yield "resources/read", {"uri": f"thread://{id_}/{part}"}
+            yield "resources/read", {"uri": f"THREAD://{id_}/{part}"}
+        for tail in ("events", "events?after=0", "events?after=1"):
+            yield "resources/read", {"uri": f"run://{id_}/{tail}"}
+    yield "resources/list", {}
+    yield "resources/read", {"uri": "threads://recent"}
+
+
+def _tasks(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    accepted = {"action": "accept", "content": {"decision": "approve"}}
+    for id_ in ids:
+        yield "tasks/get", {"taskId": id_}
+        yield "tasks/cancel", {"taskId": id_}
+        yield "tasks/update", {"taskId": id_, "inputResponses": {ids[5]: accepted}}
+        yield "subscriptions/listen", {"notifications": {"taskIds": [id_]}}
+
+
+def _completions(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for id_, argument in product(ids, ("thread_id", "checkpoint_id", "path")):
+        for start in ("", "t", id_[:4]):
+            yield (
+                "completion/complete",
+                {
+                    "ref": {"type": "ref/resource", "uri": "thread://{thread_id}/files/{+path}"},
+                    "argument": {"name": argument, "value": start},
+                    "context": {"arguments": {"thread_id": id_}},
+                },
+            )
+
+
+async def test_changes_of_somebody_elses_thread_are_not_announced(house: House) -> None:
+    with anyio.fail_after(30):
+        async with house.client("ann") as ann, house.client("ben") as ben:
+            thread = (await call(ann, "ls"))["thread_id"]
+            uri = f"thread://{thread}/todos"
+            async with (
+                ben.listen(resource_subscriptions=[uri]) as hidden,
+                ann.listen(resource_subscriptions=[uri]) as open_,
+            ):
+                await call(ann, "write_todos", todos=[], thread_id=thread)
+                async for _ in open_:
+                    break
+                assert not hidden.honored.resource_subscriptions
+
+
+async def test_a_recovered_run_still_acts_for_its_principal(tmp_path: Path) -> None:
+    """A rule about a principal holds after a restart, too."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        '[[rule]]\naction = "deny"\ntool = "write_file"\nprincipal = "ann"\nreason = "no ink"\n'
+    )
+    script = {
+        "name": "later",
+        "runs": [
+            {
+                "match": "write later",
+                "agents": {
+                    "main": [
+                        {"tool_calls": [{"name": "ls", "args": {"path": "/"}}]},
+                        {
+                            "delay": 1.5,
+                            "tool_calls": [
+                                {"name": "write_file", "args": {"path": "/x", "content": "x"}}
+                            ],
+                        },
+                        {"text": "Tried."},
+                    ]
+                },
+            }
+        ],
+    }
+    setup = Setup(tmp_path, flags=["--auth", "token", "--policy", str(policy)], script=script)
+    with anyio.fail_after(50):
+        with setup.serving() as server:
+            house = House(setup, server)
+            async with house.client("ann") as ann:
+                started = await call(ann, "task", goal="write later", wait_seconds=0)
+            server.kill()
+        with setup.serving() as server:
+            house.server = server
+            async with house.client("ann") as ann:
+                done = await call(ann, "wait", run_id=started["run_id"])
+                uri = f"thread://{done['thread_id']}/transcript"
+                (shown,) = (await ann.read_resource(uri)).contents
+    assert done["status"] == "done"
+    assert "no ink" in getattr(shown, "text", "")
+    assert not (setup.root / "x").exists()
+
+
+async def test_one_caller_cannot_take_all_runs_or_all_requests(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("max_runs = 2\nmax_requests_per_minute = 60\n")
+    setup = Setup(tmp_path, flags=["--auth", "token", "--config", str(config)], script=SCRIPT)
+    with anyio.fail_after(50), setup.serving() as server:
+        house = House(setup, server)
+        async with house.client("ann") as ann:
+            for _ in range(2):
+                await call(ann, "task", goal="take your time", wait_seconds=0)
+            error = await refused(ann, "task", goal="take your time", wait_seconds=0)
+            assert "nothing was started" in error
+        async with house.client("ben") as ben:
+            await call(ben, "task", goal="write a note")
+        headers = {"Authorization": f"Bearer {house.token('flood')}"}
+        async with httpx2.AsyncClient(headers=headers) as http:
+            answers = [await http.post(server.listening["url"], json={}) for _ in range(40)]
+            limited = [one for one in answers if one.status_code == 429]
+        assert 5 <= len(limited) <= 12
+        assert int(limited[0].headers["retry-after"]) >= 1
+        assert "Nothing was done" in limited[0].text

@@ -1,0 +1,155 @@
+"""`--execute`: commands over the root, for clients and for delegated agents; off by default."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner
+from mcp import Client
+
+from server.app import built_agent
+from server.cli import cli
+from server.settings import Settings, SettingsError, load_settings
+from tests.e2e.servers import Setup, call, connected
+from tests.server.test_face import served
+from tests.shell.support import need_bubblewrap
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(os.name == "nt", reason="shells need a POSIX system"),
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    need_bubblewrap()
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+def settings(root: Path, **flags: object) -> Settings:
+    given = {"root": str(root), "state_dir": str(root.parent / "state"), **flags}
+    return load_settings(given, {})
+
+
+def test_commands_are_off_unless_somebody_says_in_what_they_run(root: Path) -> None:
+    assert "execute" not in built_agent(settings(root)).tools
+    assert {"execute", "job"} <= set(built_agent(settings(root, execute="bubblewrap")).tools)
+
+
+def test_it_comes_from_flag_environment_or_file(tmp_path: Path) -> None:
+    variables = {"DEEP_AGENT_EXECUTE": "Docker", "DEEP_AGENT_ALLOW_NETWORK": "true"}
+    read = load_settings({}, variables)
+    assert (read.execute, read.allow_network) == ("docker", True)
+    config = tmp_path / "config.toml"
+    config.write_text('execute = "host"\n')
+    read = load_settings({}, {}, config=config)
+    assert (read.execute, read.allow_network) == ("host", False)
+    with pytest.raises(SettingsError, match="'off', 'bubblewrap', 'docker' or 'host'"):
+        load_settings({"execute": "yes"}, {})
+
+
+def test_the_network_is_marked(root: Path) -> None:
+    for allowed in (False, True):
+        agent = built_agent(settings(root, execute="bubblewrap", allow_network=allowed))
+        assert agent.tools["execute"].open_world == allowed
+        assert agent.tools["execute"].destructive
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (
+            ["--execute", "bubblewrap"],
+            "--execute bubblewrap is not possible: bubblewrap (bwrap) is",
+        ),
+        (["--execute", "docker"], "--execute docker is not possible: docker is not installed"),
+    ],
+)
+def test_what_is_not_possible_stops_the_start(
+    root: Path, flags: list[str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(root))  # where nothing is installed
+    given = ["--state-dir", str(root.parent / "state")]
+    done = CliRunner().invoke(cli, ["serve", *given, "--root", str(root), *flags])
+    assert done.exit_code == 2, done.output
+    assert words in done.output
+    assert "Nothing was started" in done.output
+    assert "Traceback" not in done.output
+
+
+def test_a_journal_inside_the_root_stops_the_start(root: Path) -> None:
+    flags = ["--root", str(root), "--state-dir", str(root / "state"), "--execute", "bubblewrap"]
+    done = CliRunner().invoke(cli, ["serve", *flags])
+    assert done.exit_code == 2
+    assert "commands could read the journal" in done.output
+
+
+async def test_clients_drive_commands_where_they_are_on(root: Path) -> None:
+    flags: dict[str, Any] = {"root": str(root), "execute": "bubblewrap"}
+    async with served(root.parent, **flags) as app, Client(app.server) as client:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        hints = listed["execute"].annotations
+        assert hints is not None
+        assert (hints.destructive_hint, hints.open_world_hint) == (True, False)
+        wrote = await call(client, "write_file", path="/workspace/a.txt", content="text\n")
+        ran = await call(
+            client, "execute", command="cat a.txt; echo x >b", thread_id=wrote["thread_id"]
+        )
+        assert (ran["output"], ran["exit_code"]) == ("text\n", 0)
+        assert (root / "b").read_text() == "x\n"
+        begun = await call(
+            client, "execute", command="echo job", background=True, thread_id=wrote["thread_id"]
+        )
+        ended = await call(
+            client,
+            "job",
+            action="wait",
+            job_id=begun["job_id"],
+            thread_id=wrote["thread_id"],
+        )
+        assert ended["output"] == "job\n"
+        assert list((root.parent / "state" / "jobs").glob("job_*.out"))
+    async with served(root.parent, root=str(root)) as app, Client(app.server) as client:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert not {"execute", "job"} & set(listed)
+
+
+async def test_a_delegated_agent_runs_commands_under_the_policy_of_the_server(root: Path) -> None:
+    (root / "secret").write_text("hidden")
+    rules = root.parent / "rules.toml"
+    rules.write_text('[[rule]]\naction = "deny"\npath = "/workspace/secret"\n')
+    command = "cat secret; id -u >made; cat /proc/1/environ | tr '\\0' '\\n'"
+    script = {
+        "runs": [
+            {
+                "match": "look",
+                "agents": {
+                    "main": [
+                        {"tool_calls": [{"name": "execute", "args": {"command": command}}]},
+                        {"text": "Looked."},
+                    ]
+                },
+            }
+        ]
+    }
+    setup = Setup(
+        root.parent,
+        flags=["--policy", str(rules), "--execute", "bubblewrap"],
+        env={"DEEP_AGENT_WAIT_BUDGET": "30", "ANTHROPIC_API_KEY": "secret-key"},
+        script=script,
+    )
+    with anyio.fail_after(40), setup.serving() as server:
+        async with connected(server.target("http"), "auto") as client:
+            done = await call(client, "task", goal="look")
+            assert done["status"] == "done", json.dumps(done)
+            uri = f"thread://{done['thread_id']}/transcript"
+            (content,) = (await client.read_resource(uri)).contents
+            text = content.text  # type: ignore[union-attr]
+    assert (root / "made").exists()
+    assert "exit code 0" in text
+    assert "hidden" not in text
+    assert "secret-key" not in text

@@ -1,0 +1,177 @@
+"""OAuth: only tokens that the issuer signed for this server are accepted, with real signatures."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from server.auth.oauth import JwtVerifier, KeySet
+
+pytestmark = pytest.mark.anyio
+
+AUDIENCE = "https://agent.example.com/mcp"
+
+
+class Issuer:
+    """An authorization server that publishes metadata and keys over real HTTP."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, Any] = {}
+        self.fetched = 0
+        self.broken = False
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                issuer.answer(self)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.add("rsa", rsa.generate_private_key(public_exponent=65537, key_size=2048))
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def add(self, key_id: str, key: Any) -> None:
+        self.keys[key_id] = key
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        if request.path == "/.well-known/openid-configuration":
+            data: Any = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+        elif request.path == "/keys" and not self.broken:
+            self.fetched += 1
+            data = {"keys": [self._public(*one) for one in self.keys.items()]}
+        else:
+            request.send_error(404)
+            return
+        body = json.dumps(data).encode()
+        request.send_response(200)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+
+    def _public(self, key_id: str, key: Any) -> dict[str, Any]:
+        kind = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
+        shown = kind.to_jwk(key.public_key(), as_dict=True)
+        return {**shown, "kid": key_id, "use": "sig"}
+
+    def token(self, key_id: str = "rsa", algorithm: str = "RS256", **changes: Any) -> str:
+        claims = {
+            "iss": self.url,
+            "aud": AUDIENCE,
+            "sub": "ann",
+            "exp": int(time.time()) + 60,
+            "scope": "drive approve",
+            **changes,
+        }
+        claims = {key: value for key, value in claims.items() if value is not None}
+        return jwt.encode(claims, self.keys[key_id], algorithm, headers={"kid": key_id})
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    made = Issuer()
+    yield made
+    made.close()
+
+
+def verifier(issuer: Issuer) -> JwtVerifier:
+    return JwtVerifier(issuer.url, AUDIENCE, KeySet(issuer.url))
+
+
+async def test_a_token_of_the_issuer_names_its_bearer_and_scopes(issuer: Issuer) -> None:
+    issuer.add("ec", ec.generate_private_key(ec.SECP256R1()))
+    check = verifier(issuer)
+    for key, algorithm in (("rsa", "RS256"), ("rsa", "PS384"), ("ec", "ES256")):
+        access = await check.verify_token(issuer.token(key, algorithm))
+        assert access is not None
+        assert access.subject == f"{issuer.url}#ann"
+        assert access.scopes == ["drive", "approve"]
+    listed = await check.verify_token(issuer.token(scope=None, scp=["admin"]))
+    assert listed is not None and listed.scopes == ["admin"]
+    assert issuer.fetched == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aud": "https://other.example.com"},
+        {"aud": None},
+        {"iss": "https://evil.example.com"},
+        {"exp": 1},
+        {"exp": None},
+        {"sub": None},
+        {"nbf": 4_000_000_000},
+    ],
+)
+async def test_a_token_for_somebody_else_or_another_time_is_refused(
+    issuer: Issuer, changes: dict[str, Any]
+) -> None:
+    assert await verifier(issuer).verify_token(issuer.token(**changes)) is None
+
+
+async def test_forged_tokens_are_refused(issuer: Issuer) -> None:
+    check = verifier(issuer)
+    good = issuer.token()
+    assert await check.verify_token(good) is not None
+    head, body, signature = good.split(".")
+    none = jwt.encode(jwt.decode(good, options={"verify_signature": False}), "", "none")
+    stranger = Issuer()
+    try:
+        stranger.url = issuer.url
+        forged = stranger.token()
+    finally:
+        stranger.close()
+    public = issuer.keys["rsa"].public_key()
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    import base64
+    import hashlib
+    import hmac
+
+    confused_head = base64.urlsafe_b64encode(b'{"alg":"HS256","kid":"rsa"}').rstrip(b"=").decode()
+    mac = hmac.new(pem, f"{confused_head}.{body}".encode(), hashlib.sha256).digest()
+    confused = f"{confused_head}.{body}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
+    changed = f"{head}.{body[:-4]}AAAA.{signature}"
+    for wrong in (none, forged, confused, changed, f"{head}.{body}.", "", "a.b.c", good + "x"):
+        assert await check.verify_token(wrong) is None, wrong
+
+
+async def test_a_new_key_of_the_issuer_is_found_and_a_flood_of_unknown_ones_asks_rarely(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = verifier(issuer)
+    assert await check.verify_token(issuer.token()) is not None
+    issuer.add("new", rsa.generate_private_key(public_exponent=65537, key_size=2048))
+    for _ in range(20):
+        assert await check.verify_token(issuer.token("new")) is None
+    assert issuer.fetched == 1
+    monkeypatch.setattr("server.auth.oauth._RETRY_SECONDS", 0.0)
+    assert await check.verify_token(issuer.token("new")) is not None
+    issuer.broken = True
+    monkeypatch.setattr("server.auth.oauth._FRESH_SECONDS", 0.0)
+    assert await check.verify_token(issuer.token()) is not None
+
+
+async def test_without_keys_nobody_is_accepted_and_the_log_says_why(
+    issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = issuer.token()
+    issuer.broken = True
+    assert await verifier(issuer).verify_token(token) is None
+    assert "cannot be fetched" in caplog.text

@@ -1,0 +1,109 @@
+"""Static tokens: made and revoked on the command line, kept as hashes, checked by servers."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from server.auth import tokens
+from server.auth.tokens import TokenError, TokenFile, TokenVerifier
+from server.cli import cli
+
+pytestmark = pytest.mark.anyio
+
+
+def run(place: Path, *args: str) -> Result:
+    return CliRunner().invoke(cli, ["token", "--state-dir", str(place), *args])
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_LOOK_SECONDS", 0.0)
+
+
+async def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
+    made = run(tmp_path, "create", "ann", "--scope", "drive", "--expires", "12h", "--json")
+    data = json.loads(made.stdout)
+    kept = (tmp_path / "tokens.json").read_text()
+    secret = data["token"].rpartition("_")[2]
+    assert secret not in kept and "ann" in kept
+    assert (tmp_path / "tokens.json").stat().st_mode & 0o777 == 0o600
+    access = await TokenVerifier(TokenFile(tmp_path / "tokens.json")).verify_token(data["token"])
+    assert access is not None
+    assert (access.subject, access.scopes, access.client_id) == ("ann", ["drive"], data["id"])
+    assert access.expires_at == int(data["created_at"] + 12 * 3_600)
+
+
+async def test_a_token_decides_nothing_unless_it_is_told_so(tmp_path: Path) -> None:
+    made = json.loads(run(tmp_path, "create", "ann", "--json").stdout)
+    assert made["scopes"] == ["drive", "delegate"]
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_revoked_token_no_longer_holds_in_a_server_that_runs(tmp_path: Path) -> None:
+    verifier = TokenVerifier(TokenFile(tmp_path / "tokens.json"))
+    assert await verifier.verify_token("dam_" + "0" * 12 + "_" + "x" * 43) is None
+    made = json.loads(run(tmp_path, "create", "ann", "--json").stdout)
+    assert await verifier.verify_token(made["token"]) is not None
+    listed = run(tmp_path, "list").stdout
+    assert made["id"] in listed and "drive,delegate" in listed and "never ends" in listed
+    assert run(tmp_path, "revoke", made["id"]).exit_code == 0
+    assert await verifier.verify_token(made["token"]) is None
+    again = run(tmp_path, "revoke", made["id"])
+    assert again.exit_code == 1 and "nothing was done" in again.stderr
+
+
+async def test_an_expired_token_and_a_guessed_one_are_refused(tmp_path: Path) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    record, secret = file.create("ann", ("drive",), lifetime=-1)
+    other, _ = file.create("ben", ("drive",))
+    verifier = TokenVerifier(file)
+    assert await verifier.verify_token(secret) is None
+    assert await verifier.verify_token(secret.replace(record.id, other.id)) is None
+    for wrong in ("", "dam_", secret[:-1], secret + "x", secret.upper(), "Bearer " + secret):
+        assert await verifier.verify_token(wrong) is None
+
+
+async def test_a_damaged_file_accepts_nobody_and_says_so(tmp_path: Path) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    _, secret = file.create("ann", ("drive",))
+    file.path.write_text('{"tokens": [{"id": 1}]}')
+    with pytest.raises(TokenError, match="damaged"):
+        await TokenVerifier(file).verify_token(secret)
+    assert "damaged" in run(tmp_path, "list").stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("create", " "), "a principal needs a name"),
+        (("create", "ann", "--expires", "soon"), "write one like 90m"),
+        (("create", "ann", "--scope", "everything"), "is not one of"),
+        (("revoke", "nothing"), "there is no token 'nothing'"),
+    ],
+)
+def test_wrong_words_are_answered_with_what_is_accepted(
+    tmp_path: Path, args: tuple[str, ...], words: str
+) -> None:
+    done = run(tmp_path, *args)
+    assert done.exit_code != 0 and words in done.stderr
+    assert not (tmp_path / "tokens.json").exists()
+
+
+def _create(place: str) -> None:
+    for _ in range(10):
+        TokenFile(Path(place) / "tokens.json").create("ann", ("drive",))
+
+
+def test_tokens_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_create, args=(str(tmp_path),)) for _ in range(3)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join(30)
+    assert len(TokenFile(tmp_path / "tokens.json").read()) == 30
