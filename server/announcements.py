@@ -44,7 +44,7 @@ class Announcements:
         self, bus: SubscriptionBus | None = None, sessions: SessionRegistry | None = None
     ) -> None:
         self.bus: SubscriptionBus = bus or InMemorySubscriptionBus()
-        self.sessions = sessions or SessionRegistry()
+        self.sessions = SessionRegistry() if sessions is None else sessions
         self._changed: dict[str, set[str]] = {}
         self._new_threads = False
         self._wake = anyio.Event()

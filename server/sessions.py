@@ -16,6 +16,10 @@ import anyio
 from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_REQUEST
+
+from server.auth.caller import current_caller
 
 __all__ = ["SessionRegistry"]
 
@@ -35,11 +39,17 @@ def _connection(ctx: Context) -> Connection:
 class SessionRegistry:
     """Connected clients of the handshake era and the resources each of them watches.
 
+    Args:
+        most: Connections that one principal may have open; without authentication there is no
+            bound.
+
     Append `registry.middleware` to `Server.middleware`; route `resources/subscribe` and
     `resources/unsubscribe` to `subscribe` and `unsubscribe`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 100) -> None:
+        self._most = most
+        self._owners: dict[Connection, str] = {}
         self._sessions: dict[Connection, ServerSession] = {}
         self._watched: dict[Connection, set[str]] = {}
 
@@ -47,7 +57,13 @@ class SessionRegistry:
         return len(self._sessions)
 
     async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Register the session of a handshake that succeeds."""
+        """Register the session of a handshake that succeeds.
+
+        Raises:
+            MCPError: The caller has as many open as one may have.
+        """
+        if ctx.method == "initialize":
+            self._require_room(_connection(ctx))
         result = await call_next(ctx)
         if ctx.method != "initialize" or not isinstance(result, dict):
             return result
@@ -55,7 +71,18 @@ class SessionRegistry:
         if connection not in self._sessions:
             connection.exit_stack.callback(self._forget, connection)
         self._sessions[connection] = ctx.session
+        self._owners[connection] = current_caller.get().principal
         return _promising_notices(result)
+
+    def _require_room(self, connection: Connection) -> None:
+        principal = current_caller.get().principal
+        others = [one for one, owner in self._owners.items() if owner == principal]
+        if principal and len(others) >= self._most and connection not in others:
+            raise MCPError(
+                INVALID_REQUEST,
+                f"You have {len(others)} connections open, which is the most there may be. Close "
+                "one, or use a client of protocol 2026-07-28, which needs none.",
+            )
 
     def subscribe(self, ctx: Context, uri: str) -> None:
         """Tell this connection when the resource changes."""
@@ -99,6 +126,7 @@ class SessionRegistry:
 
     def _forget(self, connection: Connection) -> None:
         self._sessions.pop(connection, None)
+        self._owners.pop(connection, None)
         self._watched.pop(connection, None)
 
 

@@ -209,7 +209,13 @@ async def test_no_position_takes_an_id_of_somebody_else(house: House) -> None:
         checkpoint = shown["checkpoints"][0]["checkpoint_id"]
         thread, run = first["thread_id"], first["run_id"]
         ids = [thread, run, asking["thread_id"], asking["run_id"], checkpoint]
-        ids += [asking["pending"][0]["id"], thread.upper(), f"{thread}%20", f"{thread}/", f"./{run}"]
+        ids += [
+            asking["pending"][0]["id"],
+            thread.upper(),
+            f"{thread}%20",
+            f"{thread}/",
+            f"./{run}",
+        ]
         before = await house.request("victim", "tools/call", {"name": "threads", "arguments": {}})
         attempts = [*_tool_calls(ids), *_reads(ids), *_tasks(ids), *_completions(ids)]
         assert len(attempts) >= 500
@@ -381,3 +387,28 @@ async def test_one_caller_cannot_take_all_runs_or_all_requests(tmp_path: Path) -
         assert 5 <= len(limited) <= 12
         assert int(limited[0].headers["retry-after"]) >= 1
         assert "Nothing was done" in limited[0].text
+
+
+async def test_one_caller_cannot_open_all_connections(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("max_sessions = 1\n")
+    setup = Setup(tmp_path, flags=["--auth", "token", "--config", str(config)], script=SCRIPT)
+    with anyio.fail_after(50), setup.serving() as server:
+        house = House(setup, server)
+        async with house.client("ann", mode="legacy") as first:
+            await call(first, "ls")
+            with pytest.raises(ExceptionGroup) as refusal:
+                async with house.client("ann", mode="legacy"):
+                    pass
+            assert "connections open" in _deepest(refusal.value)
+            async with house.client("ben", mode="legacy") as other, house.client("ann") as modern:
+                await call(other, "ls")
+                await call(modern, "ls")
+        async with house.client("ann", mode="legacy") as again:
+            await call(again, "ls")
+
+
+def _deepest(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)
