@@ -156,6 +156,8 @@ class Used:
         unpriced_calls: Model calls that `cost` lacks, since their price or tokens are unknown.
         ledger: The same tokens and dollars by agent and model.
         children: What unfinished subagents with bounds of their own have used, by namespace.
+        thread: What other runs of the thread had used before, if that counted; so that the next
+            one need not look at all of them.
     """
 
     model_calls: int = 0
@@ -166,6 +168,7 @@ class Used:
     unpriced_calls: int = 0
     ledger: tuple[LedgerLine, ...] = ()
     children: Mapping[str, Used] = field(default_factory=dict[str, "Used"])
+    thread: Used | None = None
 
     @property
     def tokens(self) -> int:
@@ -185,6 +188,8 @@ class Used:
         }
         if self.children:
             data["children"] = {ns: one.to_json() for ns, one in self.children.items()}
+        if self.thread is not None:
+            data["thread"] = self.thread.to_json()
         return data
 
     def __add__(self, other: Used) -> Used:
@@ -394,6 +399,7 @@ class Meter:
             self.unpriced_calls,
             tuple(self._ledger.lines),
             {**self._left, **{ns: one.used() for ns, one in self._children.items()}},
+            self._earlier if self.limits.for_thread else None,
         )
 
     # --- subagents with bounds of their own ------------------------------------------------

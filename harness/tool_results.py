@@ -12,7 +12,14 @@ from typing import Any, cast
 from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from harness.messages import Content, ContentBlock, TextBlock, ToolMessage, is_media
+from harness.messages import (
+    Content,
+    ContentBlock,
+    DocumentBlock,
+    TextBlock,
+    ToolMessage,
+    is_media,
+)
 from harness.tool_runtime import ToolResult
 
 __all__ = ["NO_OUTPUT", "as_json", "result_of"]
@@ -88,11 +95,17 @@ def _content(value: object) -> Content:
 def _blocks(blocks: Sequence[ContentBlock]) -> Content:
     """Return the blocks without empty ones, which providers refuse."""
     shown = tuple(
-        replace(one, text=_encodable(one.text)) if isinstance(one, TextBlock) else one
-        for one in blocks
-        if not isinstance(one, TextBlock) or one.text.strip()
+        _storable(one) for one in blocks if not isinstance(one, TextBlock) or one.text.strip()
     )
     return shown or NO_OUTPUT
+
+
+def _storable(block: ContentBlock) -> ContentBlock:
+    if isinstance(block, TextBlock):
+        return replace(block, text=_encodable(block.text))
+    if isinstance(block, DocumentBlock):
+        return replace(block, name=_encodable(block.name))
+    return block
 
 
 def _encodable(text: str) -> str:

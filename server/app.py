@@ -46,6 +46,7 @@ from server.journals import open_journal
 from server.lazy_model import LazyModel
 from server.runs import RunManager
 from server.services import Services
+from server.sessions import SessionRegistry
 from server.settings import Settings
 from server.state_dir import StateDir
 from server.takeover import ServerProcesses
@@ -216,7 +217,7 @@ def _assemble(
     def agent() -> Agent:
         return _agent(settings, model, journal, parts, tasks)
 
-    announcements = Announcements()
+    announcements = Announcements(sessions=SessionRegistry(settings.max_sessions))
     principals = Principals(state.path / "principals.jsonl")
     runs = RunManager(
         agent,

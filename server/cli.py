@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from server.doctor_commands import doctor
 from server.install_commands import install
 from server.policy_commands import policy
 from server.thread_commands import threads
@@ -184,6 +185,7 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
 
 
+cli.add_command(doctor)
 cli.add_command(install)
 cli.add_command(policy)
 cli.add_command(threads)

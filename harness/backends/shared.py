@@ -42,8 +42,21 @@ def with_workspace(backend: Backend | None, *, confined: bool) -> Backend:
     """
     if not isinstance(backend, DirectoryBackend):
         return backend or StateBackend()
-    place = WORKSPACE if confined else backend.root.as_posix()
-    return CompositeBackend(StateBackend(), {place: backend})
+    return _Workspace(backend, WORKSPACE if confined else backend.root.as_posix())
+
+
+class _Workspace(CompositeBackend):
+    """A directory at a place of its own; the rest is in the thread."""
+
+    def __init__(self, directory: DirectoryBackend, place: str) -> None:
+        super().__init__(StateBackend(), {place: directory})
+        at = "" if place == directory.root.as_posix() else f"the directory {directory.root} "
+        self._told = f"{place} is {at}on disk; all other files live in this thread."
+
+    @property
+    def description(self) -> str:
+        """One line for the system prompt."""
+        return self._told
 
 
 def shared_directories(backend: Backend, *, confined: bool) -> Sequence[SharedDirectory]:

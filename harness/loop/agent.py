@@ -9,6 +9,7 @@ from collections.abc import (
     Callable,
     Collection,
     Generator,
+    Iterable,
     Mapping,
     Sequence,
 )
@@ -51,6 +52,7 @@ __all__ = ["Agent"]
 
 _LEFT = "the consumer of the stream left"
 
+_FEW_RUNS = 10
 _ALL_RUNS = 1_000_000
 
 
@@ -442,9 +444,16 @@ class Agent(ThreadAccess):
         """Return what other runs of the thread have used, if that counts."""
         if not limits.for_thread:
             return None
-        runs = await self.checkpointer.find_runs(thread_id=run.thread_id, limit=_ALL_RUNS)
-        known = [_used(one) for one in runs if one.id != run.id]
-        return sum((one for one in known if one is not None), Used())
+        own = _used(run)
+        if own is not None and own.thread is not None:
+            return own.thread
+        total = Used()
+        for limit in (_FEW_RUNS, _ALL_RUNS):
+            runs = await self.checkpointer.find_runs(thread_id=run.thread_id, limit=limit)
+            total, is_all = _sum_of(one for one in runs if one.id != run.id)
+            if is_all or len(runs) < limit:
+                break
+        return total
 
     def _emit(self, options: RunOptions) -> Emit | None:
         if not self.debug:
@@ -471,6 +480,18 @@ def _screened_result(context: RunContext, result: RunResult) -> RunResult:
     questions = tuple(asked(one, context.screens) for one in result.interrupts)
     error = next(iter(context.screens.values())).error(result.error)
     return replace(result, interrupts=questions, error=error)
+
+
+def _sum_of(runs: Iterable[Run]) -> tuple[Used, bool]:
+    """Return what runs of a thread have used, newest first, and whether one knows all before it."""
+    total = Used()
+    for run in runs:
+        used = _used(run)
+        if used is not None:
+            total += used
+            if used.thread is not None:
+                return total + used.thread, True
+    return total, False
 
 
 def _used(run: Run) -> Used | None:

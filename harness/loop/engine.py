@@ -111,7 +111,6 @@ class AgentLoop:
             "after_agent": self._after_agent,
         }
         self._paused: Pause | None = None
-        self._wrapped_up = False
         self.wrapped_up: str | None = None
         self._author = ""
         self._breaks = bool(agent.breakpoints.before or agent.breakpoints.after)
@@ -236,12 +235,11 @@ class AgentLoop:
 
     def _final_turn(self) -> bool:
         """Tell the model once that its limits are nearly met; whether it shall just answer."""
-        if self._wrapped_up:
+        if self.wrapped_up is not None:
             return False
         reason = self.meter.wrap_up(self.thread.ns.count("task:"))
         if reason is None:
             return False
-        self._wrapped_up = True
         self.wrapped_up = reason
         # With a structured answer it asks for that call, which is then forced, if it is one.
         source = "limits" if self.agent.output is None else "structured_output"
@@ -287,7 +285,7 @@ class AgentLoop:
         step.fold()
         following = self._after_tools()
         await step.commit(following)
-        if step.limit is not None and (self._wrapped_up or self._driven):
+        if step.limit is not None and (self.wrapped_up is not None or self._driven):
             raise step.limit
         return following
 

@@ -278,7 +278,7 @@ class SubagentCall:
             await self._writes(child, origin, shared),
             structured=structured,
             place=_place(child),
-            wrapped_up=loop.wrapped_up,
+            wrapped_up=loop.wrapped_up or _told_to_finish(child),
         )
 
     async def _writes(
@@ -306,13 +306,28 @@ def _report(child: ThreadState) -> str:
 
     Before its task stand its earlier turns and, in a fork, the words of its caller.
     """
-    messages: Sequence[Message] = child.state["messages"]
+    messages = _since_task(child)
     for message in reversed(messages):
-        if isinstance(message, HumanMessage) and message.source == "task":
-            break
         if isinstance(message, AIMessage) and message.text.strip():
             return message.text
     return messages[-1].text if messages and isinstance(messages[-1], ToolMessage) else ""
+
+
+def _told_to_finish(child: ThreadState) -> str | None:
+    """Return why the child was told to finish early, also if that was in another process."""
+    for message in _since_task(child):
+        if isinstance(message, HumanMessage) and message.source == "limits":
+            return message.text
+    return None
+
+
+def _since_task(child: ThreadState) -> Sequence[Message]:
+    messages: Sequence[Message] = child.state["messages"]
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        if isinstance(message, HumanMessage) and message.source == "task":
+            return messages[place + 1 :]
+    return messages
 
 
 def _structured(child: ThreadState) -> JsonValue:

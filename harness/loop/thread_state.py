@@ -344,7 +344,8 @@ class ThreadState:
             answer = self.answer() if self.run.run.kind == "delegate" else None
             run = self.run.update_run(status="done", answer=answer)
         meter = self.run.meter
-        if metered or (run is not None and (meter.model_calls or meter.tokens)):
+        counts = meter.limits.for_thread or meter.model_calls or meter.tokens
+        if metered or (run is not None and counts):
             run = self.run.update_run(used=to_json(meter.used().to_json()).decode())
         batch = Batch(
             checkpoint.thread_id,

@@ -183,6 +183,9 @@ class ExecuteMiddleware(AgentMiddleware):
         command: str = args["command"]
         if "\0" in command:
             raise ToolError("execute was not run: a command cannot contain NUL.")
+        timeout: float = args.get("timeout", self._limits.command_timeout)
+        if not timeout > 0:  # what is no number passes the schema
+            raise ToolError("execute was not run: `timeout` must be a number of seconds above 0.")
         if args.get("background", False) and self._jobs is not None:
             if "timeout" in args:
                 raise ToolError(
@@ -198,7 +201,6 @@ class ExecuteMiddleware(AgentMiddleware):
         notes = self._notes(layout)
         if args.get("background", False):
             return await self._start(session, runtime, command, layout, notes)
-        timeout: float = args.get("timeout", self._limits.command_timeout)
         try:
             result = await session.run(command, timeout)
         except OSError as error:

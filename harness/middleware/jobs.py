@@ -143,7 +143,8 @@ class ThreadJobs:
         if job is not None and args["action"] != "output":
             if args["action"] == "stop":
                 job.stop()
-            await job.wait(args.get("seconds", _WAIT_SECONDS))
+            seconds: float = args.get("seconds", _WAIT_SECONDS)
+            await job.wait(seconds if seconds >= 0 else 0)  # what is no number passes the schema
         record = records[job_id] if job is None else record_of(job)
         if job is None and record.get("ended") is None:
             record = _lost(record)

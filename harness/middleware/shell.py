@@ -204,7 +204,9 @@ class ShellToolMiddleware(AgentMiddleware):
             )
         if command is not None and "\0" in command:
             raise ToolError(f"{self._tool_name} was not run: a command cannot contain NUL.")
-        timeout = args.get("timeout", self._limits.command_timeout)
+        timeout: float = args.get("timeout", self._limits.command_timeout)
+        if not timeout > 0:  # what is no number passes the schema
+            raise ToolError(f"{self._tool_name} was not run: `timeout` must be above 0 seconds.")
         return await self._in_turn(_key(runtime), runtime, command, timeout, restart=restart)
 
     async def _in_turn(

@@ -46,6 +46,7 @@ def active_skills(messages: Sequence[Message]) -> list[str]:
                 for call in message.tool_calls
                 if call.name == "skill" and call.id in done
             ]
+            done = set()  # an earlier answer may use the same ids
         elif message.source in _REQUESTERS:
             break
     return list(dict.fromkeys(filter(None, names)))

@@ -23,6 +23,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _ROOM_PROCESSES = 128
 _ROOM_BYTES = 64 << 20
 _TRIES = 40
+_NAME = "deep-agent-"
 
 
 class Bounds:
@@ -152,7 +153,7 @@ class ControlGroups:
         self._made: list[str] = []
         if sys.platform != "linux" or not (processes or memory):
             return
-        name = f"deep-agent-{secrets.token_hex(6)}"
+        name = f"{_NAME}{os.getpid()}-{secrets.token_hex(6)}"
         limits = {
             "pids": {"pids.max": processes and processes + _ROOM_PROCESSES},
             "memory": {
@@ -168,6 +169,7 @@ class ControlGroups:
                 if value
             }
             if wanted:
+                _sweep(parent)
                 self._make(os.path.join(parent, name), wanted)
 
     def _make(self, path: str, limits: dict[str, int]) -> None:
@@ -202,6 +204,16 @@ class ControlGroups:
                 time.sleep(0.005)
             else:
                 return
+
+
+def _sweep(parent: str) -> None:
+    """Remove groups whose guardian was killed; those that are still in use stay."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(parent):
+            pid = name.removeprefix(_NAME).partition("-")[0]
+            if name.startswith(_NAME) and not os.path.exists(f"/proc/{pid}"):
+                with contextlib.suppress(OSError):
+                    os.rmdir(os.path.join(parent, name))
 
 
 def _written(path: str, text: str) -> bool:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from math import inf
 from types import TracebackType
@@ -38,6 +36,7 @@ from harness.loop.event_buffer import raising_one
 from harness.messages import HumanMessage
 from harness.policy import CallPolicy
 from harness.subagents.background_agents import background_agent, post, unread
+from harness.subagents.background_line import TaskLines, Turn, first_of
 from harness.subagents.background_runs import (
     Behalf,
     LocalRuns,
@@ -51,6 +50,8 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 __all__ = ["AgentSource", "BackgroundSubAgents"]
+
+_STOP_SECONDS = 10
 
 POLL_SECONDS = 0.5
 """How often a task of another process is looked at."""
@@ -68,15 +69,6 @@ class AgentSource(Protocol):
             UnknownSubAgent: There is none of that name.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A run that is to be carried on."""
-
-    run: Run
-    answers: Mapping[str, JsonValue]
-    behalf: Behalf | None
 
 
 class BackgroundSubAgents:
@@ -114,21 +106,16 @@ class BackgroundSubAgents:
         if max_running < 1 or max_open < 1:
             raise ValueError("max_running and max_open must be 1 or more")
         self.checkpointer = checkpointer
-        self._max_running = max_running
-        self._max_open = max_open
+        self._tasks = TaskLines(max_running, max_open)
         self._agents: dict[int, tuple[Agent, Agent]] = {}
         self._find: AgentSource | None = None
         self._above: tuple[str, ...] = ()
         self._policy: CallPolicy | None = None
         local = partial(LocalRuns, checkpointer, options=options or RunOptions(), is_alive=is_alive)
         self._engine: RunEngine = (engine or local)(self.agent)
-        self._lines: dict[str, deque[_Turn]] = {}
-        self._carried: dict[str, Run] = {}
         self._answered: set[str] = set()
-        self._beginning: Counter[str] = Counter()
-        self._news: dict[str, anyio.Event] = {}
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self._jobs: MemoryObjectSendStream[_Turn | None] | None = None
+        self._jobs: MemoryObjectSendStream[Turn | None] | None = None
         self._stack: AsyncExitStack | None = None
 
     # --- its life --------------------------------------------------------------------------
@@ -155,7 +142,7 @@ class BackgroundSubAgents:
 
     @asynccontextmanager
     async def _working(self) -> AsyncGenerator[None]:
-        send, receive = anyio.create_memory_object_stream[_Turn | None](inf)
+        send, receive = anyio.create_memory_object_stream[Turn | None](inf)
         local = self._engine if isinstance(self._engine, LocalRuns) else None
         if local is not None:
             local.open()
@@ -165,20 +152,20 @@ class BackgroundSubAgents:
                 # shall get into them.
                 group.start_soon(self._serve, receive)
                 self._jobs = send
+                self._tasks.open(send.send_nowait)
                 try:
                     yield
                 finally:
                     self._jobs = None
+                    self._tasks.close()
                     group.cancel_scope.cancel()
         finally:
             send.close()
-            self._lines.clear()
-            self._carried.clear()
             self._answered.clear()
             if local is not None:
                 local.close()
 
-    async def _serve(self, jobs: MemoryObjectReceiveStream[_Turn | None]) -> None:
+    async def _serve(self, jobs: MemoryObjectReceiveStream[Turn | None]) -> None:
         async with jobs, anyio.create_task_group() as group:
             async for job in jobs:
                 if job is None:
@@ -237,7 +224,8 @@ class BackgroundSubAgents:
             async with self._lock(thread_id):
                 run = await self._newest(thread_id)
                 if run is None:
-                    with self._room(task.thread_id):
+                    self._check_open()
+                    with self._tasks.room(task.thread_id):
                         update = given(agent, task)
                         run = await self._engine.begin(task.agent, thread_id, update, task.behalf)
                 await self._line_up(run, {}, task.behalf)
@@ -266,7 +254,7 @@ class BackgroundSubAgents:
         """
         deadline = time.monotonic() + max(0.0, seconds)
         while True:
-            news = [self._event(one) for one in {parent_thread(one) or "" for one in thread_ids}]
+            news = {parent_thread(one): self._tasks.news(one) for one in thread_ids}
             views = [await self.look(one) for one in thread_ids]
             left = deadline - time.monotonic()
             if left <= 0 or all(one.stopped for one in views):
@@ -278,7 +266,7 @@ class BackgroundSubAgents:
                 await self._adopt(one.run)
             mine = not others
             with anyio.move_on_after(left if mine else min(left, POLL_SECONDS)):
-                await _any(news)
+                await first_of(list(news.values()))
 
     async def send(
         self, thread_id: str, text: str, key: str, behalf: Behalf | None = None
@@ -322,12 +310,10 @@ class BackgroundSubAgents:
         view = await self.look(thread_id)
         if view.status in ENDED:
             return view
-        line = self._line(view.run)
-        for turn in [one for one in line if one.run.id == view.run.id]:
-            line.remove(turn)
+        self._tasks.remove(view.run)
         run = await self._engine.cancel(view.run, reason)
         while self.carries(thread_id):
-            await self._event(parent_thread(thread_id) or "").wait()
+            await self._tasks.news(thread_id).wait()
         if view.status == "waiting":
             await self._tell_of_the_end(run)
         now = await self.look(thread_id)
@@ -355,7 +341,7 @@ class BackgroundSubAgents:
             raise RunEnded(f"run {run_id} is {run.status} and asks nothing; nothing was stored")
         if answers:
             await self.agent(run.agent).answer(run_id, answers)
-        if run_id in self._carried:
+        if self._tasks.is_carried(run):
             self._answered.add(run_id)
         await self._line_up(run, {}, None, go_on=True)
 
@@ -363,17 +349,12 @@ class BackgroundSubAgents:
 
     def carries(self, thread_id: str) -> bool:
         """Whether this object works on the task of a thread."""
-        return any(one.thread_id == thread_id for one in self._carried.values())
+        return self._tasks.carries(thread_id)
 
     def stirred(self, thread_id: str) -> None:
         """Say that something has happened on a thread; for engines that carry other runs too."""
-        parent = parent_thread(thread_id)
-        if parent is None:
-            return
-        event = self._news.pop(parent, None)
-        if event is not None:
-            event.set()
-        self._next(parent)
+        if parent_thread(thread_id) is not None:
+            self._tasks.stir(thread_id)
 
     async def _line_up(
         self,
@@ -384,27 +365,12 @@ class BackgroundSubAgents:
         go_on: bool = False,
     ) -> None:
         """Let a run be carried as soon as its thread's tasks leave room, unless it is already."""
-        parent = parent_thread(run.thread_id) or ""
         pending = run.status == "paused" and run.attempt == 1
         left = run.status == "running" and await self._engine.is_left(run)
-        line = self._lines.setdefault(parent, deque())
-        known = run.id in self._carried or any(one.run.id == run.id for one in line)
-        if (pending or left or go_on) and not known and self._jobs is not None:
-            line.append(_Turn(run, answers, behalf))
-        self._next(parent)
+        if pending or left or go_on:
+            self._tasks.enter(Turn(run, answers, behalf))
 
-    def _next(self, parent: str) -> None:
-        line = self._lines.get(parent)
-        while line and self._jobs is not None:
-            if self._busy(parent) >= self._max_running:
-                return
-            turn = line.popleft()
-            self._carried[turn.run.id] = turn.run
-            self._jobs.send_nowait(turn)
-        if not line:
-            self._lines.pop(parent, None)
-
-    async def _carry(self, turn: _Turn) -> None:
+    async def _carry(self, turn: Turn) -> None:
         """Carry a run; nothing that happens to it may end the others."""
         run = turn.run
         try:
@@ -415,10 +381,11 @@ class BackgroundSubAgents:
             await self._deliver(run.thread_id, turn.behalf, carried=run.id)
         except HarnessError as error:
             logger.warning("background run %s cannot go on now: %s", run.id, error)
+            await anyio.sleep(POLL_SECONDS)  # whoever waits for it tries again at once
         except FAILURES as raised:
             logger.exception("background run %s failed", run.id, exc_info=as_failure(raised))
         finally:
-            self._carried.pop(run.id, None)
+            self._tasks.done(run)
             self._answered.discard(run.id)
         self.stirred(run.thread_id)
 
@@ -480,7 +447,8 @@ class BackgroundSubAgents:
         """Tell middleware that a run which nobody carried was cancelled."""
         for one in self.agent(run.agent).definition.told_of_stops:
             try:
-                await one.run_stopped(run)
+                with anyio.move_on_after(_STOP_SECONDS):
+                    await one.run_stopped(run)
             except FAILURES as raised:
                 logger.warning("%s.run_stopped raised", one.name, exc_info=as_failure(raised))
 
@@ -490,22 +458,16 @@ class BackgroundSubAgents:
         """Return the newest run of the task; calls that a client drove there are none of it."""
         if parent_thread(thread_id) is None:
             return None
-        runs = await self.checkpointer.find_runs(thread_id=thread_id, limit=20)
+        runs = await self.checkpointer.find_runs(thread_id=thread_id, limit=200)
         return next((one for one in runs if one.kind == "delegate"), None)
 
     def _view(self, run: Run) -> TaskView:
         status = status_of(run)
-        if run.id in self._carried:
+        if self._tasks.is_carried(run):
             status = "running"  # whatever its record says yet, or already
-        elif any(one.run.id == run.id for one in self._line(run)):
+        elif self._tasks.waits(run):
             status = "pending"
         return TaskView(run.thread_id.rpartition(".")[2], run, status)
-
-    def _line(self, run: Run) -> deque[_Turn]:
-        return self._lines.get(parent_thread(run.thread_id) or "", deque())
-
-    def _event(self, parent: str) -> anyio.Event:
-        return self._news.setdefault(parent, anyio.Event())
 
     def _lock(self, thread_id: str) -> anyio.Lock:
         return self._locks.setdefault(thread_id, anyio.Lock())
@@ -516,43 +478,3 @@ class BackgroundSubAgents:
                 "background tasks do not run now: the BackgroundSubAgents of this agent is not "
                 "entered (`async with`). Nothing was done."
             )
-
-    @contextmanager
-    def _room(self, parent: str) -> Generator[None]:
-        """Keep room for one more task of a thread while it begins.
-
-        Raises:
-            ToolError: There is none.
-        """
-        self._check_open()
-        count = self._beginning[parent] + self._busy(parent) + len(self._lines.get(parent, ()))
-        if count >= self._max_open:
-            raise ToolError(
-                f"{count} background tasks of this thread are open and no more are allowed, so "
-                "none was started. Wait for some of them, or cancel some."
-            )
-        self._beginning[parent] += 1
-        try:
-            yield
-        finally:
-            self._beginning[parent] -= 1
-            if not self._beginning[parent]:
-                del self._beginning[parent]
-
-    def _busy(self, parent: str) -> int:
-        return sum(parent_thread(one.thread_id) == parent for one in self._carried.values())
-
-
-async def _any(events: Sequence[anyio.Event]) -> None:
-    """Wait for the first of some events."""
-    if len(events) == 1:
-        await events[0].wait()
-        return
-    async with anyio.create_task_group() as group:
-
-        async def one(event: anyio.Event) -> None:
-            await event.wait()
-            group.cancel_scope.cancel()
-
-        for event in events:
-            group.start_soon(one, event)

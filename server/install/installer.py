@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import JsonValue
-
-from server.install import jsonc, toml_file
-from server.install.clients import CLIENTS, KEY_VARIABLE, Client, Entry, Start
+from server.install.clients import CLIENTS, KEY_VARIABLE, Client, Start
 from server.install.config_file import ConfigFile
+from server.install.documents import document_of
+from server.install.jsonc import JsoncError
 from server.install.machine import Machine, own_command
 from server.install.places import PLACES, Scope
+from server.install.toml_file import TomlError
 from server.version import NAME
 
 __all__ = ["Change", "InstallError", "Placement", "Request", "find_entry"]
@@ -142,27 +142,20 @@ class Change:
             ConfigFileError: The file cannot be read.
         """
         placement = request.placement
-        client = placement.client
+        client, name = placement.client, placement.name
+        document = document_of(client)
         file = ConfigFile.read(placement.path(machine))
         _check_key(request, file)
-        key = request.key or (client.reference if request.needs_key else None)
-        start = _start(request, machine, key)
+        named = client.reference if request.needs_key else None
+        start = _start(request, machine, request.key or named)
         shown = start if request.key is None else _start(request, machine, "…")
-        text = file.text
         with _Explained(file):
-            if client.format == "toml":
-                _refuse_stranger(file, toml_file.parse(text), client.group, placement.name)
-                (group,) = client.group
-                new = toml_file.set_table(text, group, placement.name, client.entry(start))
-                snippet = toml_file.set_table("", group, placement.name, client.entry(shown))
-            else:
-                group, entry = _shape(client, _parsed(text))
-                _refuse_stranger(file, _parsed(text), group, placement.name)
-                asks = request.key is None and key is not None
-                new = _with_entry(text, client, (*group, placement.name), entry(start), asks)
-                snippet = _with_entry("", client, (*group, placement.name), entry(shown), asks)
-        _check_unicode(new)
-        return cls(file, new, snippet, client.key_advice if request.needs_key else "")
+            _refuse_stranger(file, document.entry(file.text, name), name)
+            text = document.with_entry(file.text, name, start)
+            snippet = document.with_entry("", name, shown)
+        _check_unicode(text)
+        needs_advice = request.needs_key and request.key is None
+        return cls(file, text, snippet, client.key_advice if needs_advice else "")
 
     @classmethod
     def removal(cls, placement: Placement, machine: Machine) -> Change:
@@ -172,23 +165,11 @@ class Change:
             InstallError: It cannot be done.
             ConfigFileError: The file cannot be read.
         """
-        client = placement.client
+        document, name = document_of(placement.client), placement.name
         file = ConfigFile.read(placement.path(machine))
-        text = file.text
         with _Explained(file):
-            if client.format == "toml":
-                (group,) = client.group
-                _refuse_stranger(file, toml_file.parse(text), client.group, placement.name)
-                return cls(file, toml_file.remove_table(text, group, placement.name))
-            document = _parsed(text)
-            group, _ = _shape(client, document)
-            _refuse_stranger(file, document, group, placement.name)
-            if not text.strip("\ufeff \t\r\n"):
-                return cls(file, text)
-            left = jsonc.remove_member(text, (*group, placement.name))
-            if left != text and client.question is not None:
-                left = _without_question(left, client)
-        return cls(file, left)
+            _refuse_stranger(file, document.entry(file.text, name), name)
+            return cls(file, document.without_entry(file.text, name))
 
     def carry_out(self) -> Path | None:
         """Write it, if anything changes, and return where the old text is kept.
@@ -202,28 +183,16 @@ class Change:
 def find_entry(
     placement: Placement, machine: Machine
 ) -> tuple[ConfigFile, Mapping[str, Any] | None]:
-    """Return a client's file and our entry in it, if there is one.
+    """Return a client's file, and our entry in it if there is one.
 
     Raises:
         InstallError: The file is not valid.
         ConfigFileError: The file cannot be read.
     """
-    client = placement.client
     file = ConfigFile.read(placement.path(machine))
     with _Explained(file):
-        if client.format == "toml":
-            document: Any = toml_file.parse(file.text)
-            group = client.group
-        else:
-            document = _parsed(file.text)
-            group, _ = _shape(client, document)
-    held = _lookup(document, (*group, placement.name))
-    return file, cast(Mapping[str, Any], held) if isinstance(held, dict) and _is_ours(
-        held
-    ) else None
-
-
-# --- entries -------------------------------------------------------------------------------
+        held = document_of(placement.client).entry(file.text, placement.name)
+    return file, cast("Mapping[str, Any]", held) if _is_ours(held) else None
 
 
 def _start(request: Request, machine: Machine, key: str | None) -> Start:
@@ -235,70 +204,7 @@ def _start(request: Request, machine: Machine, key: str | None) -> Start:
     return Start(program, [*first, "serve", *options], key)
 
 
-def _shape(client: Client, document: JsonValue) -> tuple[tuple[str, ...], Any]:
-    """Return where servers are in this file, and what makes an entry there."""
-    if client.newer_group is not None and client.newer_entry is not None:
-        newer = _lookup(document, client.newer_group)
-        # A server may be called like that too; it has a type.
-        if isinstance(newer, dict) and not isinstance(newer.get("type"), str):
-            return client.newer_group, client.newer_entry
-    return client.group, client.entry
-
-
-def _with_entry(text: str, client: Client, path: Sequence[str], entry: Entry, asks: bool) -> str:
-    if not text.strip("\ufeff \t\r\n"):
-        text = "{}\n"
-    if asks and client.question is not None:
-        question = client.question
-        held = _lookup(jsonc.parse(text), question.path)
-        ids = (
-            [one.get("id") for one in held if isinstance(one, dict)]
-            if isinstance(held, list)
-            else []
-        )
-        if question.value["id"] not in ids:
-            text = jsonc.append_item(text, question.path, dict(question.value))
-    return _merged(text, path, entry)
-
-
-def _merged(text: str, path: Sequence[str], entry: Entry) -> str:
-    """Set what the entry says, and keep what else somebody has added to it."""
-    held = _lookup(jsonc.parse(text), path)
-    if not isinstance(held, dict):
-        return jsonc.set_member(text, path, entry)
-    for key, value in entry.items():
-        if isinstance(value, dict):
-            text = _merged(text, (*path, key), value)
-        else:
-            text = jsonc.set_member(text, (*path, key), value)
-    return text
-
-
-def _without_question(text: str, client: Client) -> str:
-    question = client.question
-    assert question is not None
-    if client.reference is not None and client.reference in text:  # another entry asks it
-        return text
-    return jsonc.remove_item(text, question.path, dict(question.value))
-
-
-def _parsed(text: str) -> JsonValue:
-    return jsonc.parse(text) if text.strip("\ufeff \t\r\n") else {}
-
-
-def _lookup(document: Any, path: Sequence[str]) -> Any:
-    for key in path:
-        if not isinstance(document, dict):
-            return None
-        document = cast(dict[str, Any], document).get(key)
-    return document
-
-
-# --- refusals ------------------------------------------------------------------------------
-
-
-def _refuse_stranger(file: ConfigFile, document: Any, group: Sequence[str], name: str) -> None:
-    held = _lookup(document, (*group, name))
+def _refuse_stranger(file: ConfigFile, held: Any, name: str) -> None:
     if held is not None and not _is_ours(held):
         raise InstallError(
             f"{file.path} has an entry {name!r} that is not ours. Nothing was changed. Choose "
@@ -357,7 +263,7 @@ class _Explained:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, jsonc.JsoncError | toml_file.TomlError):
+        if isinstance(error, JsoncError | TomlError):
             raise InstallError(
                 f"{self._file.path} cannot be edited: {error}. Nothing was changed. Correct the "
                 "file, or add the entry that --print shows by hand."

@@ -270,11 +270,9 @@ def _tool_result(block: Mapping[str, Any], place: str, role: str) -> None:
             f"{place}.tool_result.tool_use_id: String should match pattern '{_TOOL_ID.pattern}'"
         )
     content = block.get("content", [])
-    if block.get("is_error") and not isinstance(content, str):
-        if any(one.get("type") != "text" for one in content):
-            raise Refused(
-                f'{place}.tool_result: all content must be type "text" if "is_error" is true'
-            )
+    kinds = set() if isinstance(content, str) else {one.get("type") for one in content}
+    if block.get("is_error") and kinds - {"text"}:
+        raise Refused(f'{place}.tool_result: all content must be type "text" if "is_error" is true')
     for index, inner in enumerate([] if isinstance(content, str) else content):
         if inner.get("type") not in ("text", "image", "document", "search_result"):
             raise Refused(f"{place}.tool_result.content.{index}: unexpected {inner.get('type')}")

@@ -5,9 +5,10 @@ import pytest
 from harness.agent import RunResult, create_agent
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.deep_agent import create_deep_agent
-from harness.messages import AIMessage, ToolMessage
+from harness.messages import AIMessage, HumanMessage, ToolMessage
 from harness.middleware.context_editing import ClearToolUsesEdit, ContextEditingMiddleware
 from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
+from harness.middleware.skill_grants import active_skills
 from harness.middleware.tool_call_limit import ToolCallLimitMiddleware
 from harness.models.base import ChatRequest
 from harness.tools import Tool, tool
@@ -119,3 +120,18 @@ async def test_old_results_are_cleared_and_new_ones_stay() -> None:
         for call in one.tool_calls
     ]
     assert (calls[0], calls[-1]) == ({}, {"text": "e"})
+
+
+def test_a_skill_that_was_not_loaded_is_not_in_use_because_of_a_later_call() -> None:
+    refused = says("", call("call_0", "skill", name="strict"))
+    later = says("", call("call_0", "ls"))
+    messages = [
+        HumanMessage("go"),
+        refused,
+        ToolMessage("call_0", "rejected", "skill", status="error"),
+        later,
+        ToolMessage("call_0", "listed", "ls"),
+    ]
+    assert active_skills(messages) == []
+    loaded = ToolMessage("call_0", "Skill: strict", "skill")
+    assert active_skills([messages[0], refused, loaded, *messages[3:]]) == ["strict"]

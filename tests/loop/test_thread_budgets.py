@@ -1,12 +1,14 @@
 """Bounds for all runs of a thread: warned of, wrapped up, met with a typed reason (peers E14)."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from harness.agent import Agent, RunOptions, create_agent
-from harness.checkpoint.base import Checkpointer
+from harness.checkpoint.base import Checkpointer, Run
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.limits import LimitReached, Limits, Meter, Used
@@ -111,6 +113,37 @@ async def test_runs_that_queue_for_the_thread_see_what_the_one_before_them_used(
         for _ in range(3):
             group.start_soon(one)
     assert sorted(reasons) == ["done", "done", "thread_tokens"]
+
+
+async def test_a_thread_of_very_many_runs_is_summed_up_once() -> None:
+    class Counting(MemoryCheckpointer):
+        loaded = 0
+
+        async def find_runs(self, **filters: Any) -> Sequence[Run]:
+            found = await super().find_runs(**filters)
+            self.loaded += len(found)
+            return found
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    journal = Counting()
+    model = Turns(*[spends(1) for _ in range(40)])
+    plain = create_agent(model, [look], checkpointer=journal)
+    for number in range(30):
+        await plain.adrive([call(f"c{number}", "look")], thread_id="t")
+        await plain.ainvoke("go", thread_id="t")
+    bounded = create_agent(model, [look], checkpointer=journal, limits=Limits(thread_tokens=33))
+    journal.loaded = 0
+    reasons: list[str] = []
+    for number in range(5):
+        driven = await bounded.adrive([call(f"d{number}", "look")], thread_id="t")
+        assert driven.run.status == "done"
+        reasons.append((await bounded.ainvoke("go", thread_id="t")).stop_reason)
+    assert reasons == ["done", "done", "done", "thread_tokens", "thread_tokens"]
+    assert journal.loaded < 60 + 10 * 11, "all runs once, then a few each time"
 
 
 def test_what_is_left_is_the_less_of_the_runs_and_the_threads() -> None:

@@ -107,6 +107,18 @@ async def test_a_tool_may_return_any_of_them() -> None:
     assert result.state["messages"][2].content == (TextBlock("here"), AUDIO, VIDEO, DOCUMENT)
 
 
+async def test_a_name_that_no_journal_takes_is_mended() -> None:
+    @tool
+    def fetch() -> DocumentBlock:
+        """Fetch."""
+        return DocumentBlock("application/pdf", "aGk=", name="b\udcffd.pdf")
+
+    model = Turns(says("", call("1", "fetch")), says("ok"))
+    result = await create_agent(model, [fetch]).ainvoke("go")
+    (document,) = result.state["messages"][2].content
+    assert document.name == "b?d.pdf"
+
+
 async def test_what_a_model_does_not_take_becomes_a_notice() -> None:
     message = HumanMessage((DOCUMENT, AUDIO, VIDEO))
     (shown,) = await seen(UnsupportedContentMiddleware(), [message])

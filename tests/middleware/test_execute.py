@@ -141,6 +141,15 @@ async def test_without_a_sandbox_the_paths_are_those_of_the_machine(root: Path) 
     assert facts(ran)["output"] == f"{root}\ntext\n"
 
 
+def test_the_model_is_told_where_files_are_in_few_words(root: Path) -> None:
+    directory = DirectoryBackend(root)
+    told = [with_workspace(directory, confined=one).description for one in (True, False)]
+    assert told == [
+        f"/workspace is the directory {root} on disk; all other files live in this thread.",
+        f"{root} is on disk; all other files live in this thread.",
+    ]
+
+
 async def test_several_directories_are_there_and_other_parts_are_not(
     root: Path, tmp_path: Path
 ) -> None:
@@ -267,6 +276,7 @@ async def test_only_the_beginning_of_very_long_output_is_kept(root: Path) -> Non
         ({"command": "touch a\0b"}, "cannot contain NUL"),
         ({"command": "touch a", "timeout": 0}, "timeout"),
         ({"command": "touch a", "timeout": 1e9}, "timeout"),
+        ({"command": "touch a", "timeout": float("nan")}, "timeout"),
         ({"command": "touch a", "other": 1}, "other"),
         ({"command": "touch a", "background": True, "timeout": 5}, "was not run"),
     ],

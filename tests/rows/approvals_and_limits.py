@@ -84,6 +84,7 @@ ROWS: dict[str, Row] = {
     "B1.8": Row(
         "one question per call, with a schema of its answers, checked before anything is stored",
         (
+            "tests/loop/test_reused_call_ids.py::test_each_call_is_asked_about_and_decided_by_itself",
             "tests/loop/test_durability.py::test_wrong_answers_are_refused_and_not_stored",
             "tests/middleware/test_tool_retry.py::test_a_person_is_asked_once_for_all_attempts_also_when_the_call_is_edited",
             "tests/middleware/test_approval_answers.py::test_an_edit_is_not_replayed_on_a_later_call_with_the_same_id",

@@ -52,6 +52,7 @@ ROWS: dict[str, Row] = {
     "C8.6": Row(
         "allowed-tools are shown, and can be enforced",
         (
+            "tests/loop/test_reused_call_ids.py::test_a_skill_that_was_not_loaded_is_not_in_use_because_of_a_later_call",
             "tests/middleware/test_skills_tools.py::test_by_default_allowed_tools_are_only_shown",
             "tests/middleware/test_skills_tools.py::test_while_a_skill_is_in_use_only_the_tools_it_names_run",
             "tests/middleware/test_skills_tools.py::test_what_a_skill_does_not_name_can_be_put_before_a_person",

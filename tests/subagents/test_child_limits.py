@@ -213,3 +213,28 @@ def test_a_child_below_a_child_counts_for_all_above_it_and_keeps_a_turn_for_them
     again = ChildMeter(bounds(model_calls=3), Meter(Limits(), used), "a", 1)
     assert again.model_calls == 2
     assert again.left_by("a/b") is not None
+
+
+async def test_that_it_was_told_to_finish_is_known_in_another_process_too(tmp_path):
+    @tool
+    async def risk() -> str:
+        """Risk."""
+        return "did"
+
+    def build(journal):
+        model = Cast(
+            main=[says("", task("1", "work", "helper")), says("ok")],
+            helper=[WORK[0], says("wait", call("r", "risk")), says("early")],
+        )
+        return family(
+            model, [step, risk], subagents=[helper(model_calls=4, tool_calls=1)],
+            checkpointer=journal, interrupt_on={"risk": True},
+        )  # fmt: skip
+
+    async with SqliteCheckpointer(tmp_path / "j.db") as journal:
+        waiting = await build(journal).ainvoke("go")
+        assert waiting.run.status == "needs_approval"
+    async with SqliteCheckpointer(tmp_path / "j.db") as journal:
+        answers = {one.id: {"decision": "reject"} for one in waiting.interrupts}
+        result = await build(journal).aresume(waiting.run.id, answers)
+    assert told(result)[0].text.startswith("early\n\n[It was told to finish early: All 1 tool call")

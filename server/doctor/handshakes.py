@@ -1,0 +1,231 @@
+"""Starts the real server, and does with it what each client does first."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+
+import server
+from server.doctor.findings import Status
+from server.doctor.known_clients import KnownClient
+from server.doctor.wire import Wire, WireError
+from server.services import PATIENCE
+from server.settings import Settings
+from server.version import version
+
+__all__ = ["Handshake", "server_command", "shake_hands"]
+
+GOOD_SECONDS = 2.0
+"""Claude Code's probe gives up after 2.6 s (clients, appendix)."""
+
+LATE_SECONDS = 10.0
+"""Codex, and others, give a server up that has not answered by then."""
+
+GIVE_UP_SECONDS = 30.0
+
+LOOK = ("threads", {})
+"""A tool that only looks, and its arguments."""
+
+
+@dataclass(slots=True)
+class Handshake:
+    """What came of a client's first steps.
+
+    Attributes:
+        client: The client.
+        seconds: From the start of the server to its first answer; None if there was none.
+        tools: How many there are.
+        does: What works, in words.
+        problems: What does not, each with what to do about it.
+        notes: What works with less, in words.
+    """
+
+    client: KnownClient
+    seconds: float | None = None
+    tools: int = 0
+    does: list[str] = field(default_factory=list[str])
+    problems: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    notes: list[str] = field(default_factory=list[str])
+
+    @property
+    def status(self) -> Status:
+        """How the client would fare."""
+        return "broken" if self.problems else "note" if self.notes else "ok"
+
+    def data(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {
+            "client": self.client.name,
+            "status": self.status,
+            "protocol": self.client.protocol,
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
+            "tools": self.tools,
+            "does": self.does,
+            "cannot": list(self.client.cannot),
+            "notes": self.notes,
+            "problems": [{"text": text, "fix": fix} for text, fix in self.problems],
+        }
+
+
+def server_command(options: Sequence[str], state: Path) -> list[str]:
+    """Return what starts a server with these options, but with a state directory of its own.
+
+    So no run of another server is taken over, and no thread of the user is seen.
+    """
+    own = ["--state-dir", str(state), "--transport", "stdio"]
+    return [sys.executable, "-P", "-m", "server.cli", "serve", *options, *own]
+
+
+async def shake_hands(
+    client: KnownClient, options: Sequence[str], settings: Settings, name: str
+) -> Handshake:
+    """Start a server and take a client's first steps.
+
+    Args:
+        client: Who.
+        options: Of `serve`.
+        settings: What they and the environment come to.
+        name: What the client calls the server.
+    """
+    made = Handshake(client)
+    with tempfile.TemporaryDirectory(prefix="deep-agent-doctor-", dir=_outside(settings)) as place:
+        folder = Path(place)
+        env = {**os.environ, "PYTHONPATH": str(Path(server.__file__).resolve().parents[1])}
+        command = server_command(options, folder / "state")
+        try:
+            with anyio.fail_after(GIVE_UP_SECONDS):
+                async with Wire.to(command, client, env, folder / "log") as wire:
+                    await _steps(wire, made, settings, name)
+        except TimeoutError:
+            fix = "Run `deep-agent-mcp serve` at a terminal with --log-level debug, and look."
+            made.problems.append((f"it was not done within {GIVE_UP_SECONDS:.0f} s", fix))
+        except WireError as error:
+            fix = "The text says what the server refused; correct that first."
+            made.problems.append((str(error), fix))
+    return made
+
+
+def _outside(settings: Settings) -> str | None:
+    """Return a directory for passing state; with commands on, it may not be inside the root."""
+    if settings.root is None:
+        return None
+    root = settings.root.resolve()
+    if not Path(tempfile.gettempdir()).resolve().is_relative_to(root):
+        return None
+    parents = (one for one in settings.state_dir.parents if one.is_dir())
+    return next((str(one) for one in parents if os.access(one, os.W_OK)), None)
+
+
+async def _steps(wire: Wire, made: Handshake, settings: Settings, name: str) -> None:
+    greeting = await _greet(wire, made)
+    _judge_instructions(made, greeting.get("instructions") or "")
+    tools = await wire.request("tools/list", {})
+    listed = cast("list[dict[str, Any]]", tools.get("tools") or [])
+    made.tools = len(listed)
+    _judge_names(made, [str(one.get("name")) for one in listed], name)
+    for kind in ("prompts", "resources"):
+        if kind in greeting.get("capabilities", {}):
+            await wire.request(f"{kind}/list", {})
+    tool, arguments = LOOK
+    call = {"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}
+    _judge_result(made, await wire.request("tools/call", call))
+    _judge_patience(made, settings)
+    _judge_questions(made)
+
+
+async def _greet(wire: Wire, made: Handshake) -> dict[str, Any]:
+    """Open the connection as this client does; return what the server says of itself."""
+    client = wire.client
+    if client.is_modern:
+        greeting = await wire.request("server/discover", {})
+        spoken = greeting.get("supportedVersions", [])
+    else:
+        info = {"name": client.calls_itself, "version": version()}
+        params = {"protocolVersion": client.protocol, "capabilities": client.capabilities}
+        greeting = await wire.request("initialize", {**params, "clientInfo": info})
+        spoken = [greeting.get("protocolVersion")]
+        await wire.notify("notifications/initialized")
+    made.seconds = wire.seconds()
+    if client.protocol not in spoken:
+        fix = "Install this server again, with a version of `mcp` that it accepts."
+        made.problems.append((f"the server speaks {spoken}, not {client.protocol}", fix))
+    if made.seconds > LATE_SECONDS:
+        fix = "Start it from a faster disk, or with fewer programs at work."
+        made.problems.append((f"its first answer took {made.seconds:.1f} s", fix))
+    elif made.seconds > GOOD_SECONDS:
+        made.notes.append(
+            f"its first answer took {made.seconds:.1f} s; below {GOOD_SECONDS:.0f} s is good"
+        )
+    return greeting
+
+
+def _judge_instructions(made: Handshake, text: str) -> None:
+    kept = made.client.instructions
+    if not text:
+        made.notes.append("the server gave no instructions")
+    elif kept is not None and len(text) > kept:
+        made.notes.append(f"instructions are cut at {kept:,} of {len(text):,} characters")
+
+
+def _judge_names(made: Handshake, names: Sequence[str], server_name: str) -> None:
+    client = made.client
+    if not names:
+        made.problems.append(("there are no tools", "Look into the server's log."))
+        return
+    full = [client.tool_name.format(server=server_name, tool=one) for one in names]
+    longest = max(full, key=len)
+    if len(longest) > client.longest_name:
+        text = f"{longest} has {len(longest)} characters; {client.longest_name} is the most"
+        made.problems.append((text, "Install it with a shorter --name."))
+    if client.most_tools is not None and len(names) > client.most_tools:
+        made.notes.append(f"{len(names)} tools; more than {client.most_tools} are too many for it")
+
+
+def _judge_result(made: Handshake, result: Mapping[str, Any]) -> None:
+    """Hold a real result against what this client shows of one."""
+    client = made.client
+    blocks = cast("list[dict[str, Any]]", result.get("content") or [])
+    text = "\n".join(str(one.get("text", "")) for one in blocks)
+    if result.get("isError"):
+        made.problems.append((f"`{LOOK[0]}` failed: {text[:300]}", "The text says what to do."))
+        return
+    structured = result.get("structuredContent")
+    if not text or structured is None:
+        half = "text" if not text else "structured content"
+        fix = "Report this: half the clients show nothing of such a result."
+        made.problems.append((f"a result came without {half}", fix))
+        return
+    shown = json.dumps(structured) if client.shows == "structured" else text
+    if len(shown) > client.largest_result:
+        fix = "Report this: results are to stay below 10,000 characters."
+        made.problems.append((f"a result of {len(shown):,} characters would be cut", fix))
+    made.does.append(f"reads results as {'JSON' if client.shows == 'structured' else 'text'}")
+
+
+def _judge_patience(made: Handshake, settings: Settings) -> None:
+    client = made.client
+    budget = settings.wait_budget
+    if "wait_budget" not in settings.model_fields_set:
+        known = [
+            seconds for start, seconds in PATIENCE.items() if client.calls_itself.startswith(start)
+        ]
+        budget = max([budget, *known])
+    if client.call_seconds is not None and budget >= client.call_seconds:
+        text = f"calls wait {budget:.0f} s, and this client ends them after {client.call_seconds:.0f} s"
+        made.problems.append((text, f"Set --wait-budget below {client.call_seconds:.0f}."))
+    made.does.append(f"waits {budget:.0f} s for a run, then asks again")
+
+
+def _judge_questions(made: Handshake) -> None:
+    if made.client.can_be_asked:
+        made.does.append("asks its user for approvals itself")
+    else:
+        made.does.append("passes approvals on through `reply`")

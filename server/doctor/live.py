@@ -1,0 +1,45 @@
+"""One real, tiny call of the model, for those who ask for it."""
+
+from __future__ import annotations
+
+import time
+
+import anyio
+
+from harness.errors import HarnessError
+from harness.messages import AIMessage, HumanMessage
+from harness.models.base import ChatRequest
+from harness.models.registry import DEFAULT_MODEL, init_chat_model
+from server.doctor.findings import Finding, broken, ok
+from server.settings import Settings
+
+__all__ = ["examine_live_model"]
+
+CALL_SECONDS = 60.0
+MOST_TOKENS = 16
+
+
+async def examine_live_model(settings: Settings) -> Finding:
+    """Ask the configured model for one word; this costs a few tokens."""
+    name = settings.model or DEFAULT_MODEL
+    about = "live model"
+    request = ChatRequest([HumanMessage("Answer with the word: ready")])
+    began = time.monotonic()
+    try:
+        provider = name.partition(":")[0]
+        limits = {} if provider == "scripted" else {"max_tokens": MOST_TOKENS}
+        model = init_chat_model(name, **limits)
+        try:
+            with anyio.fail_after(CALL_SECONDS):
+                stream = model.stream(request)
+                answers = [one async for one in stream if isinstance(one, AIMessage)]
+        finally:
+            await model.aclose()
+    except TimeoutError:
+        fix = "Check the network, and ANTHROPIC_BASE_URL if it is set."
+        return broken(about, f"{name} did not answer within {CALL_SECONDS:.0f} s", fix)
+    except HarnessError as error:
+        return broken(about, str(error), "Check key, model name and network, as the text says.")
+    if not answers:
+        return broken(about, f"{name} gave no answer", "Try again.")
+    return ok(about, f"{name} answered in {time.monotonic() - began:.1f} s")

@@ -1,0 +1,87 @@
+"""Whether what must survive a server can be kept: the state directory and the journal in it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from server.doctor.findings import Finding, broken, note, ok
+from server.settings import Settings
+from server.state_dir import StateDir
+
+__all__ = ["examine_journal", "examine_state"]
+
+
+def examine_state(settings: Settings) -> Iterator[Finding]:
+    """Look whether the state directory can be written, and is the user's alone."""
+    path = settings.state_dir
+    elsewhere = "Choose another with --state-dir DIR or DEEP_AGENT_STATE_DIR"
+    if not path.exists():
+        parent = next(one for one in path.parents if one.exists())
+        if os.access(parent, os.W_OK | os.X_OK):
+            yield ok("state directory", f"{path} is made when the server first starts")
+        else:
+            text = f"{path} cannot be made: no permission to write in {parent}"
+            yield broken("state directory", text, f"{elsewhere}, or make {parent} writable.")
+        return
+    try:
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        text = f"{path} cannot be written: {error.strerror or error}"
+        yield broken("state directory", text, f"{elsewhere}, or make this one writable.")
+        return
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        text = f"{path} is open to others than you (mode {mode:04o}); threads are kept there"
+        yield broken("state directory", text, f"Run `chmod 700 {path}`.")
+        return
+    yield ok("state directory", f"{path} is writable, and yours alone")
+
+
+async def examine_journal(settings: Settings) -> list[Finding]:
+    """Look whether the journal can be read with these settings; nothing in it is changed."""
+    path = StateDir(settings.state_dir).journal
+    if not path.exists():
+        return [ok("journal", "there is none yet")]
+    from harness.checkpoint.sqlite.migrations import MIGRATIONS
+
+    newest = len(MIGRATIONS)
+    restore = f"Restore a backup, or move {path} and its -wal and -shm files away."
+    try:
+        version = _version(path)
+    except sqlite3.Error as error:
+        return [broken("journal", f"{path} cannot be read: {error}", restore)]
+    if version > newest:
+        text = f"{path} is of version {version}; this server knows {newest}"
+        return [broken("journal", text, "Update this server: a newer one has written it.")]
+    if version < newest:
+        text = f"{path} is of version {version}, and becomes {newest} when a server starts"
+        return [note("journal", text)]
+    return [await _opened(settings, f"{path} opens; its version is {version}")]
+
+
+def _version(path: Path) -> int:
+    with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5) as database:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    database.close()
+    return int(version)
+
+
+async def _opened(settings: Settings, text: str) -> Finding:
+    """Open the journal as a server does; its version is ours, so that changes nothing."""
+    from harness.errors import HarnessError
+    from server.journals import open_journal
+
+    try:
+        async with open_journal(settings, StateDir(settings.state_dir)):
+            return ok("journal", text)
+    except HarnessError as error:
+        return broken(
+            "journal", str(error), "Name the right keys with --journal-key-file, or none."
+        )

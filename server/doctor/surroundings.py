@@ -1,0 +1,172 @@
+"""What runs need around them: a key, a sandbox, search, the operator's files, a port."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from server.doctor.findings import Finding, broken, note, ok
+from server.settings import Settings
+
+__all__ = ["examine_files", "examine_key", "examine_port", "examine_sandbox", "examine_search"]
+
+PROBE_SECONDS = 10.0
+
+KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+
+
+def examine_key(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Look whether there is a key for the model; never what it is."""
+    from harness.models.registry import DEFAULT_MODEL, UnknownModel, full_name
+
+    name = settings.model or DEFAULT_MODEL
+    try:
+        full = full_name(name)
+    except UnknownModel as error:
+        yield broken("model", str(error), "Correct --model or DEEP_AGENT_MODEL.")
+        return
+    provider, _, rest = full.partition(":")
+    if provider == "scripted":
+        there = Path(rest).expanduser().is_file()
+        if there:
+            yield ok("model", f"{full} needs no key")
+        else:
+            yield broken("model", f"{full}: there is no such script", "Correct --model.")
+        return
+    held = [variable for variable in KEYS if environ.get(variable, "").strip()]
+    if held:
+        yield ok("model", f"{full}; {held[0]} is set here")
+    else:
+        yield note(
+            "model",
+            f"{full}; no key is set here, so `task` fails; all other tools work",
+            f"Set {KEYS[0]} where the client is started, or give the client the key; see "
+            "`deep-agent-mcp install --help`.",
+        )
+
+
+def examine_sandbox(settings: Settings) -> Iterator[Finding]:
+    """Run `true` in the sandbox that commands would run in."""
+    wanted = settings.execute
+    if wanted == "host":
+        text = "commands run with all your rights (--execute host)"
+        yield note("sandbox", text, "Use --execute bubblewrap where it works.")
+        return
+    problem = _docker_problem() if wanted == "docker" else _bubblewrap_problem()
+    if problem is None:
+        state = "commands are off; --execute bubblewrap turns them on" if wanted == "off" else ""
+        yield ok("sandbox", "; ".join(filter(None, [f"{_NAMES[wanted]} works", state])))
+    elif wanted == "off":
+        yield note("sandbox", f"commands are off, and could not be confined: {problem}")
+    else:
+        yield broken("sandbox", f"--execute {wanted} cannot work: {problem}", _FIXES[wanted])
+
+
+_NAMES = {"off": "bubblewrap", "bubblewrap": "bubblewrap", "docker": "docker"}
+_FIXES = {
+    "bubblewrap": "Install bubblewrap and allow it user namespaces, or use --execute docker.",
+    "docker": "Install docker and start it, or use --execute bubblewrap.",
+}
+
+
+def _bubblewrap_problem() -> str | None:
+    from harness.errors import AgentBuildError
+    from harness.shell.bubblewrap import BubblewrapExecutionPolicy
+
+    policy = BubblewrapExecutionPolicy()
+    try:
+        policy.check()
+        with tempfile.TemporaryDirectory() as place:
+            launch = policy.launch(("/bin/sh", "-c", "true"), Path(place), {})
+            return _failure(launch.argv, launch.env)
+    except (AgentBuildError, OSError) as error:
+        return str(error)
+
+
+def _docker_problem() -> str | None:
+    from harness.errors import AgentBuildError
+    from harness.shell.docker import DockerExecutionPolicy
+
+    policy = DockerExecutionPolicy()
+    try:
+        policy.check()
+    except AgentBuildError as error:
+        return str(error)
+    return _failure((policy.binary, "version", "--format", "{{.Server.Version}}"), None)
+
+
+def _failure(command: tuple[str, ...], env: Mapping[str, str] | None) -> str | None:
+    """Run a command; return what is wrong, or None."""
+    try:
+        done = subprocess.run(
+            command,
+            env=None if env is None else dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    if done.returncode == 0:
+        return None
+    said = done.stderr.decode(errors="replace").strip()
+    return said[-500:] or f"exit code {done.returncode}"
+
+
+def examine_search() -> Iterator[Finding]:
+    """Look for ripgrep, and run it."""
+    from harness.backends.ripgrep import find_ripgrep
+
+    found = find_ripgrep()
+    install = "Run `pip install 'deep-agent-mcp[search]'`, or install ripgrep."
+    if found is None:
+        yield note("search", "there is no ripgrep: grep gives the same results, slower", install)
+        return
+    problem = _failure((found, "--version"), None)
+    if problem is None:
+        yield ok("search", f"ripgrep: {found}")
+    else:
+        yield note("search", f"{found} does not run ({problem}): grep is slower", install)
+
+
+def examine_files(settings: Settings) -> Iterator[Finding]:
+    """Read skills, subagents, memory, profiles and policy as a server does."""
+    from harness.errors import HarnessError
+    from harness.memory.files import MemoryFiles
+    from harness.profiles import ProfileRegistry
+    from harness.skills.registry import SkillRegistry
+    from harness.subagents.registry import SubAgentRegistry
+    from server.app import bundled_skills
+
+    skills = SkillRegistry([(bundled_skills(), "bundled"), *settings.skills])
+    agents = SubAgentRegistry(settings.agents)
+    memory = MemoryFiles(settings.memory)
+    problems = [*skills.errors.values(), *agents.errors.values(), *memory.snapshot.errors.values()]
+    try:
+        ProfileRegistry(settings.profiles)
+    except HarnessError as error:
+        problems.append(str(error))
+    for problem in problems:
+        yield broken("files", problem, "Correct the file, or take it out of the settings.")
+    if not problems:
+        counts = f"{len(skills.skills)} skills, {len(agents.subagents)} subagents"
+        yield ok("files", f"{counts}, {len(settings.policy)} policy files: all valid")
+
+
+def examine_port(settings: Settings) -> Iterator[Finding]:
+    """Look whether the port for HTTP is free; only a server that is to use it needs that."""
+    from server.transports import AddressError, bind
+
+    address = f"{settings.host}:{settings.port}"
+    try:
+        bind(settings.host, settings.port).close()
+    except AddressError as error:
+        if settings.transport == "stdio":
+            yield note("http port", f"{address} is taken; clients on stdio do not need it")
+        else:
+            yield broken("http port", str(error), "Choose another with --port, or stop the other.")
+    else:
+        yield ok("http port", f"{address} is free")

@@ -1,0 +1,174 @@
+"""A server as a child process on stdio, spoken to line by line as a client of either era does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from server.doctor.known_clients import KnownClient
+from server.version import version
+
+__all__ = ["Wire", "WireError"]
+
+MAX_LINE_BYTES = 16 << 20
+END_SECONDS = 3.0
+
+_META = "io.modelcontextprotocol/"
+
+
+class WireError(Exception):
+    """The server ended, answered with an error, or with something that is no answer."""
+
+
+@dataclass(slots=True)
+class Wire:
+    """A connection as one client makes it. Make one with `Wire.to`.
+
+    Attributes:
+        client: Whom we speak as.
+        process: The server.
+        started: When it was started, by the monotonic clock.
+        errors: Where its stderr goes.
+    """
+
+    client: KnownClient
+    process: Process
+    started: float
+    errors: BinaryIO
+    _lines: BufferedByteReceiveStream
+    _last: int = field(default=0)
+
+    @classmethod
+    @asynccontextmanager
+    async def to(
+        cls, command: Sequence[str], client: KnownClient, env: Mapping[str, str], log: Path
+    ) -> AsyncGenerator[Wire]:
+        """Start a server, and end it on leaving.
+
+        Raises:
+            WireError: It cannot be started.
+        """
+        with log.open("w+b") as errors:
+            started = time.monotonic()
+            try:
+                process = await anyio.open_process(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=env
+                )
+            except OSError as error:
+                raise WireError(f"{command[0]} cannot be started: {error}") from error
+            assert process.stdout is not None
+            try:
+                lines = BufferedByteReceiveStream(process.stdout)
+                yield cls(client, process, started, errors, lines)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await _end(process)
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a request and return its result; what the server asks meanwhile is answered.
+
+        Raises:
+            WireError: There is no good answer.
+        """
+        self._last += 1
+        number = self._last
+        await self._send({"id": number, "method": method, "params": self._with_meta(params)})
+        while True:
+            message = await self._receive(method)
+            if "method" in message:
+                if "id" in message:
+                    await self._send({"id": message["id"], **_answer(message["method"])})
+            elif message.get("id") == number:
+                break
+        if "result" not in message:
+            error: Any = message.get("error")
+            raise WireError(f"{method} was answered with an error: {json.dumps(error)[:500]}")
+        return cast("dict[str, Any]", message["result"])
+
+    async def notify(self, method: str) -> None:
+        """Send a notification."""
+        await self._send({"method": method})
+
+    def seconds(self) -> float:
+        """Return the time since the server was started."""
+        return time.monotonic() - self.started
+
+    def _with_meta(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.client.is_modern:
+            return dict(params)
+        meta = {
+            f"{_META}protocolVersion": self.client.protocol,
+            f"{_META}clientCapabilities": self.client.capabilities,
+            f"{_META}clientInfo": {"name": self.client.calls_itself, "version": version()},
+        }
+        return {**params, "_meta": {**params.get("_meta", {}), **meta}}
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        assert self.process.stdin is not None
+        line = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+        try:
+            await self.process.stdin.send(line)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
+            raise WireError(f"the server ended early{self._said()}") from error
+
+    async def _receive(self, method: str) -> dict[str, Any]:
+        try:
+            line = await self._lines.receive_until(b"\n", MAX_LINE_BYTES)
+        except (anyio.IncompleteRead, anyio.EndOfStream) as error:
+            raise WireError(
+                f"the server ended before it answered {method}{self._said()}"
+            ) from error
+        except anyio.DelimiterNotFound as error:
+            raise WireError(f"the answer to {method} is a line of more than 16 MiB") from error
+        try:
+            message: Any = json.loads(line)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            shown = line[:200].decode(errors="replace").rstrip()
+            raise WireError(f"the server wrote something else than a message: {shown!r}")
+        return cast("dict[str, Any]", message)
+
+    def _said(self) -> str:
+        self.errors.seek(0)
+        said = self.errors.read()[-1_000:].decode(errors="replace").strip()
+        return f": {said}" if said else ""
+
+
+def _answer(method: str) -> dict[str, Any]:
+    """Return what this client answers a request of the server with."""
+    results: dict[str, dict[str, Any]] = {
+        "ping": {},
+        "roots/list": {"roots": []},
+        "elicitation/create": {"action": "decline"},
+    }
+    if method in results:
+        return {"result": results[method]}
+    return {"error": {"code": -32601, "message": "Method not found"}}
+
+
+async def _end(process: Process) -> None:
+    """End the server as hosts do: close its input, then ask, then force."""
+    assert process.stdin is not None and process.stdout is not None
+    with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        await process.stdin.aclose()
+    for force in (None, signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+        if force is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, force)
+        with anyio.move_on_after(END_SECONDS):
+            await process.wait()
+            break
+    await process.stdout.aclose()

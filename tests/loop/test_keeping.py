@@ -1,0 +1,145 @@
+"""`Runtime.keep` and `Runtime.call_tool`: what hooks may do beside what they return."""
+
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import pytest
+
+from harness.agent import create_agent
+from harness.checkpoint.base import Batch
+from harness.checkpoint.memory import MemoryCheckpointer
+from harness.errors import CheckpointError, ModelError
+from harness.loop.middleware import AgentMiddleware
+from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
+from harness.messages import ToolCall, ToolMessage
+from harness.state import Mark, State
+from harness.tools import tool
+from tests.loop.models import Turns, call, says
+
+pytestmark = pytest.mark.anyio
+
+ran: list[str] = []
+
+
+@tool(read_only=True)
+def look(at: str) -> str:
+    """Look."""
+    ran.append(at)
+    return f"saw {at}"
+
+
+class Paid(TypedDict):
+    paid: Annotated[NotRequired[str], Mark.PRIVATE]
+    other: Annotated[NotRequired[str], Mark.PRIVATE]
+
+
+class Paying(AgentMiddleware):
+    """Buys something once, and shows what it knows of it."""
+
+    state_schema = Paid
+
+    def __init__(self) -> None:
+        self.bought = 0
+        self.seen: list[Any] = []
+
+    async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
+        """Buy, then ask."""
+        self.seen.append(request.state.get("paid"))
+        if "paid" not in request.state:
+            self.bought += 1
+            await request.runtime.keep({"paid": f"receipt {self.bought}"})
+        return await handler(request)
+
+
+async def test_wrappers_further_in_see_what_was_kept() -> None:
+    outer = Paying()
+
+    class Inner(Paying):
+        """Another name."""
+
+    inner = Inner()
+    await create_agent(Turns(says("hi")), middleware=[outer, inner]).ainvoke("go")
+    assert (outer.seen, inner.seen) == ([None], ["receipt 1"])
+    assert inner.bought == 0
+
+
+async def test_what_a_hook_wrote_in_the_same_step_cannot_be_kept() -> None:
+    class Writing(Paying):
+        def before_model(self, state: State, runtime: Runtime) -> Any:
+            """Write the key that is to be kept."""
+            return {"paid": "by a hook"}
+
+        async def wrap_model_call(
+            self, request: ModelRequest, handler: ModelHandler
+        ) -> ModelResponse:
+            """Keep it again."""
+            await request.runtime.keep({"paid": "again"})
+            return await handler(request)
+
+    result = await create_agent(Turns(says("hi")), middleware=[Writing()]).ainvoke("go")
+    assert "cannot keep paid" in str(result.error)
+
+
+async def test_a_key_that_is_not_declared_is_refused_and_nothing_is_stored() -> None:
+    class Wrong(AgentMiddleware):
+        async def wrap_model_call(
+            self, request: ModelRequest, handler: ModelHandler
+        ) -> ModelResponse:
+            """Keep what nobody declared."""
+            await request.runtime.keep({"nope": 1})
+            return await handler(request)
+
+    result = await create_agent(Turns(says("hi")), middleware=[Wrong()]).ainvoke("go")
+    assert "nope" in str(result.error)
+
+
+async def test_when_the_journal_fails_the_run_says_so_and_a_resume_buys_again() -> None:
+    class Full(MemoryCheckpointer):
+        full = True
+
+        async def commit(self, batch: Batch) -> None:
+            if self.full and any(one.index < 0 for one in batch.writes):
+                raise CheckpointError("the disk is full")
+            await super().commit(batch)
+
+    journal, paying = Full(), Paying()
+    agent = create_agent(Turns(says("hi")), middleware=[paying], checkpointer=journal)
+    failed = await agent.ainvoke("go")
+    assert "the disk is full" in str(failed.error)
+    journal.full = False
+    assert (await agent.aresume(failed.run.id)).run.answer == "hi"
+    assert paying.bought == 2
+
+
+async def test_a_client_that_names_its_call_like_a_mark_changes_nothing() -> None:
+    ran.clear()
+    agent = create_agent(Turns(says("hi")), [look], middleware=[Paying()])
+    driven = await agent.adrive([call("#kept:0:x", "look", at="a")], thread_id="t")
+    assert [one.text for one in driven.results] == ["saw a"]
+    assert (await agent.ainvoke("go", thread_id="t")).run.answer == "hi"
+    assert ran == ["a"]
+
+
+async def test_a_hook_in_any_phase_can_look_and_nothing_of_it_stays() -> None:
+    ran.clear()
+    results: list[ToolMessage] = []
+
+    class Looking(AgentMiddleware):
+        async def before_agent(self, state: State, runtime: Runtime) -> None:
+            """Look before the model does."""
+            results.append(await runtime.call_tool(ToolCall("1", "look", {"at": "a"})))
+            results.append(await runtime.call_tool(ToolCall("2", "look", {"wrong": 1})))
+            results.append(await runtime.call_tool(ToolCall("3", "nothing")))
+
+    result = await create_agent(Turns(says("hi")), [look], middleware=[Looking()]).ainvoke("go")
+    assert [one.status for one in results] == ["success", "error", "error"]
+    assert ran == ["a"]
+    assert [one.type for one in result.state["messages"]] == ["human", "ai"]
+
+
+async def test_a_failure_after_it_was_kept_leaves_it_for_the_next_attempt() -> None:
+    paying = Paying()
+    model = Turns(ModelError("down", kind="server"))
+    agent = create_agent(model, middleware=[paying])
+    failed = await agent.ainvoke("go", thread_id="t")
+    await agent.aresume(failed.run.id)
+    assert paying.seen == [None, "receipt 1"]
