@@ -1,10 +1,14 @@
-"""What our server is compared with: one no-op tool on the bare SDK, over its own stdio transport.
+"""What our server is compared with: one no-op tool on the bare SDK, over its own transports.
 
-Run as `python -m benchmarks.bare_server`.
+Run as `python -m benchmarks.bare_server [http] [--ours]`: on stdio, or over HTTP on any free port,
+which is then said on stdout as our server says it. With `--ours` the same no-op is served over our
+transports, which is what tells them apart from the SDK's.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Any
 
 import anyio
@@ -31,12 +35,45 @@ async def call_tool(_ctx: Any, _params: Any) -> types.CallToolResult:
 
 
 async def main() -> None:
-    server: Server[Any] = Server(
-        "bare", version="1", on_list_tools=list_tools, on_call_tool=call_tool
-    )
+    server = _server()
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
 
+async def main_http() -> None:
+    import socket
+
+    import uvicorn
+
+    app = _server().streamable_http_app()
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+        listener.setblocking(False)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        print(json.dumps({"event": "listening", "url": url}), flush=True)
+        await uvicorn.Server(config).serve(sockets=[listener])
+
+
+async def main_ours(transport: str) -> None:
+    from server.settings import load_settings
+    from server.transports import bind, serve_http, serve_stdio, stop_on_signals
+
+    settings = load_settings({"transport": transport, "port": 0}, {})
+    with stop_on_signals() as stop:
+        if transport == "stdio":
+            await serve_stdio(_server(), stop)
+        else:
+            listener = bind(settings.host, settings.port)
+            await serve_http(_server(), settings, stop, listener=listener)
+
+
+def _server() -> Server[Any]:
+    return Server("bare", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
 if __name__ == "__main__":
-    anyio.run(main)
+    over_http = "http" in sys.argv[1:]
+    if "--ours" in sys.argv[1:]:
+        anyio.run(main_ours, "http" if over_http else "stdio")
+    else:
+        anyio.run(main_http if over_http else main)

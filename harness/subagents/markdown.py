@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import cast, get_args
 
@@ -21,6 +22,7 @@ _KEYS = (
     "name", "description", "tools", "model", "skills", "mcp_servers", "permissions", "limits",
     "mode",
 )  # fmt: skip
+_RULE = re.compile(r"rule (\d+)")
 _COUNTS = ("model_calls", "tool_calls", "depth", "fan_out", "parallel_tool_calls", "tokens")
 _AMOUNTS = ("cost", "seconds")
 
@@ -86,17 +88,20 @@ def _policy(fields: Frontmatter) -> Policy | None:
     rules = fields.fields.get("permissions")
     if rules is None:
         return None
-    line = fields.lines.get("permissions", 1)
     if not isinstance(rules, list):
         fields.fail(
             "permissions",
             f"'permissions' must be a list of rules such as '- {{action: deny, tool: write_file, "
             f"path: /docs/**}}', not {rules!r}.",
         )
+    source = f"{fields.path}: permissions"
     try:
-        return Policy.from_rules(rules, f"{fields.path}:{line}: permissions")  # type: ignore[arg-type]
+        return Policy.from_rules(rules, source)  # type: ignore[arg-type]
     except PolicyError as error:
-        raise DefinitionError(str(error)) from error
+        problem = str(error).removeprefix(f"{source}: ")
+        number = _RULE.match(problem)
+        key = f"permissions.{int(number[1]) - 1}" if number else "permissions"
+        fields.fail(key, f"permissions: {problem}")
 
 
 def _limits(fields: Frontmatter) -> Limits | None:

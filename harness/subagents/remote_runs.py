@@ -7,7 +7,7 @@ they do. Of any other only `task` is called, and what that returns is the end of
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 import anyio
@@ -27,6 +27,7 @@ RemoteStatus: TypeAlias = Literal[
 _STATUSES = ("running", "needs_approval", "paused", "done", "failed", "cancelled")
 _GOALS = ("goal", "description", "task", "prompt", "instructions")
 _MAX_PAGES = 200
+_PAUSE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,14 @@ class RemoteRuns:
             ToolError: The server cannot be used, or does not know the run.
         """
         wanted = self._wait_seconds if seconds is None else seconds
-        result = await self._call("wait", {"run_id": run_id, "wait_seconds": wanted}, again=True)
-        return await self._whole(_standing(result, refusal=True))
+        deadline = anyio.current_time() + wanted
+        args: dict[str, JsonValue] = {"run_id": run_id, "wait_seconds": wanted}
+        while True:
+            standing = _standing(await self._call("wait", args, again=True), refusal=True)
+            left = deadline - anyio.current_time()
+            if standing.status != "running" or left <= 0:
+                return await self._whole(standing)
+            await anyio.sleep(min(left, _PAUSE))  # it answers sooner than it was asked to
 
     async def reply(self, run_id: str, answers: Mapping[str, JsonValue]) -> Standing:
         """Answer what a run asks, and wait for it a while. Answers that were given are not again.
@@ -165,15 +172,16 @@ class RemoteRuns:
 
     async def _arguments(self, tool: str) -> Collection[str]:
         """Return the names of a tool's arguments; none if the server has no such tool."""
+        deadline = anyio.current_time() + self._patience
         connection = self._pool.connection(self._name)
-        with anyio.move_on_after(self._patience):
-            while True:
-                await self._pool.refresh([self._name])
-                if connection.problem is None and connection.listing is not None:
-                    break
-                await anyio.sleep(1.0)
-        if connection.listing is None:
-            raise ToolError(f"MCP server {self._name!r} cannot be used: {connection.problem}")
+        await self._pool.refresh([self._name])
+        while connection.problem is not None or connection.listing is None:
+            if anyio.current_time() + _PAUSE > deadline:
+                why = connection.problem or "its connection was closed"
+                raise ToolError(f"MCP server {self._name!r} cannot be used: {why}")
+            await anyio.sleep(_PAUSE)
+            connection = self._pool.connection(self._name)
+            await self._pool.refresh([self._name])
         for one in connection.listing.tools:
             if one.remote_name == tool:
                 return cast(Mapping[str, Any], one.parameters.get("properties") or {}).keys()
@@ -197,20 +205,28 @@ def _standing(result: ToolResult, *, refusal: bool = False) -> Standing:
     """Return what a result says of a run; what says nothing of one is itself the end."""
     data = result.artifact
     if _is_run(data):
-        pending = cast(Sequence[Mapping[str, JsonValue]], data.get("pending") or ())
-        return Standing(
+        standing = Standing(
             cast(RemoteStatus, data["status"]),
             str(data["run_id"]),
             str(data.get("thread_id") or ""),
             str(data.get("answer") or ""),
             str(data.get("reason") or ""),
-            tuple(pending),
+            _questions(data.get("pending")),
         )
+        if standing.status == "needs_approval" and not standing.questions:
+            why = "it waits for an answer, but does not say to what"
+            return replace(standing, status="failed", reason=why)
+        return standing
     if result.status == "error":
         if refusal:
             raise ToolError(_text(result))
         return Standing("failed", reason=_text(result))
     return Standing("done", answer=_text(result))
+
+
+def _questions(pending: JsonValue) -> tuple[Mapping[str, JsonValue], ...]:
+    asked = pending if isinstance(pending, list) else []
+    return tuple(one for one in asked if isinstance(one, dict) and {"id", "question"} <= one.keys())
 
 
 def _is_run(data: JsonValue) -> TypeGuard[dict[str, JsonValue]]:

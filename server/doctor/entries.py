@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from server.doctor.findings import Finding, broken, note, ok
 from server.install import (
@@ -60,7 +60,8 @@ def examine_entries(machine: Machine, name: str, clients: frozenset[str]) -> Ite
 
 def _program(entry: Mapping[str, Any]) -> str:
     command = entry.get("command")
-    return str(command[0] if isinstance(command, list) and command else command)
+    words = cast("list[object]", command) if isinstance(command, list) else [command]
+    return str(words[0]) if words else ""
 
 
 def _is_there(program: str) -> bool:
@@ -72,8 +73,8 @@ def _is_there(program: str) -> bool:
 def _has_key(entry: Mapping[str, Any]) -> bool:
     """Whether it holds a key itself, not the name of a variable."""
     for group in ("env", "environment"):
-        held: Any = entry.get(group)
-        value = held.get(KEY_VARIABLE) if isinstance(held, dict) else None
+        held = entry.get(group)
+        value = cast("dict[str, object]", held).get(KEY_VARIABLE) if isinstance(held, dict) else ""
         if isinstance(value, str) and value and not value.startswith(("$", "{")):
             return True
     return False

@@ -31,8 +31,10 @@ LATE_SECONDS = 10.0
 
 GIVE_UP_SECONDS = 30.0
 
-LOOK = ("threads", {})
-"""A tool that only looks, and its arguments."""
+LOOK = "threads"
+"""A tool that only looks, and needs no arguments."""
+
+SOURCES = Path(server.__file__).resolve().parents[1]
 
 
 @dataclass(slots=True)
@@ -98,7 +100,7 @@ async def shake_hands(
     made = Handshake(client)
     with tempfile.TemporaryDirectory(prefix="deep-agent-doctor-", dir=_outside(settings)) as place:
         folder = Path(place)
-        env = {**os.environ, "PYTHONPATH": str(Path(server.__file__).resolve().parents[1])}
+        env = {**os.environ, "PYTHONPATH": str(SOURCES)}
         command = server_command(options, folder / "state")
         try:
             with anyio.fail_after(GIVE_UP_SECONDS):
@@ -134,8 +136,7 @@ async def _steps(wire: Wire, made: Handshake, settings: Settings, name: str) -> 
     for kind in ("prompts", "resources"):
         if kind in greeting.get("capabilities", {}):
             await wire.request(f"{kind}/list", {})
-    tool, arguments = LOOK
-    call = {"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}
+    call = {"name": LOOK, "arguments": {}, "_meta": {"progressToken": 1}}
     _judge_result(made, await wire.request("tools/call", call))
     _judge_patience(made, settings)
     _judge_questions(made)
@@ -162,7 +163,8 @@ async def _greet(wire: Wire, made: Handshake) -> dict[str, Any]:
         made.problems.append((f"its first answer took {made.seconds:.1f} s", fix))
     elif made.seconds > GOOD_SECONDS:
         made.notes.append(
-            f"its first answer took {made.seconds:.1f} s; below {GOOD_SECONDS:.0f} s is good"
+            f"its first answer took {made.seconds:.1f} s, and should take less than "
+            f"{GOOD_SECONDS:.0f}: a slow disk, or a busy machine"
         )
     return greeting
 
@@ -195,7 +197,7 @@ def _judge_result(made: Handshake, result: Mapping[str, Any]) -> None:
     blocks = cast("list[dict[str, Any]]", result.get("content") or [])
     text = "\n".join(str(one.get("text", "")) for one in blocks)
     if result.get("isError"):
-        made.problems.append((f"`{LOOK[0]}` failed: {text[:300]}", "The text says what to do."))
+        made.problems.append((f"`{LOOK}` failed: {text[:300]}", "The text says what to do."))
         return
     structured = result.get("structuredContent")
     if not text or structured is None:
@@ -218,9 +220,10 @@ def _judge_patience(made: Handshake, settings: Settings) -> None:
             seconds for start, seconds in PATIENCE.items() if client.calls_itself.startswith(start)
         ]
         budget = max([budget, *known])
-    if client.call_seconds is not None and budget >= client.call_seconds:
-        text = f"calls wait {budget:.0f} s, and this client ends them after {client.call_seconds:.0f} s"
-        made.problems.append((text, f"Set --wait-budget below {client.call_seconds:.0f}."))
+    borne = client.call_seconds
+    if borne is not None and budget >= borne:
+        text = f"calls wait {budget:.0f} s, and this client waits {borne:.0f} s at most"
+        made.problems.append((text, f"Set --wait-budget below {borne:.0f}, or leave it out."))
     made.does.append(f"waits {budget:.0f} s for a run, then asks again")
 
 

@@ -23,12 +23,11 @@ async def examine_live_model(settings: Settings) -> Finding:
     """Ask the configured model for one word; this costs a few tokens."""
     name = settings.model or DEFAULT_MODEL
     about = "live model"
-    request = ChatRequest([HumanMessage("Answer with the word: ready")])
+    question = HumanMessage("Answer with the word: ready")
+    request = ChatRequest([question], settings={"max_tokens": MOST_TOKENS})
     began = time.monotonic()
     try:
-        provider = name.partition(":")[0]
-        limits = {} if provider == "scripted" else {"max_tokens": MOST_TOKENS}
-        model = init_chat_model(name, **limits)
+        model = init_chat_model(name)
         try:
             with anyio.fail_after(CALL_SECONDS):
                 stream = model.stream(request)

@@ -1,4 +1,4 @@
-"""The doctor's report for people: a line for each thing, and what to do under those that need it."""
+"""The doctor's report for people: a line for each thing, and below it what to do about it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from server.doctor.findings import Finding, broken, note, ok
@@ -97,7 +97,7 @@ def _docker_problem() -> str | None:
     return _failure((policy.binary, "version", "--format", "{{.Server.Version}}"), None)
 
 
-def _failure(command: tuple[str, ...], env: Mapping[str, str] | None) -> str | None:
+def _failure(command: Sequence[str], env: Mapping[str, str] | None) -> str | None:
     """Run a command; return what is wrong, or None."""
     try:
         done = subprocess.run(

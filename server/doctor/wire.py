@@ -127,9 +127,8 @@ class Wire:
         try:
             line = await self._lines.receive_until(b"\n", MAX_LINE_BYTES)
         except (anyio.IncompleteRead, anyio.EndOfStream) as error:
-            raise WireError(
-                f"the server ended before it answered {method}{self._said()}"
-            ) from error
+            said = self._said()
+            raise WireError(f"the server ended before it answered {method}{said}") from error
         except anyio.DelimiterNotFound as error:
             raise WireError(f"the answer to {method} is a line of more than 16 MiB") from error
         try:

@@ -363,6 +363,8 @@ def _without(text: str, holder: _Node, gone: _Element) -> str:
             cuts.append((gone.comma, gone.comma + 1))
         else:
             end = gone.comma + 1
+    if place == 0 and not is_last and not text[end : elements[1].start].strip(" \t"):
+        return text[: gone.start] + text[elements[1].start :]  # on one line with the next
     start = holder.start + 1 + len(text[holder.start + 1 : gone.start].rstrip(_SPACE))
     if start == holder.start + 1 and not text[end : holder.end - 1].strip(_SPACE):
         return text[:start] + text[holder.end - 1 :]  # empty again: `{}`

@@ -151,10 +151,10 @@ async def test_what_another_program_writes_while_ours_is_made_is_not_lost(
 async def test_a_write_keeps_mode_owner_and_attributes(disk: Bench):
     await disk.seed("/f", b"old")
     place = disk.root / "f"
-    place.chmod(0o4751)
+    place.chmod(0o751)
     if os.getuid() == 0:
         os.chown(place, 1234, 5678)
-        place.chmod(0o4751)
+        place.chmod(0o4751)  # writing takes this mark from others' files
     attributes: dict[str, bytes] = {}
     # Somebody else may read: version 2, then owner, user 42, group, mask and others.
     entries = ((1, 7, -1), (2, 4, 42), (4, 5, -1), (16, 5, -1), (32, 1, -1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -248,11 +249,44 @@ def research(description: str) -> str:
     return "researched " + description
 server.run()
 """
-    import sys
-
     server = StdioServer(sys.executable, ["-c", code])
     remote = remote_subagent("other", "Researches.", server, task="research")
     turns = [says("", call("c", "task", description="bees", subagent_type="other")), says("ok")]
     with anyio.fail_after(30):
         result = await create_deep_agent(Turns(*turns), subagents=[remote]).ainvoke("go")
     assert texts(result)[0].startswith("researched bees")
+
+
+STRANGE = """
+import json, sys
+from mcp.server import MCPServer
+server = MCPServer("strange")
+@server.tool()
+def task(goal: str) -> dict[str, object]:
+    return json.loads(sys.argv[1])
+@server.tool()
+def wait(run_id: str, wait_seconds: float = 0) -> dict[str, object]:
+    return {"status": "running", "run_id": run_id}
+server.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("says_it", "expected"),
+    [
+        ('{"status": "running", "run_id": "r"}', "seconds allowed"),  # and does not wait
+        ('{"status": "needs_approval", "run_id": "r", "pending": [1]}', "does not say to what"),
+        ('{"status": "needs_approval", "run_id": "r", "pending": "x"}', "does not say to what"),
+        ('{"status": "paused", "run_id": "r"}', "it is paused"),
+        ('{"status": ["done"]}', '"done"'),
+    ],
+)
+async def test_whatever_a_server_says_the_run_goes_on_and_is_not_used_up(
+    says_it: str, expected: str
+) -> None:
+    server = StdioServer(sys.executable, ["-c", STRANGE, says_it])
+    with anyio.fail_after(50):
+        result = await boss(server, "dig", seconds=12).ainvoke("go")
+    assert (result.run.status, result.run.answer) == ("done", "Reported.")
+    assert expected in texts(result)[0]
+    assert result.used.tool_calls < 10

@@ -31,7 +31,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIG
 
 ROOT = Path(__file__).parents[2]
 CHILDREN = 8
-ROUNDS = 5
+ROUNDS = 6
+REPORTS = (3, 6)
+"""Answers after which a subagent is done: it is sent a second message after the first of them."""
 KILLS = 12
 
 
@@ -57,11 +59,16 @@ def build(journal: SqliteCheckpointer, effects: Path) -> Agent:
     def turn(request: ChatRequest):
         done = sum(isinstance(one, AIMessage) for one in request.messages)
         if request.agent == "main":
-            calls = [task(f"p{n}", f"c{n}", "worker") for n in range(CHILDREN)]
-            return says("all done") if done else says("", *calls)
+            if done == 2:
+                return says("all done")
+            results = [one for one in request.messages if isinstance(one, ToolMessage)]
+            ids = [one.artifact["task_id"] for one in results] or [""] * CHILDREN
+            return says(
+                "", *(task(f"p{done}{n}", f"c{n}", "worker", ids[n]) for n in range(CHILDREN))
+            )
         name = request.messages[0].text
-        if done == ROUNDS:
-            return says(f"report of {name}")
+        if done in REPORTS:
+            return says(f"report {done} of {name}")
         tag = f"{name}-{done}"
         return says(
             "",
@@ -166,7 +173,7 @@ async def check(database: Path, effects: Path, threads: int) -> None:
             values = (await agent.get_state(f"t{number}")).values
             reports = [one.text for one in values["messages"] if isinstance(one, ToolMessage)]
             assert [one.split("\n")[0] for one in reports] == [
-                f"report of c{n}" for n in range(CHILDREN)
+                f"report {done} of c{n}" for done in REPORTS for n in range(CHILDREN)
             ]
             files = {path: one.content for path, one in values["files"].items()}
             assert files == {f"/c{n}.txt": f"c{n}-{ROUNDS - 1}" for n in range(CHILDREN)}

@@ -1,0 +1,180 @@
+"""A raw MCP client over a socket, and servers as processes that listen.
+
+The client writes and reads HTTP/1.1 itself on one connection that is kept open, so that a load
+generator of hundreds of them costs little beside the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from benchmarks.client import ENVELOPE, INFO, REPO, Era, WrongReply
+
+__all__ = ["HttpClient", "HttpServerProcess"]
+
+
+class HttpServerProcess:
+    """A server as a child process that says where it listens, in one line of JSON.
+
+    Attributes:
+        spawned_at: `time.perf_counter()` just before the process was made.
+        url: Where it serves Streamable HTTP.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end
+        self.spawned_at = time.perf_counter()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, "PYTHONPATH": str(REPO)},
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self._log.seek(0)
+            errors = self._log.read()[-4_000:].decode(errors="replace")
+            raise WrongReply(f"{' '.join(command)} ended early:\n{errors}")
+        self.url: str = json.loads(line)["url"]
+
+    def resident_mib(self) -> float | None:
+        """Resident memory now, where the platform tells (Linux)."""
+        try:
+            status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        except OSError:
+            return None
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) / 1024
+
+    def __enter__(self) -> HttpServerProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._log.close()
+
+
+class HttpClient:
+    """A client of one era on one connection; one request at a time.
+
+    Args:
+        url: Where Streamable HTTP is served.
+        era: Which one it speaks.
+    """
+
+    def __init__(self, url: str, era: Era) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None and parts.port is not None
+        self._host, self._port, self._path = parts.hostname, parts.port, parts.path
+        self._era: Era = era
+        self._session: str | None = None
+        self._next_id = 0
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def open(self) -> None:
+        """Connect, and do what a client of this era does before its first list."""
+        await self._connect()
+        if self._era == "modern":
+            await self.request("server/discover", {})
+            return
+        opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO}
+        await self.request("initialize", opening)
+        await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        await self._read_all(await self._head(202))
+
+    async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send one request and return its result.
+
+        Raises:
+            WrongReply: Anything but a good result to this request.
+        """
+        await self._ask(method, params)
+        fields = await self._head(200)
+        self._session = fields.get("mcp-session-id", self._session)
+        body = await self._read_all(fields)
+        for message in _messages(body, fields):
+            if "method" in message:
+                continue
+            if message.get("id") != self._next_id or "result" not in message:
+                raise WrongReply(f"{method} was answered with {json.dumps(message)[:2_000]}")
+            return message["result"]
+        raise WrongReply(f"{method} was not answered: {body[:2_000]!r}")
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Call a tool and return its result.
+
+        Raises:
+            WrongReply: The result is an error.
+        """
+        result = await self.request("tools/call", {"name": tool, "arguments": arguments})
+        if result.get("isError") or not result.get("content"):
+            raise WrongReply(f"{tool} failed: {json.dumps(result)[:2_000]}")
+        return result
+
+    async def notices(self) -> AsyncGenerator[dict[str, Any]]:
+        """Yield what the server tells by itself, for good; the connection serves nothing else.
+
+        A client of the modern era asks to hear of changed prompts and is told that it will first;
+        an older one has a stream of its own for whatever comes.
+        """
+        if self._era == "modern":
+            await self._ask("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
+        else:
+            other = HttpClient(f"http://{self._host}:{self._port}{self._path}", self._era)
+            other._session = self._session
+            self._extra = other
+            await other._connect()
+            self._reader, self._writer, other._writer = other._reader, other._writer, self._writer
+            await self._send(b"GET", b"", [("Accept", "text/event-stream")])
+        fields = await self._head(200)
+        if "chunked" not in fields.get("transfer-encoding", ""):
+            raise WrongReply(f"not a stream: {fields}")
+        rest = b""
+        while chunk := await self._chunk():
+            *lines, rest = (rest + chunk).replace(b"\r\n", b"\n").split(b"\n")
+            for line in lines:
+                if line.startswith(b"data:") and line[5:].strip():
+                    yield json.loads(line[5:])
+
+    async def aclose(self) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+    async def __aenter__(self) -> HttpClient:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
