@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import context, crash, drive, journal, loop, search, startup
+from benchmarks import context, crash, drive, journal, loop, search, serve, startup
 from benchmarks.report import Report
 
 Options = argparse.Namespace
@@ -38,6 +38,11 @@ def main() -> int:
         "--rounds", default=5, **rounds
     )
     command("search", lambda o: search.run(o.rounds)).add_argument("--rounds", default=7, **rounds)
+    served = command("serve", lambda o: serve.run(o.rounds, o.calls, o.seconds, o.clients))
+    served.add_argument("--rounds", default=5, **rounds)
+    served.add_argument("--calls", type=int, default=200, help="calls per round")
+    served.add_argument("--seconds", type=float, default=60.0, help="how long the clients work")
+    served.add_argument("--clients", type=int, default=200, help="HTTP clients at once")
     killed = command("crash", lambda o: crash.run(o.kills))
     killed.add_argument("--kills", type=int, default=1_000, help="workers to kill")
 

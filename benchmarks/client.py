@@ -12,17 +12,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, TypeAlias
 
-__all__ = ["ERAS", "Era", "ServerProcess", "WrongReply"]
+__all__ = ["ENVELOPE", "ERAS", "INFO", "Era", "ServerProcess", "WrongReply"]
 
 Era: TypeAlias = Literal["legacy", "modern"]
 ERAS: tuple[Era, ...] = ("legacy", "modern")
 
 REPO = Path(__file__).resolve().parent.parent
-_INFO = {"name": "benchmark", "version": "1"}
-_ENVELOPE = {
+INFO = {"name": "benchmark", "version": "1"}
+ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
-    "io.modelcontextprotocol/clientInfo": _INFO,
+    "io.modelcontextprotocol/clientInfo": INFO,
 }
 
 
@@ -61,7 +61,7 @@ class ServerProcess:
         if self._era == "modern":
             self.request("server/discover", {})
             return
-        opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": _INFO}
+        opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": INFO}
         self.request("initialize", opening)
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
@@ -73,7 +73,7 @@ class ServerProcess:
         """
         self._next_id += 1
         if self._era == "modern":
-            params = {**params, "_meta": _ENVELOPE}
+            params = {**params, "_meta": ENVELOPE}
         request = {"jsonrpc": "2.0", "id": self._next_id, "method": method, "params": params}
         self._send(request)
         while True:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -139,23 +138,18 @@ class HttpClient:
         return result
 
     async def notices(self) -> AsyncGenerator[dict[str, Any]]:
-        """Yield what the server tells by itself, for good; the connection serves nothing else.
+        """Yield what the server tells by itself; the client serves nothing else from then on.
 
-        A client of the modern era asks to hear of changed prompts and is told that it will first;
-        an older one has a stream of its own for whatever comes.
+        One of the modern era asks to hear of changed prompts, and is first told that it will; an
+        older one has a stream on which whatever concerns its session comes.
         """
         if self._era == "modern":
             await self._ask("subscriptions/listen", {"notifications": {"promptsListChanged": True}})
         else:
-            other = HttpClient(f"http://{self._host}:{self._port}{self._path}", self._era)
-            other._session = self._session
-            self._extra = other
-            await other._connect()
-            self._reader, self._writer, other._writer = other._reader, other._writer, self._writer
-            await self._send(b"GET", b"", [("Accept", "text/event-stream")])
-        fields = await self._head(200)
-        if "chunked" not in fields.get("transfer-encoding", ""):
-            raise WrongReply(f"not a stream: {fields}")
+            await self.aclose()
+            await self._connect()  # the session lives on without its first connection
+            await self._send("GET", b"", {"Accept": "text/event-stream"})
+        await self._head(200)
         rest = b""
         while chunk := await self._chunk():
             *lines, rest = (rest + chunk).replace(b"\r\n", b"\n").split(b"\n")
@@ -178,3 +172,72 @@ class HttpClient:
         trace: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+    async def _connect(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
+
+    async def _ask(self, method: str, params: dict[str, Any]) -> None:
+        self._next_id += 1
+        if self._era == "modern":
+            params = {**params, "_meta": ENVELOPE}
+        message = {"jsonrpc": "2.0", "id": self._next_id, "method": method, "params": params}
+        await self._post(message)
+
+    async def _post(self, message: dict[str, Any]) -> None:
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+        }
+        if self._era == "modern":
+            headers["Mcp-Method"] = message["method"]
+            if "name" in message["params"]:
+                headers["Mcp-Name"] = message["params"]["name"]
+        await self._send("POST", json.dumps(message, separators=(",", ":")).encode(), headers)
+
+    async def _send(self, verb: str, body: bytes, headers: dict[str, str]) -> None:
+        assert self._writer is not None
+        version = "2026-07-28" if self._era == "modern" else "2025-11-25"
+        headers = {
+            "Host": f"{self._host}:{self._port}",
+            "MCP-Protocol-Version": version,
+            "Content-Length": str(len(body)),
+            **headers,
+        }
+        if self._session is not None:
+            headers["Mcp-Session-Id"] = self._session
+        lines = [f"{verb} {self._path} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
+        self._writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+        await self._writer.drain()
+
+    async def _head(self, wanted: int) -> dict[str, str]:
+        """Read a status line and headers; names in lower case."""
+        assert self._reader is not None
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        status, *lines = head.rstrip().split("\r\n")
+        pairs = (line.partition(":") for line in lines)
+        fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        if int(status.split()[1]) != wanted:
+            body = await self._read_all(fields)
+            raise WrongReply(f"{status}: {body[:2_000]!r}")
+        return fields
+
+    async def _read_all(self, fields: dict[str, str]) -> bytes:
+        assert self._reader is not None
+        if "chunked" not in fields.get("transfer-encoding", ""):
+            return await self._reader.readexactly(int(fields.get("content-length", "0")))
+        chunks: list[bytes] = []
+        while chunk := await self._chunk():
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def _chunk(self) -> bytes:
+        assert self._reader is not None
+        size = int(await self._reader.readuntil(b"\r\n"), 16)
+        return (await self._reader.readexactly(size + 2))[:-2]
+
+
+def _messages(body: bytes, fields: dict[str, str]) -> list[dict[str, Any]]:
+    if "event-stream" not in fields.get("content-type", ""):
+        return [json.loads(body)]
+    lines = (line for line in body.splitlines() if line.startswith(b"data:"))
+    return [json.loads(line[5:]) for line in lines if line[5:].strip()]

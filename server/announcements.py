@@ -49,8 +49,8 @@ class Announcements:
         self._new_threads = False
         self._wake = anyio.Event()
 
-    async def skills_changed(self) -> None:
-        """Skills were added, edited or removed: prompts and resources are other ones now."""
+    async def menus_changed(self) -> None:
+        """Skills or subagents were added, edited or removed: so were prompts and resources."""
         await self.bus.publish(PromptsListChanged())
         await self.bus.publish(ResourcesListChanged())
         await self.sessions.prompts_changed()

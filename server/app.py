@@ -265,8 +265,8 @@ async def _watch(parts: _Parts, announcements: Announcements) -> None:
     async def on_change(kind: Kind, names: frozenset[str]) -> None:
         if kind in broken:  # memory files say it themselves
             reports.report(kind, broken[kind].errors)
-        if kind == "skills":
-            await announcements.skills_changed()
+        if kind in ("skills", "agents"):
+            await announcements.menus_changed()
         elif kind == "policy" and not parts.policy.errors:
             # It guards everything, so not in silence.
             logger.warning("the policy has changed; it holds from the next call on")

@@ -114,7 +114,7 @@ class Face:
     def _build(self) -> Server[Any]:
         services = self._services
         resources = Resources(services)
-        prompts = Prompts(services.skills)
+        prompts = Prompts(services)
         skills = SkillMethods(services.skills)
         server: Server[Any] = Server(
             NAME,

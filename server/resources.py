@@ -1,8 +1,8 @@
 """What clients can read: threads, and skills by the URIs of SEP-2640.
 
 A thread has `todos`, `transcript`, `checkpoints`, `files` and one resource per file, a run has
-`events`. Lists are paged: skills first, then threads, newest first; a thread that changes between
-two pages may move up, but none that stays is left out.
+`events`; subagents describe themselves. Lists are paged: skills and subagents first, then threads,
+newest first; a thread that changes between two pages may move up, but none that stays is left out.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ from server.results import moment
 from server.run_events import event_page
 from server.services import Context, Services
 from server.skill_methods import read_skill_file
+from server.subagent_texts import described
 from server.transcripts import transcript
 from server.uris import (
     THREADS_URI,
+    agent_uri,
+    parse_agent,
     parse_run_events,
     parse_skill,
     parse_thread,
@@ -88,7 +91,8 @@ class Resources:
             )
             rows = await self._services.journal.threads(limit=1)
             following = _cursor(None) if rows else None
-            return ListResourcesResult(resources=[first, *self._skills()], next_cursor=following)
+            found = [first, *self._skills(), *self._subagents()]
+            return ListResourcesResult(resources=found, next_cursor=following)
         before = _before(cursor)
         rows = await self._services.journal.threads(limit=THREADS_PER_PAGE + 1, before=before)
         page = rows[:THREADS_PER_PAGE]
@@ -119,6 +123,18 @@ class Resources:
                 size=next((one.size for one in skill.files if one.path == SKILL_FILE), None),
             )
             for skill in self._services.skills.skills.values()
+        ]
+
+    def _subagents(self) -> Sequence[Resource]:
+        return [
+            Resource(
+                uri=agent_uri(one.name),
+                name=one.name,
+                title=f"Subagent {one.name}",
+                description=one.description,
+                mime_type="text/markdown",
+            )
+            for one in self._services.subagents.subagents.values()
         ]
 
     async def templates(
@@ -172,6 +188,11 @@ class Resources:
             if data is None:
                 raise _missing(ctx, uri, "No skill has this file; resources/list names the skills.")
             return _content(uri, data, skill[1])
+        if (name := parse_agent(uri)) is not None:
+            subagent = self._services.subagents.subagents.get(name)
+            if subagent is None:
+                raise _missing(ctx, uri, "resources/list names the subagents.")
+            return _text(uri, described(subagent), "text/markdown")
         if (asked := parse_run_events(uri)) is not None:
             return await self._events(ctx, uri, *asked)
         if (thread := parse_thread(uri)) is not None:

@@ -9,10 +9,13 @@ from urllib.parse import quote, unquote
 from server.auth.caller import current_caller
 
 __all__ = [
+    "AGENT_SCHEME",
     "SKILL_SCHEME",
     "THREADS_URI",
     "ThreadPart",
+    "agent_uri",
     "may_watch",
+    "parse_agent",
     "parse_run_events",
     "parse_skill",
     "parse_thread",
@@ -24,6 +27,7 @@ __all__ = [
 THREADS_URI = "threads://recent"
 THREAD_SCHEME = "thread://"
 SKILL_SCHEME = "skill://"
+AGENT_SCHEME = "agent://"
 
 _RUN_EVENTS = re.compile(r"run://(?P<run>[^/?#]+)/events(\?after=(?P<after>\d{1,12}))?", re.ASCII)
 
@@ -72,6 +76,16 @@ def parse_run_events(uri: str) -> tuple[str, int] | None:
 def skill_uri(name: str, path: str = "SKILL.md") -> str:
     """Return the URI of a skill's file (SEP-2640)."""
     return f"{SKILL_SCHEME}{name}/{quote(path, safe='/')}"
+
+
+def agent_uri(name: str) -> str:
+    """Return the URI of a subagent's description."""
+    return f"{AGENT_SCHEME}{quote(name, safe='')}"
+
+
+def parse_agent(uri: str) -> str | None:
+    """Return the name of a subagent, or None for another URI."""
+    return unquote(uri[len(AGENT_SCHEME) :]) if uri.startswith(AGENT_SCHEME) else None
 
 
 def parse_skill(uri: str) -> tuple[str, str] | None:

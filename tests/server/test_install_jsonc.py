@@ -78,6 +78,10 @@ def _documents(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return mark + (draw(_gaps) + text + draw(_gaps)).replace("\n", newline), value
 
 
+def _has_no_odd_servers(written: tuple[str, Any]) -> bool:
+    return isinstance(written[1].get("servers", {}), dict)
+
+
 ENTRY = {"command": "/bin/deep", "args": ["serve", "--root", "/a b"], "env": {"K": "${K:-}"}}
 
 

@@ -1,0 +1,144 @@
+"""Many HTTP clients at once: each keeps its own thread, writes to it and reads it back."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count, cycle
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from benchmarks.client import ERAS, Era, WrongReply
+from benchmarks.http_client import HttpClient, HttpServerProcess
+from benchmarks.report import Bar
+from benchmarks.startup import ours
+
+__all__ = ["GROWTH_LIMIT", "Load", "measure_load"]
+
+GROWTH_LIMIT = 5.0
+"""Percent by which resident memory may grow after the beginning."""
+
+SETTLED_SECONDS = 10.0
+"""From when on memory is looked at; a sixth of a short run."""
+
+CALL_SECONDS = 30.0
+"""An answer that takes longer is an error."""
+
+
+@dataclass(slots=True)
+class Load:
+    """What the clients saw."""
+
+    seconds: list[float] = field(default_factory=list[float])
+    errors: list[str] = field(default_factory=list[str])
+    memory: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+
+    def measures(self, took: float) -> dict[str, dict[str, float | int | None]]:
+        ms = [1_000 * value for value in self.seconds]
+        cuts = statistics.quantiles(ms, n=100) if len(ms) > 1 else [0.0] * 99
+        return {
+            "load, ms per call": {
+                "median": round(cuts[49], 2),
+                "p95": round(cuts[94], 2),
+                "p99": round(cuts[98], 2),
+                "max": round(max(ms, default=0.0), 2),
+                "n": len(ms),
+            },
+            "load, calls per second": {"median": round(len(ms) / took, 1)},
+            "load, errors": {"n": len(self.errors)},
+            "load, resident MiB": {
+                "min": round(min((mib for _, mib in self.memory), default=0.0), 1),
+                "max": round(max((mib for _, mib in self.memory), default=0.0), 1),
+            },
+        }
+
+    def growth(self, settled: float) -> float:
+        """Percent from the median of the first fifth after `settled` to that of the last fifth."""
+        values = [mib for at, mib in self.memory if at >= settled]
+        if len(values) < 2:
+            return 0.0
+        fifth = max(1, len(values) // 5)
+        first, last = statistics.median(values[:fifth]), statistics.median(values[-fifth:])
+        return 100 * (last / first - 1)
+
+
+def measure_load(
+    folder: Path, clients: int, seconds: float
+) -> tuple[dict[str, dict[str, float | int | None]], list[Bar]]:
+    """Let clients of both eras work on one server of ours; return measures and bars."""
+    command = ours(folder / "load", "--transport", "http", "--port", "0")
+    with HttpServerProcess(command) as server:
+        load = anyio.run(_work, server, clients, seconds)
+    bars = [
+        Bar(f"errors of {clients} HTTP clients", float(len(load.errors)), 0.0, "errors"),
+        Bar(
+            "memory, from the beginning to the end",
+            load.growth(min(SETTLED_SECONDS, seconds / 6)),
+            GROWTH_LIMIT,
+            "%",
+        ),
+    ]
+    for error in load.errors[:3]:
+        bars[0] = Bar(f"{bars[0].name}; one: {error[:200]}", bars[0].value, 0.0, "errors")
+        break
+    return load.measures(seconds), bars
+
+
+async def _work(server: HttpServerProcess, clients: int, seconds: float) -> Load:
+    load = Load()
+    async with anyio.create_task_group() as tasks:
+        ready: list[anyio.Event] = []
+        go = anyio.Event()
+        for number, era in zip(range(clients), cycle(ERAS), strict=False):
+            ready.append(anyio.Event())
+            tasks.start_soon(_one_client, server.url, era, number, load, ready[-1], go)
+        for one in ready:
+            await one.wait()
+        load.seconds.clear()
+        go.set()
+        began = time.perf_counter()
+        while (passed := time.perf_counter() - began) < seconds:
+            mib = server.resident_mib()
+            if mib is not None:
+                load.memory.append((passed, mib))
+            await anyio.sleep(0.25)
+        tasks.cancel_scope.cancel()
+    return load
+
+
+async def _one_client(
+    url: str, era: Era, number: int, load: Load, ready: anyio.Event, go: anyio.Event
+) -> None:
+    try:
+        async with HttpClient(url, era) as client:
+            with anyio.fail_after(CALL_SECONDS):
+                made = await client.call("ls", {})
+            thread_id = made["structuredContent"]["thread_id"]
+            ready.set()
+            await go.wait()
+            for tool, args, wanted in _calls(number):
+                began = time.perf_counter()
+                with anyio.fail_after(CALL_SECONDS):
+                    result = await client.call(tool, {**args, "thread_id": thread_id})
+                load.seconds.append(time.perf_counter() - began)
+                if wanted not in str(result["structuredContent"]):
+                    raise WrongReply(f"{tool} lacks {wanted!r}: {result}")
+    except (WrongReply, OSError, EOFError, TimeoutError) as error:
+        load.errors.append(f"{type(error).__name__}: {error}")
+    finally:
+        ready.set()
+
+
+def _calls(number: int) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield a client's calls without end: tool, arguments, and what the result must hold."""
+    for turn in count():
+        text = f"client {number}, turn {turn}"
+        yield "write_file", {"path": "/note.txt", "content": f"{text}\n"}, "/note.txt"
+        yield "read_file", {"path": "/note.txt"}, text
+        yield "ls", {}, "note.txt"
+        todo = {"content": text, "status": "in_progress"}
+        yield "write_todos", {"todos": [todo]}, text
