@@ -80,7 +80,7 @@ class HttpServerProcess:
 
 
 class HttpClient:
-    """A client of one era on one connection; one request at a time.
+    """A client of one era on one connection, made anew when idle; one request at a time.
 
     Args:
         url: Where Streamable HTTP is served.
@@ -195,6 +195,8 @@ class HttpClient:
         await self._send("POST", json.dumps(message, separators=(",", ":")).encode(), headers)
 
     async def _send(self, verb: str, body: bytes, headers: dict[str, str]) -> None:
+        if self._reader is None or self._reader.at_eof():  # servers close what is idle for long
+            await self._connect()
         assert self._writer is not None
         version = "2026-07-28" if self._era == "modern" else "2025-11-25"
         headers = {

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from harness.backends.directory import DirectoryBackend
     from harness.backends.state import StateBackend
     from harness.backends.store import StoreBackend
+    from harness.backends.transfer import Transfer, download_files, upload_files
     from harness.cache.memory import MemoryCache
     from harness.cache.sqlite import SqliteCache
     from harness.checkpoint.memory import MemoryCheckpointer
@@ -133,6 +134,7 @@ __all__ = [
     "ToolResult",
     "ToolRuntime",
     "ToolStrategy",
+    "Transfer",
     "Verdict",
     "after_agent",
     "after_model",
@@ -140,11 +142,13 @@ __all__ = [
     "before_model",
     "create_agent",
     "create_deep_agent",
+    "download_files",
     "dynamic_prompt",
     "hook_config",
     "init_chat_model",
     "remote_subagent",
     "tool",
+    "upload_files",
     "wrap_model_call",
     "wrap_tool_call",
 ]
@@ -164,6 +168,7 @@ _HOMES = {
         "create_agent",
     ),
     "harness.backends.directory": ("DirectoryBackend",),
+    "harness.backends.transfer": ("Transfer", "download_files", "upload_files"),
     "harness.backends.state": ("StateBackend",),
     "harness.cache.memory": ("MemoryCache",),
     "harness.cache.sqlite": ("SqliteCache",),

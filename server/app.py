@@ -117,7 +117,9 @@ async def create_app(settings: Settings) -> AsyncGenerator[App]:
         ):
             parts = _Parts.of(settings)
             model = _model(settings, parts)
-            tasks = await _tasks(settings, journal, stack)
+            tasks = _tasks(settings, journal)
+            if tasks is not None:
+                await stack.enter_async_context(tasks.launcher)
             try:
                 app = _assemble(settings, model, state, journal, group, owner, parts, tasks)
                 group.start_soon(app.announcements.run)
@@ -160,7 +162,8 @@ class _Parts:
 def built_agent(settings: Settings) -> Agent:
     """Return the agent a server with these settings has, for looking at: it opens no journal."""
     parts = _Parts.of(settings)
-    return _agent(settings, _model(settings, parts), MemoryCheckpointer(), parts)
+    journal = MemoryCheckpointer()
+    return _agent(settings, _model(settings, parts), journal, parts, _tasks(settings, journal))
 
 
 def _model(settings: Settings, parts: _Parts) -> LazyModel:
@@ -168,17 +171,13 @@ def _model(settings: Settings, parts: _Parts) -> LazyModel:
     return LazyModel(name, parts.profiles.for_model(name).init_kwargs)
 
 
-async def _tasks(
-    settings: Settings, journal: Checkpointer, stack: AsyncExitStack
-) -> ServedTasks | None:
-    """Return what carries background tasks until the stack is left; None if there are none."""
+def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
+    """Return what carries background tasks once it is entered; None if there shall be none."""
     if not settings.background_subagents:
         return None
     from server.background import ServedTasks
 
-    tasks = ServedTasks(journal)
-    await stack.enter_async_context(tasks.launcher)
-    return tasks
+    return ServedTasks(journal)
 
 
 def _agent(

@@ -149,6 +149,11 @@ class LimitSettings(BaseModel):
     tokens: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
     cost: float | None = Field(default=None, gt=0, description="US dollars, more than 0")
     seconds: float | None = Field(default=None, gt=0, description="seconds, more than 0")
+    thread_tokens: int | None = Field(default=None, ge=1, description="a whole number, at least 1")
+    thread_cost: float | None = Field(default=None, gt=0, description="US dollars, more than 0")
+    thread_model_calls: int | None = Field(
+        default=None, ge=1, description="a whole number, at least 1"
+    )
 
 
 class Settings(BaseModel):

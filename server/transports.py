@@ -195,7 +195,7 @@ def http_app(server: Server[Any], settings: Settings, status: Status | None = No
         host=settings.host,
         max_request_body_size=settings.max_body_bytes,
     )
-    sse = SseServerTransport("/messages/", security_settings=checks)
+    sse = SseServerTransport("/messages/", checks, settings.max_body_bytes)
 
     def health(_: Request) -> JSONResponse:
         facts = dict(status()) if status is not None else {}
@@ -268,8 +268,11 @@ async def serve_http(
     """
     import uvicorn
 
+    from server.slow_requests import TimedProtocol
+
     config = uvicorn.Config(
         http_app(server, settings, status),
+        http=TimedProtocol,
         log_config=None,
         access_log=False,
         ssl_certfile=settings.tls_cert,
