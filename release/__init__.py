@@ -1,1 +1,1 @@
-"""What a release consists of besides the wheel: a bundle for desktop apps, an entry for the registry."""
+"""What a release has besides the wheel: a bundle for desktop apps, an entry for the registry."""

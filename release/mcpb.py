@@ -79,7 +79,7 @@ USER_CONFIG: dict[str, dict[str, Any]] = {
     "model": {
         "type": "string",
         "title": "Model",
-        "description": "Of delegated runs, such as anthropic:claude-sonnet-5-5. Empty: the default.",
+        "description": "Of delegated runs: anthropic:claude-sonnet-5-5, say. Empty: the default.",
         "required": False,
         "default": "",
     },

@@ -47,6 +47,12 @@ class TimedProtocol(H11Protocol):
         else:
             self._end()
 
+    def on_response_complete(self) -> None:
+        """Start the clock for a request whose first part had been read ahead."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and self._timer is None:
+            self._begin()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the clock."""
         self._end()
@@ -68,7 +74,8 @@ class TimedProtocol(H11Protocol):
         if self.loop.time() < self._due:  # bytes that came have moved it
             self._timer = self.loop.call_at(self._due, self._look)
             return
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        began = self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]
+        if began and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._refuse()
         self.transport.close()
 

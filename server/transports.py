@@ -136,7 +136,10 @@ def _bracketed(host: str) -> str:
 
 
 class _CheckedHosts:
-    """ASGI middleware: Host and Origin are checked before any route sees the request."""
+    """ASGI middleware: Host and Origin are checked before any route sees the request.
+
+    Clients that vanish while they send one are no error of ours.
+    """
 
     def __init__(self, app: ASGIApp, settings: TransportSecuritySettings) -> None:
         from mcp.server.transport_security import TransportSecurityMiddleware
@@ -145,14 +148,16 @@ class _CheckedHosts:
         self._check = TransportSecurityMiddleware(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            from starlette.requests import Request
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        from starlette.requests import ClientDisconnect, Request
 
-            refusal = await self._check.validate_request(Request(scope, receive))
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        refusal = await self._check.validate_request(Request(scope, receive))
+        try:
+            await (self._app if refusal is None else refusal)(scope, receive, send)
+        except ClientDisconnect:
+            logger.debug("a client went away before its request had come whole")
 
 
 class _OpenSse:

@@ -27,7 +27,9 @@ def examine_entries(machine: Machine, name: str, clients: frozenset[str]) -> Ite
     """Look at the entry of that name in the files of these clients, of user and project."""
     found = False
     for client in CLIENTS.values():
-        for scope in PLACES[client.name] if client.name in clients else ():
+        # In the home directory both scopes may have the same file.
+        scopes = {place(machine): scope for scope, place in reversed(PLACES[client.name].items())}
+        for scope in reversed(scopes.values()) if client.name in clients else ():
             placement = Placement(client, scope, name)
             about = f"entry in {client.title}"
             try:

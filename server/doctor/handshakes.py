@@ -21,7 +21,14 @@ from server.services import PATIENCE
 from server.settings import Settings
 from server.version import version
 
-__all__ = ["Handshake", "server_command", "shake_hands"]
+__all__ = [
+    "Handshake",
+    "judge_instructions",
+    "judge_names",
+    "judge_speed",
+    "server_command",
+    "shake_hands",
+]
 
 GOOD_SECONDS = 2.0
 """Claude Code's probe gives up after 2.6 s (clients, appendix)."""
@@ -128,11 +135,11 @@ def _outside(settings: Settings) -> str | None:
 
 async def _steps(wire: Wire, made: Handshake, settings: Settings, name: str) -> None:
     greeting = await _greet(wire, made)
-    _judge_instructions(made, greeting.get("instructions") or "")
+    judge_instructions(made, greeting.get("instructions") or "")
     tools = await wire.request("tools/list", {})
     listed = cast("list[dict[str, Any]]", tools.get("tools") or [])
     made.tools = len(listed)
-    _judge_names(made, [str(one.get("name")) for one in listed], name)
+    judge_names(made, [str(one.get("name")) for one in listed], name)
     for kind in ("prompts", "resources"):
         if kind in greeting.get("capabilities", {}):
             await wire.request(f"{kind}/list", {})
@@ -158,18 +165,25 @@ async def _greet(wire: Wire, made: Handshake) -> dict[str, Any]:
     if client.protocol not in spoken:
         fix = "Install this server again, with a version of `mcp` that it accepts."
         made.problems.append((f"the server speaks {spoken}, not {client.protocol}", fix))
-    if made.seconds > LATE_SECONDS:
-        fix = "Start it from a faster disk, or with fewer programs at work."
-        made.problems.append((f"its first answer took {made.seconds:.1f} s", fix))
-    elif made.seconds > GOOD_SECONDS:
-        made.notes.append(
-            f"its first answer took {made.seconds:.1f} s, and should take less than "
-            f"{GOOD_SECONDS:.0f}: a slow disk, or a busy machine"
-        )
+    judge_speed(made)
     return greeting
 
 
-def _judge_instructions(made: Handshake, text: str) -> None:
+def judge_speed(made: Handshake) -> None:
+    """Hold the time to the first answer against what clients bear."""
+    seconds = made.seconds or 0.0
+    if seconds > LATE_SECONDS:
+        fix = "Start it from a faster disk, or with fewer programs at work."
+        made.problems.append((f"its first answer took {seconds:.1f} s", fix))
+    elif seconds > GOOD_SECONDS:
+        made.notes.append(
+            f"its first answer took {seconds:.1f} s, and should take less than "
+            f"{GOOD_SECONDS:.0f}: a slow disk, or a busy machine"
+        )
+
+
+def judge_instructions(made: Handshake, text: str) -> None:
+    """Hold the server's instructions against what the client keeps of them."""
     kept = made.client.instructions
     if not text:
         made.notes.append("the server gave no instructions")
@@ -177,7 +191,8 @@ def _judge_instructions(made: Handshake, text: str) -> None:
         made.notes.append(f"instructions are cut at {kept:,} of {len(text):,} characters")
 
 
-def _judge_names(made: Handshake, names: Sequence[str], server_name: str) -> None:
+def judge_names(made: Handshake, names: Sequence[str], server_name: str) -> None:
+    """Hold the tools against how many, and how long names, the client takes."""
     client = made.client
     if not names:
         made.problems.append(("there are no tools", "Look into the server's log."))

@@ -68,10 +68,8 @@ def test_our_table_is_changed_in_place_and_keeps_what_others_added() -> None:
 
 
 def test_a_table_between_others_is_removed_with_the_tables_below_it() -> None:
-    text = CONFIG.replace(
-        "[tui]",
-        '[mcp_servers.deep-agent]\ncommand = "/x"\n\n[mcp_servers.deep-agent.env]\nA = "1"\n\n[tui]',
-    )
+    ours = '[mcp_servers.deep-agent]\ncommand = "/x"\n\n[mcp_servers.deep-agent.env]\nA = "1"\n\n'
+    text = CONFIG.replace("[tui]", ours + "[tui]")
     left = remove_table(text, "mcp_servers", "deep-agent")
     assert tomllib.loads(left) == tomllib.loads(CONFIG)
     assert "# theirs" in left

@@ -1,0 +1,460 @@
+"""`deep-agent-mcp doctor`: real servers, real sandboxes, and things broken on purpose."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from harness.checkpoint.sqlite.migrations import MIGRATIONS
+from harness.deep_agent import create_deep_agent
+from harness.models.scripted import ScriptedModel
+from server.cli import cli
+from server.doctor import Finding, Handshake
+from server.doctor.entries import examine_entries
+from server.doctor.handshakes import shake_hands
+from server.doctor.known_clients import KNOWN_CLIENTS, KnownClient
+from server.doctor.packages import examine_packages, wrong_versions
+from server.doctor.state import examine_journal, examine_state
+from server.doctor.surroundings import (
+    examine_files,
+    examine_key,
+    examine_port,
+    examine_sandbox,
+    examine_search,
+)
+from server.install import Machine
+from server.install_commands import INSTALLABLE
+from server.settings import Settings, load_settings
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform == "win32", reason="modes of files, and terminals"),
+]
+
+KEY = "sk-ant-secret-of-the-test"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of this test's own; no variable leads to the real one, and there is no key."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in list(os.environ):
+        if name.startswith(("XDG_", "ANTHROPIC_", "DEEP_AGENT_", "CODEX_", "CLAUDE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(home)
+    return home
+
+
+def settings(**values: Any) -> Settings:
+    return load_settings(values, {})
+
+
+def only(findings: Any) -> Finding:
+    (found,) = list(findings)
+    return found
+
+
+def fixed(found: Finding, status: str, words: str) -> None:
+    """Check a finding that needs something done, and that it says what."""
+    assert found.status == status, found
+    assert words in found.text
+    assert found.fix.endswith((".", "?")), found
+
+
+# --- handshakes ------------------------------------------------------------------------------
+
+
+def test_every_client_one_can_install_into_is_known() -> None:
+    assert set(KNOWN_CLIENTS) == set(INSTALLABLE)
+
+
+@pytest.mark.parametrize("name", INSTALLABLE)
+async def test_the_real_server_satisfies_each_client(name: str, home: Path) -> None:
+    client = KNOWN_CLIENTS[name]
+    made = await shake_hands(client, ["--root", str(home)], settings(root=home), "deep-agent")
+    assert made.problems == []
+    assert made.tools >= 14
+    assert made.seconds is not None
+    approvals = "asks its user for approvals itself"
+    assert (approvals in made.does) == ("elicitation" in client.capabilities)
+    assert not (home / ".local").exists()  # no state of the user's was touched
+    assert list(home.iterdir()) == []
+
+
+async def test_what_a_client_cannot_bear_is_said_with_what_to_do(home: Path) -> None:
+    client = KNOWN_CLIENTS["opencode"]
+    options = ["--wait-budget", "90"]
+    made = await shake_hands(client, options, settings(wait_budget=90), "n" * 60)
+    texts = dict(made.problems)
+    longest = next(text for text in texts if "characters" in text)
+    assert "--name" in texts[longest]
+    patience = next(text for text in texts if "90 s" in text)
+    assert "--wait-budget below 60" in texts[patience]
+    assert made.status == "broken"
+
+
+async def test_a_server_that_does_not_start_is_quoted(home: Path) -> None:
+    made = await shake_hands(
+        KNOWN_CLIENTS["codex"], ["--root", str(home / "no")], settings(), "deep-agent"
+    )
+    ((text, fix),) = made.problems
+    assert "not an existing directory" in text
+    assert fix
+
+
+def _fake_server(home: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    script = home / "fake.py"
+    script.write_text("import sys, json, time\n" + code)
+    monkeypatch.setattr(
+        "server.doctor.handshakes.server_command", lambda *_: [sys.executable, str(script)]
+    )
+
+
+ANSWERS = """
+for line in sys.stdin:
+    asked = json.loads(line)
+    if 'id' not in asked: continue
+    result = RESULTS.get(asked['method'], {})
+    print(json.dumps({'jsonrpc': '2.0', 'id': asked['id'], 'result': result}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("print('hello')\ntime.sleep(60)\n", "something else than a message: 'hello'"),
+        ("sys.stderr.write('no luck'); sys.exit(3)\n", "ended before it answered"),
+        (
+            "RESULTS = {'initialize': {'protocolVersion': '2024-11-05'}}" + ANSWERS,
+            "the server speaks ['2024-11-05'], not 2025-06-18",
+        ),
+        (
+            "RESULTS = {'initialize': {'protocolVersion': '2025-06-18'}, 'tools/list': "
+            "{'tools': [{'name': 'threads'}]}, 'tools/call': "
+            "{'content': [{'type': 'text', 'text': 'x'}]}}" + ANSWERS,
+            "a result came without structured content",
+        ),
+        (
+            "RESULTS = {'initialize': {'protocolVersion': '2025-06-18'}, 'tools/list': "
+            "{'tools': [{'name': 'threads'}]}, 'tools/call': {'structuredContent': "
+            "{'a': 'x' * 20000}, 'content': [{'type': 'text', 'text': 'x'}]}}" + ANSWERS,
+            "would be cut",
+        ),
+        ("RESULTS = {'tools/list': {'tools': []}}" + ANSWERS, "there are no tools"),
+    ],
+)
+async def test_servers_that_break_the_protocol_are_found_out(
+    code: str, words: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fake_server(home, monkeypatch, code)
+    made = await shake_hands(KNOWN_CLIENTS["codex"], [], settings(), "deep-agent")
+    assert any(words in text for text, _ in made.problems), made.problems
+
+
+async def test_a_server_that_says_nothing_is_given_up_and_ended(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "open('pid', 'w').write(str(__import__('os').getpid()))\ntime.sleep(600)\n"
+    _fake_server(home, monkeypatch, code)
+    monkeypatch.setattr("server.doctor.handshakes.GIVE_UP_SECONDS", 1.0)
+    monkeypatch.setattr("server.doctor.wire.END_SECONDS", 0.1)
+    made = await shake_hands(KNOWN_CLIENTS["codex"], [], settings(), "deep-agent")
+    assert "not done within" in made.problems[0][0]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((home / "pid").read_text()), 0)
+
+
+def test_a_slow_answer_is_a_note_and_a_late_one_breaks_it() -> None:
+    from server.doctor.handshakes import judge_speed
+
+    for seconds, status in ((1.0, "ok"), (3.0, "note"), (11.0, "broken")):
+        made = Handshake(KNOWN_CLIENTS["codex"], seconds)
+        judge_speed(made)
+        assert made.status == status
+
+
+def test_instructions_longer_than_a_client_keeps_are_noted() -> None:
+    from server.doctor.handshakes import judge_instructions
+
+    made = Handshake(KNOWN_CLIENTS["claude-code"])
+    judge_instructions(made, "x" * 2_048)
+    assert made.status == "ok"
+    judge_instructions(made, "x" * 2_049)
+    assert made.notes == ["instructions are cut at 2,048 of 2,049 characters"]
+
+
+def test_too_many_tools_are_noted() -> None:
+    from server.doctor.handshakes import judge_names
+
+    client: KnownClient = KNOWN_CLIENTS["cursor"]
+    made = Handshake(client)
+    judge_names(made, [f"t{number}" for number in range(41)], "deep-agent")
+    assert "41 tools" in made.notes[0]
+
+
+# --- the machine -----------------------------------------------------------------------------
+
+
+def test_packages_are_there_in_versions_that_fit() -> None:
+    assert {one.status for one in examine_packages()} <= {"ok", "note"}
+
+
+@pytest.mark.parametrize(
+    ("required", "wrong"),
+    [
+        ("click>=8.1", []),
+        ("click>=99", ["click"]),
+        ("click<8,>=7", ["click"]),
+        ("no-such-package>=1", ["no-such-package is not installed"]),
+        ("no-such-package>=1; extra == 'x'", []),
+        ("click", []),
+    ],
+)
+def test_bounds_of_packages_are_kept(required: str, wrong: list[str]) -> None:
+    found = list(wrong_versions([required]))
+    assert len(found) == len(wrong)
+    assert all(said.startswith(word) for said, word in zip(found, wrong, strict=True))
+
+
+def test_a_missing_state_directory_will_be_made(home: Path) -> None:
+    found = only(examine_state(settings(state_dir=home / "a" / "b")))
+    assert found.status == "ok"
+    assert not (home / "a").exists()
+
+
+def test_a_state_directory_open_to_others_is_broken(home: Path) -> None:
+    state = home / "state"
+    state.mkdir(mode=0o755)
+    found = only(examine_state(settings(state_dir=state)))
+    fixed(found, "broken", "0755")
+    assert f"chmod 700 {state}" in found.fix
+    state.chmod(0o700)
+    assert only(examine_state(settings(state_dir=state))).status == "ok"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_state_directory_without_permission_is_broken(home: Path) -> None:
+    state = home / "state"
+    state.mkdir(mode=0o500)
+    fixed(only(examine_state(settings(state_dir=state))), "broken", "cannot be written")
+
+
+async def _journal(home: Path) -> Path:
+    from harness.checkpoint.sqlite import SqliteCheckpointer
+
+    state = home / "state"
+    state.mkdir(mode=0o700)
+    async with SqliteCheckpointer(state / "journal.sqlite3"):
+        pass
+    return state
+
+
+async def test_a_journal_is_opened_and_not_changed(home: Path) -> None:
+    state = await _journal(home)
+    (found,) = await examine_journal(settings(state_dir=state))
+    assert found.status == "ok"
+    assert f"version is {len(MIGRATIONS)}" in found.text
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "words"),
+    [(len(MIGRATIONS) + 1, "broken", "this server knows"), (1, "note", "becomes")],
+)
+async def test_journals_of_other_versions(
+    version: int, status: str, words: str, home: Path
+) -> None:
+    state = await _journal(home)
+    with sqlite3.connect(state / "journal.sqlite3") as database:
+        database.execute(f"PRAGMA user_version = {version}")
+    database.close()
+    (found,) = await examine_journal(settings(state_dir=state))
+    assert found.status == status
+    assert words in found.text
+
+
+async def test_a_damaged_journal_is_broken(home: Path) -> None:
+    state = home / "state"
+    state.mkdir(mode=0o700)
+    (state / "journal.sqlite3").write_bytes(b"no database" * 100)
+    fixed((await examine_journal(settings(state_dir=state)))[0], "broken", "cannot be read")
+
+
+async def test_an_encrypted_journal_without_its_key_is_broken(home: Path) -> None:
+    from harness.checkpoint.keyring import Keyring
+    from server.journals import open_journal
+    from server.state_dir import StateDir
+
+    state = home / "state"
+    sealed = settings(state_dir=state, journal_key=Keyring.generate())
+    async with open_journal(sealed, StateDir.open(state)) as journal:
+        agent = create_deep_agent(ScriptedModel([{"text": "Hello."}]), checkpointer=journal)
+        await agent.ainvoke("Hello?", thread_id="one")
+    assert (await examine_journal(sealed))[0].status == "ok"
+    (found,) = await examine_journal(settings(state_dir=state))
+    fixed(found, "broken", "encrypted")
+
+
+def test_a_missing_key_is_a_note_and_a_key_is_never_shown(home: Path) -> None:
+    fixed(only(examine_key(settings(), {})), "note", "no key is set")
+    found = only(examine_key(settings(), {"ANTHROPIC_API_KEY": KEY}))
+    assert found.status == "ok"
+    assert KEY not in found.text
+
+
+def test_models_that_cannot_be_are_broken(home: Path) -> None:
+    fixed(only(examine_key(settings(model="gpt:5"), {})), "broken", "unknown model")
+    fixed(only(examine_key(settings(model="scripted:/no"), {})), "broken", "no such script")
+
+
+def test_the_sandbox_is_really_tried(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = only(examine_sandbox(settings(execute="bubblewrap")))
+    if sys.platform != "linux" or found.status == "broken":
+        pytest.skip(f"no sandbox here: {found.text}")
+    assert found.text == "bubblewrap works"
+    monkeypatch.setenv("PATH", str(home))
+    fixed(only(examine_sandbox(settings(execute="bubblewrap"))), "broken", "not installed")
+    assert only(examine_sandbox(settings())).status == "note"  # commands are off anyway
+    fixed(only(examine_sandbox(settings(execute="host"))), "note", "all your rights")
+    fixed(only(examine_sandbox(settings(execute="docker"))), "broken", "not installed")
+
+
+def test_a_sandbox_that_fails_is_broken(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = home / "docker"
+    program.write_text("#!/bin/sh\necho no daemon >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{home}:{os.environ['PATH']}")
+    fixed(only(examine_sandbox(settings(execute="docker"))), "broken", "no daemon")
+
+
+def test_search_without_ripgrep_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert only(examine_search()).status in ("ok", "note")
+    monkeypatch.setattr("harness.backends.ripgrep.find_ripgrep", lambda: None)
+    fixed(only(examine_search()), "note", "no ripgrep")
+
+
+def test_files_that_are_not_valid_are_named(home: Path) -> None:
+    assert only(examine_files(settings())).status == "ok"
+    skills, agents = home / "skills", home / "agents"
+    (skills / "bad").mkdir(parents=True)
+    agents.mkdir()
+    (skills / "bad/SKILL.md").write_text("---\nname: bad\ndescription: [\n---\n")
+    (agents / "odd.md").write_text("no frontmatter")
+    found = list(examine_files(settings(skills=(skills,), agents=agents)))
+    assert len(found) == 2
+    for one, name in zip(found, ("SKILL.md", "odd.md"), strict=True):
+        fixed(one, "broken", name)
+
+
+def test_a_port_that_is_taken_matters_only_to_http(home: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert only(examine_port(settings(port=port))).status == "note"
+        found = only(examine_port(settings(port=port, transport="http")))
+        fixed(found, "broken", str(port))
+    assert only(examine_port(settings(port=port))).status == "ok"
+
+
+def test_entries_that_start_nothing_are_broken(home: Path) -> None:
+    machine = Machine.here()
+    fixed(only(examine_entries(machine, "deep-agent", frozenset({"cursor"}))), "note", "no client")
+    done = CliRunner().invoke(cli, ["install", "cursor"])
+    assert done.exit_code == 0, done.output
+    path = home / ".cursor/mcp.json"
+    assert only(examine_entries(machine, "deep-agent", frozenset({"cursor"}))).status == "ok"
+    text = path.read_text()
+    command = json.loads(text)["mcpServers"]["deep-agent"]["command"]
+    path.write_text(text.replace(command, "/gone/deep-agent-mcp"))
+    found = only(examine_entries(machine, "deep-agent", frozenset({"cursor"})))
+    fixed(found, "broken", "/gone/deep-agent-mcp")
+    path.write_text(text.replace("${env:ANTHROPIC_API_KEY}", KEY))
+    path.chmod(0o644)
+    found = only(examine_entries(machine, "deep-agent", frozenset({"cursor"})))
+    fixed(found, "broken", "others than you")
+    assert KEY not in found.text
+    path.write_text("{")
+    found, _ = examine_entries(machine, "deep-agent", frozenset({"cursor"}))
+    fixed(found, "note", "line 1")
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+def doctor(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "server.cli", "doctor", *args],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environ},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+
+@pytest.fixture
+def script(home: Path) -> Iterator[str]:
+    path = home / "script.yaml"
+    path.write_text(yaml.safe_dump({"agents": {"*": [{"text": "ready"}]}}))
+    yield f"scripted:{path}"
+
+
+def test_all_is_well_and_said_as_json(home: Path, script: str) -> None:
+    done = doctor("--client", "gemini", "--json", "--live", "--", "--model", script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout)
+    assert said["ok"] is True
+    about = {one["about"]: one["status"] for one in said["findings"]}
+    assert about["live model"] == "ok"
+    assert about["model"] == "ok"
+    (client,) = said["clients"]
+    assert client["client"] == "gemini"
+    assert client["protocol"] == "2025-06-18"
+
+
+def test_what_is_broken_is_said_in_plain_lines_and_by_the_exit_code(home: Path) -> None:
+    done = doctor("--client", "codex", "--", "--model", "gpt:5", ANTHROPIC_API_KEY=KEY)
+    assert done.returncode == 1
+    assert "broken model: unknown model" in done.stdout
+    assert "fix: Correct --model" in done.stdout
+    assert "Broken: 1." in done.stdout
+    assert "\x1b[" not in done.stdout  # no terminal
+    assert "Codex: 2025-06-18; first answer" in done.stdout
+    assert KEY not in done.stdout + done.stderr
+
+
+def test_wrong_settings_end_the_examination(home: Path) -> None:
+    done = doctor("--", "--root", "/no/such")
+    assert done.returncode == 1
+    assert "broken settings: setting 'root'" in done.stdout
+    done = doctor("--", "--roott", "x")
+    assert done.returncode == 2
+    assert "--roott" in done.stderr
+
+
+def test_at_a_terminal_it_is_coloured(home: Path) -> None:
+    parent, terminal = pty.openpty()
+    try:
+        subprocess.run(
+            [sys.executable, "-P", "-m", "server.cli", "doctor", "--", "--root", "/no/such"],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm"},
+            stdout=terminal,
+            timeout=50,
+        )
+        shown = os.read(parent, 100_000).decode()
+    finally:
+        os.close(parent)
+        os.close(terminal)
+    assert "\x1b[" in shown
+    assert "settings" in shown
