@@ -47,7 +47,10 @@ async def main_http() -> None:
 
     app = _server().streamable_http_app()
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
-    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+    # With its protocol named, as uvicorn's own sockets are: else each answer waits for Nagle.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(512)
         listener.setblocking(False)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
         print(json.dumps({"event": "listening", "url": url}), flush=True)

@@ -109,7 +109,7 @@ async def _expect_content(url: str, number: int, turn: int) -> None:
     """A notice without the change behind it would be worth nothing."""
     async with HttpClient(url, "modern") as client:
         shown = await client.call("skill", {"name": _name(number)})
-        if f"turn {turn}." not in str(shown["structuredContent"]):
+        if f"turn {turn}." not in str(shown):
             raise WrongReply(f"skill {_name(number)} is not the one saved: {shown}")
 
 

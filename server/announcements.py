@@ -21,8 +21,9 @@ from mcp.server.subscriptions import (
     SubscriptionBus,
 )
 
+from server.auth.caller import owner_of
 from server.sessions import SessionRegistry
-from server.uris import THREADS_URI, thread_uri, thread_uris
+from server.uris import THREADS_URI, thread_uri, thread_uris, threads_uri
 
 __all__ = ["Announcements"]
 
@@ -46,7 +47,7 @@ class Announcements:
         self.bus: SubscriptionBus = bus or InMemorySubscriptionBus()
         self.sessions = SessionRegistry() if sessions is None else sessions
         self._changed: dict[str, set[str]] = {}
-        self._new_threads = False
+        self._new_owners: set[str] = set()
         self._wake = anyio.Event()
 
     async def menus_changed(self) -> None:
@@ -72,7 +73,8 @@ class Announcements:
             is_new: Whether this is its first step.
         """
         self._changed.setdefault(thread_id, set()).update(files)
-        self._new_threads = self._new_threads or is_new
+        if is_new:
+            self._new_owners.add(owner_of(thread_id))
         self._wake.set()
 
     async def run(self) -> None:
@@ -88,11 +90,14 @@ class Announcements:
 
     async def _announce(self) -> None:
         changed, self._changed = self._changed, {}
-        new_threads, self._new_threads = self._new_threads, False
-        if new_threads:
-            await self.bus.publish(ResourcesListChanged())
-            await self.sessions.resources_changed()
-        await self.resource_changed(THREADS_URI)
+        new_owners, self._new_owners = self._new_owners, set()
+        for owner in new_owners:
+            if not owner:  # listeners of 2026-07-28 cannot be told apart by it; they have the list
+                await self.bus.publish(ResourcesListChanged())
+            await self.sessions.resources_changed(owner)
+        for owner in {owner_of(thread_id) for thread_id in changed}:
+            await self.bus.publish(ResourceUpdated(uri=threads_uri(owner)))
+            await self.sessions.resource_updated(THREADS_URI, owner)
         for thread_id, files in changed.items():
             written = (thread_uri(thread_id, f"files{path}") for path in sorted(files))
             for uri in (*thread_uris(thread_id), *written):

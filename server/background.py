@@ -58,7 +58,7 @@ class ServedTasks:
             context=behalf.context if behalf else None,
             principal=behalf.principal if behalf else "",
         )
-        return await accepted_run(self._agents(agent), thread_id, update, options)
+        return await accepted_run(self._agents(agent), agent, thread_id, update, options)
 
     async def carry(
         self, run: Run, answers: Mapping[str, JsonValue], behalf: Behalf | None
@@ -72,4 +72,6 @@ class ServedTasks:
 
     async def is_left(self, run: Run) -> bool:
         """See `RunEngine`."""
+        if run.status == "paused" and run.owner == self._runs.owner:
+            return True  # it waits for its turn here, or has lost it
         return await self._runs.is_left(run)

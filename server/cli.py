@@ -126,7 +126,10 @@ def cli(ctx: click.Context) -> None:
     help="Let agents and clients run commands, in a sandbox or with all your rights.  [off]",
 )
 @click.option(
-    "--allow-network", is_flag=True, default=None, help="Let those in a sandbox reach the network."
+    "--allow-network",
+    is_flag=True,
+    default=None,
+    help="Let those in a sandbox reach the network, this machine's own services included.",
 )
 @click.option(
     "--background-subagents",

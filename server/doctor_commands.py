@@ -93,5 +93,5 @@ def _run(examination: Examination, as_json: bool) -> list[Finding | Handshake]:
         "findings": [one.data() for one in found if isinstance(one, Finding)],
         "clients": [one.data() for one in found if not isinstance(one, Finding)],
     }
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    click.echo(json.dumps(data, indent=2))
     return found

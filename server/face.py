@@ -107,8 +107,8 @@ class Face:
             Identify(services.principals, needs_token=needs_token),
             services.announcements.sessions.middleware,
             _with_extensions,
-            self._old_tasks.middleware,
             RequestStateBoundary(security, default_audience=NAME),
+            self._old_tasks.middleware,
         ]
 
     def _build(self) -> Server[Any]:

@@ -86,6 +86,8 @@ def install(
     try:
         placement = Placement.of(client, scope, name)
         if remove:
+            if options or with_key:
+                raise _Refused("--remove takes no options of `serve` and no --with-key.")
             change = Change.removal(placement, machine)
         else:
             change = Change.install(_request(ctx, placement, options, with_key), machine)

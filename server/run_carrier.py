@@ -21,6 +21,7 @@ from harness.limits import Limits
 from harness.loop.events import Emit, Event, StreamMode
 from harness.loop.run_context import RunControl
 from harness.subagents.background_runs import parent_thread
+from server.auth.caller import owner_of
 from server.auth.principals import Principals
 from server.progress import describe
 from server.thread_gate import GateHolder, ThreadGates
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from harness.subagents.background import BackgroundSubAgents
 
 __all__ = ["Changed", "LiveRun", "RunCarrier", "Servers", "Work", "busy"]
+
+BRIEF_SECONDS = 1.0
+"""How long a driven call may take before it counts as a run at work."""
 
 QUEUE_SECONDS = 30.0
 """How long a driven call waits for other calls on its thread."""
@@ -74,6 +78,7 @@ class LiveRun:
         unheard: Events so far, while nobody has listened yet.
         written: Paths of files it has written.
         line: The newest thing it does that is worth a line.
+        began: When it was begun, on the event loop's clock.
         result: Where it stopped.
         error: Why it could not be carried at all.
     """
@@ -87,6 +92,7 @@ class LiveRun:
     unheard: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_UNHEARD))
     written: dict[str, None] = field(default_factory=dict[str, None])
     line: str | None = None
+    began: float = field(default_factory=anyio.current_time)
     result: RunResult | None = None
     error: HarnessError | None = None
 
@@ -185,6 +191,15 @@ class RunCarrier:
         if holder is not None:
             raise busy(live.thread_id, holder.run_id)
 
+    def working(self, owner: str) -> list[str]:
+        """Return the runs of somebody that are at work; driven calls once they take their time."""
+        now = anyio.current_time()
+        return [
+            run_id
+            for run_id, live in self.live.items()
+            if owner_of(run_id) == owner and (not live.brief or now - live.began > BRIEF_SECONDS)
+        ]
+
     def leave_gate(self, live: LiveRun) -> None:
         """Let others on the thread; `spawn` does it by itself in the end."""
         self._gates.leave(live.thread_id)
@@ -259,11 +274,19 @@ class RunCarrier:
 
     # --- resuming --------------------------------------------------------------------------
 
-    async def resume(self, run: Run, answers: Mapping[str, JsonValue]) -> None:
+    async def resume(
+        self, run: Run, answers: Mapping[str, JsonValue], *, most: int | None = None
+    ) -> None:
         """Go on with a run that waits, failed, or was left behind.
 
+        Args:
+            run: The run.
+            answers: What was answered.
+            most: How many runs of its owner may be at work, this one included.
+
         Raises:
-            ThreadBusy: Its thread is in use, or another living process works on it.
+            ThreadBusy: Its thread is in use, another living process works on it, or its owner has
+                enough runs at work.
             HarnessError: As for `Agent.aresume`; nothing was stored.
         """
         live = LiveRun(run.id, run.thread_id)
@@ -281,6 +304,11 @@ class RunCarrier:
                 working = now is not None and now.status == "running"
                 if now is not None and working and not await self.is_dead(now.owner):
                     raise busy(run.thread_id, run.id)
+                if most is not None and len(self.working(owner_of(run.id))) >= most:
+                    raise ThreadBusy(
+                        f"{most} runs of yours are at work, which is the most there may be; "
+                        "nothing was stored. Answer again when one of them has ended."
+                    )
                 self.spawn(live, work)
                 spawned = True
                 await live.control.accepted.wait()

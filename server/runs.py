@@ -25,7 +25,7 @@ from harness.limits import Limits
 from harness.loop.events import Emit
 from harness.messages import ToolCall, ToolMessage
 from harness.subagents.background_runs import parent_thread
-from server.auth.caller import Caller, current_caller, owner_of
+from server.auth.caller import current_caller, owner_of
 from server.auth.owned_journal import OwnedJournal
 from server.auth.principals import Principals
 from server.results import unknown
@@ -143,8 +143,10 @@ class RunManager:
         trust_cache: bool,
     ) -> Snapshot:
         caller = current_caller.get()
-        live = LiveRun(caller.new_id("run"), thread_id or caller.new_id("thr"), brief=True)
+        run_id = caller.new_id("run", thread_id)
+        live = LiveRun(run_id, thread_id or caller.new_id("thr"), brief=True)
         await self._enter(live, known_idle=thread_id is None or trust_cache)
+        self._require_room(live)
         call = ToolCall(_call_id(live.run_id), tool, args)
         live.note_written(tool, args)
 
@@ -190,8 +192,8 @@ class RunManager:
         caller = current_caller.get()
         key = caller.key(key)
         await self._require_owned(thread_id)
-        self._require_room(caller)
-        live = LiveRun(caller.new_id("run"), thread_id or caller.new_id("thr"))
+        run_id = caller.new_id("run", thread_id)
+        live = LiveRun(run_id, thread_id or caller.new_id("thr"))
         if key is not None and (known := await self._started_before(key, live)) is not None:
             return known
 
@@ -205,6 +207,7 @@ class RunManager:
 
         try:
             await self._enter(live, known_idle=thread_id is None)
+            self._require_room(live)
             self._carrier.spawn(live, work, key=key, is_new=thread_id is None)
             await live.control.accepted.wait()
         finally:
@@ -232,7 +235,7 @@ class RunManager:
         except BaseException:
             self._release(key, live)
             raise
-        if not known:
+        if not known or not current_caller.get().owns(known[0].id):
             return None
         self._release(key, live)
         return known[0].id
@@ -260,7 +263,7 @@ class RunManager:
             UnknownThread, ThreadBusy: As for `start`.
         """
         await self._require_owned(thread_id)
-        live = LiveRun(current_caller.get().new_id("run"), thread_id)
+        live = LiveRun(current_caller.get().new_id("run", thread_id), thread_id)
         await self._enter(live, known_idle=False)
         try:
             yield live.run_id
@@ -289,14 +292,11 @@ class RunManager:
         if thread_id is not None and not current_caller.get().owns(thread_id):
             raise await self._unknown_thread(thread_id)
 
-    def _require_room(self, caller: Caller) -> None:
-        """Refuse one more delegated run of a caller who has enough of them at work."""
-        working = [
-            run_id
-            for run_id, live in self._carrier.live.items()
-            if owner_of(run_id) == caller.owner and not live.brief
-        ]
+    def _require_room(self, live: LiveRun) -> None:
+        """Refuse one more run of somebody who has enough of them at work, and leave its gate."""
+        working = self._carrier.working(owner_of(live.run_id))
         if len(working) >= self._max_runs:
+            self._carrier.leave_gate(live)
             raise ThreadBusy(
                 f"{len(working)} runs of yours are at work, which is the most there may be; "
                 f'nothing was started. Wait for one with wait(run_id="{working[0]}"), or cancel '
@@ -393,20 +393,23 @@ class RunManager:
         if run_id in self._carrier.live:
             await self._agent().answer(run_id, answers)
         else:
-            await self._carrier.resume(run, answers)
+            await self._carrier.resume(run, answers, most=self._max_runs)
 
     async def cancel(self, run_id: str, reason: str) -> Run:
         """End a run; what it has committed stays. A run that has ended is returned as it is.
 
         Raises:
             UnknownRun: There is no such run.
+            HarnessError: The caller may not cancel it.
             ThreadBusy: Another living server process works on it.
         """
-        live = self._carrier.live.get(run_id)
-        if live is not None:
-            live.control.cancel(reason)
-            await live.finished.wait()
-        return await self.end(await self._find(run_id), reason)
+        run = await self._find(run_id)
+        caller = current_caller.get()
+        if not caller.may("delegate") and not (run.kind == "drive" and caller.may("drive")):
+            raise HarnessError(
+                f"Cancelling run {run_id} needs the scope 'delegate'; nothing was done."
+            )
+        return await self.end(run, reason)
 
     async def end(self, run: Run, reason: str) -> Run:
         """End a run, whoever asks for it; as `cancel`."""

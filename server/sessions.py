@@ -19,9 +19,12 @@ from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST
 
-from server.auth.caller import current_caller
+from server.auth.caller import Caller, current_caller
 
-__all__ = ["SessionRegistry"]
+__all__ = ["MAX_WATCHED", "SessionRegistry"]
+
+MAX_WATCHED = 1_000
+"""How many resources one connection may watch."""
 
 SEND_SECONDS = 2.0
 """How long one slow client may hold up its own notice before it is dropped."""
@@ -49,7 +52,7 @@ class SessionRegistry:
 
     def __init__(self, most: int = 100) -> None:
         self._most = most
-        self._owners: dict[Connection, str] = {}
+        self._callers: dict[Connection, Caller] = {}
         self._sessions: dict[Connection, ServerSession] = {}
         self._watched: dict[Connection, set[str]] = {}
 
@@ -71,12 +74,12 @@ class SessionRegistry:
         if connection not in self._sessions:
             connection.exit_stack.callback(self._forget, connection)
         self._sessions[connection] = ctx.session
-        self._owners[connection] = current_caller.get().principal
+        self._callers[connection] = current_caller.get()
         return _promising_notices(result)
 
     def _require_room(self, connection: Connection) -> None:
         principal = current_caller.get().principal
-        others = [one for one, owner in self._owners.items() if owner == principal]
+        others = [one for one, caller in self._callers.items() if caller.principal == principal]
         if principal and len(others) >= self._most and connection not in others:
             raise MCPError(
                 INVALID_REQUEST,
@@ -85,8 +88,19 @@ class SessionRegistry:
             )
 
     def subscribe(self, ctx: Context, uri: str) -> None:
-        """Tell this connection when the resource changes."""
-        self._watched.setdefault(_connection(ctx), set()).add(uri)
+        """Tell this connection when the resource changes.
+
+        Raises:
+            MCPError: It watches as many as one connection may.
+        """
+        watched = self._watched.setdefault(_connection(ctx), set())
+        if len(watched) >= MAX_WATCHED and uri not in watched:
+            raise MCPError(
+                INVALID_REQUEST,
+                f"This connection watches {MAX_WATCHED} resources, which is the most there may be. "
+                "Unsubscribe from some.",
+            )
+        watched.add(uri)
 
     def unsubscribe(self, ctx: Context, uri: str) -> None:
         """Stop telling it; a URI it does not watch is fine."""
@@ -100,14 +114,23 @@ class SessionRegistry:
         """Announce that the list of prompts changed."""
         await self._each(list(self._sessions), ServerSession.send_prompt_list_changed)
 
-    async def resources_changed(self) -> None:
-        """Announce that the list of resources changed."""
-        await self._each(list(self._sessions), ServerSession.send_resource_list_changed)
+    async def resources_changed(self, owner: str | None = None) -> None:
+        """Announce that the list of resources changed; with an owner, only to them."""
+        told = [one for one in self._sessions if self._concerns(one, owner)]
+        await self._each(told, ServerSession.send_resource_list_changed)
 
-    async def resource_updated(self, uri: str) -> None:
-        """Announce that one resource changed, to the connections that watch it."""
-        watching = [connection for connection, uris in self._watched.items() if uri in uris]
+    async def resource_updated(self, uri: str, owner: str | None = None) -> None:
+        """Announce a change of a resource to those who watch it; with an owner, only to them."""
+        watching = [
+            connection
+            for connection, uris in self._watched.items()
+            if uri in uris and self._concerns(connection, owner)
+        ]
         await self._each(watching, lambda session: session.send_resource_updated(uri))
+
+    def _concerns(self, connection: Connection, owner: str | None) -> bool:
+        caller = self._callers.get(connection)
+        return owner is None or (caller is not None and caller.owner == owner)
 
     async def _each(
         self, connections: list[Connection], send: Callable[[ServerSession], Awaitable[None]]
@@ -126,7 +149,7 @@ class SessionRegistry:
 
     def _forget(self, connection: Connection) -> None:
         self._sessions.pop(connection, None)
-        self._owners.pop(connection, None)
+        self._callers.pop(connection, None)
         self._watched.pop(connection, None)
 
 

@@ -24,6 +24,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
@@ -42,6 +43,7 @@ from mcp.types import (
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 if TYPE_CHECKING:
     from typing import Self
@@ -189,10 +191,10 @@ class LineReader:
                 await self._read_more()
                 continue
             parsed = _parse(self._lines.popleft())
-            if isinstance(parsed, JSONRPCError):
+            if isinstance(parsed, _Refused):
                 with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                    await self._writer.send(SessionMessage(parsed))
-            elif parsed is not None:
+                    await self._writer.send(SessionMessage(parsed.answer))
+            else:
                 self._unanswered.received(parsed)
                 return SessionMessage(parsed)
 
@@ -274,16 +276,40 @@ def _too_long(size: int) -> ErrorData:
     )
 
 
-def _parse(line: _Line) -> JSONRPCMessage | JSONRPCError | None:
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A line that is no message, and what its sender is told; errors are messages themselves."""
+
+    answer: JSONRPCError
+
+
+def _parse(line: _Line) -> JSONRPCMessage | _Refused:
     if isinstance(line, ErrorData):
-        return JSONRPCError(jsonrpc="2.0", id=None, error=line)
+        return _Refused(JSONRPCError(jsonrpc="2.0", id=None, error=line))
     try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValidationError:
-        return _refusal(line)
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError as error:
+        return _Refused(_refusal(line, _unreadable(error)))
+    if isinstance(message, JSONRPCNotification) and _has_id(line):
+        return _Refused(_refusal(line))
+    return message
 
 
-def _refusal(line: bytes) -> JSONRPCError:
+def _has_id(line: bytes) -> bool:
+    """Whether a request passes for a notification, because its id is none that is allowed."""
+    return b'"id"' in line and "id" in cast("dict[str, object]", from_json(line))
+
+
+def _unreadable(error: ValidationError) -> str | None:
+    """Return what makes a line no JSON for us, such as half a surrogate pair in a string."""
+    if error.error_count() > 1:
+        return None
+    (one,) = error.errors(include_url=False, include_input=False)
+    return one["msg"] if one["type"] == "json_invalid" else None
+
+
+def _refusal(line: bytes, unreadable: str | None = None) -> JSONRPCError:
+    """Return what the sender of a line is told, by the request's id if there is one."""
     try:
         value = cast("object", json.loads(line))
     except (ValueError, RecursionError) as error:
@@ -292,7 +318,11 @@ def _refusal(line: bytes) -> JSONRPCError:
     request_id: RequestId | None = None
     if isinstance(value, dict):
         given = cast("dict[str, object]", value).get("id")
-        request_id = given if isinstance(given, str | int) else None
+        if isinstance(given, str | int) and not isinstance(given, bool):
+            request_id = given
+    if unreadable is not None:
+        data = ErrorData(code=PARSE_ERROR, message=f"Parse error: {unreadable}. Nothing was done.")
+        return JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
     what = (
         "batches are not accepted" if isinstance(value, list) else "it is no JSON-RPC 2.0 message"
     )

@@ -217,7 +217,11 @@ def http_app(server: Server[Any], settings: Settings, status: Status | None = No
         middleware=[
             Middleware(_CheckedHosts, checks),
             *auth_middleware(settings),
-            Middleware(RequestLimits, per_minute=settings.max_requests_per_minute),
+            Middleware(
+                RequestLimits,
+                per_minute=settings.max_requests_per_minute,
+                at_once=2 * settings.max_sessions + 16,
+            ),
         ],
         lifespan=lambda _app: server.session_manager.run(),
     )
@@ -230,10 +234,11 @@ def bind(host: str, port: int) -> socket.socket:
         AddressError: The port is taken, not permitted, or the host is not ours.
     """
     try:
-        family, _, _, _, address = socket.getaddrinfo(
+        family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio turns Nagle's delay, 40 ms an answer, off only where the protocol is named.
+        listener = socket.socket(family, kind, protocol)
     except OSError as error:
         raise AddressError(_refused(host, port, error)) from error
     try:

@@ -22,12 +22,14 @@ __all__ = [
     "skill_uri",
     "thread_uri",
     "thread_uris",
+    "threads_uri",
 ]
 
 THREADS_URI = "threads://recent"
 THREAD_SCHEME = "thread://"
 SKILL_SCHEME = "skill://"
 AGENT_SCHEME = "agent://"
+MAX_URI_CHARS = 2_048
 
 _RUN_EVENTS = re.compile(r"run://(?P<run>[^/?#]+)/events(\?after=(?P<after>\d{1,12}))?", re.ASCII)
 
@@ -40,6 +42,11 @@ PARTS: tuple[ThreadPart, ...] = ("todos", "transcript", "checkpoints", "files")
 def thread_uri(thread_id: str, part: str) -> str:
     """Return the URI of a part of a thread; for a file `files/<path>`."""
     return f"{THREAD_SCHEME}{thread_id}/{quote(part, safe='/')}"
+
+
+def threads_uri(owner: str) -> str:
+    """Return what we call the list of somebody's threads; clients say `THREADS_URI`."""
+    return f"{THREADS_URI}#{owner}" if owner else THREADS_URI
 
 
 def thread_uris(thread_id: str) -> tuple[str, ...]:
@@ -62,9 +69,12 @@ def parse_thread(uri: str) -> tuple[str, str] | None:
 
 
 def may_watch(uri: str) -> bool:
-    """Whether the caller may be told of changes: of a thread, if it is theirs."""
+    """Whether there are changes of it that the caller may be told of."""
     thread = parse_thread(uri)
-    return thread is None or current_caller.get().owns(thread[0])
+    if thread is not None:
+        return current_caller.get().owns(thread[0])
+    known = (THREADS_URI, SKILL_SCHEME, AGENT_SCHEME, "run://")
+    return len(uri) <= MAX_URI_CHARS and uri.startswith(known)
 
 
 def parse_run_events(uri: str) -> tuple[str, int] | None:

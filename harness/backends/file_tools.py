@@ -224,7 +224,7 @@ class FileCalls:
         files = self._files(runtime, path)
         try:
             wanted = await without_ignored(files, path, pattern) if skip_ignored else pattern
-            found = await found_files(files, wanted, path, offset)
+            found = (await found_files(files, wanted, path, offset)).judged(wanted)
         except FileError as error:
             raise await with_hint(files, error) from error
         listing = fit(found.rows, entry_line, offset, self._budget(pattern, path))
@@ -252,7 +252,8 @@ class FileCalls:
         try:
             wanted = await without_ignored(files, path, glob) if skip_ignored else glob or None
             search = partial(files.grep, pattern, path, glob=wanted, ignore_case=ignore_case)
-            found = await found_lines(lambda limit: search(limit=limit), output_mode, offset)
+            lines = await found_lines(lambda limit: search(limit=limit), output_mode, offset)
+            found = lines.judged(wanted)
         except FileError as error:
             raise await with_hint(files, error) from error
         listing = fit(found.rows, match_line, offset, self._budget(pattern, path, glob))

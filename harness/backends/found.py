@@ -8,12 +8,13 @@ time ran out, the answer says so, and what to ask instead.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
 from harness.backends.base import Files, Page, PathTest
 from harness.backends.file_results import entry_row, match_rows, next_page, span
+from harness.backends.ignore import Unignored
 from harness.backends.pages import Listing, Row
 from harness.backends.search import Unhurried, glob_matcher
 from harness.tools import ToolResult
@@ -29,6 +30,10 @@ MOST = 200_000
 
 _LATE = "there was no time to look everywhere: for the rest, search one directory at a time by path"
 _MOST = "no more are looked for: narrow the search"
+_PARTLY = (
+    "not all .gitignore rules are heeded: 1,000 of a file are, 5,000 in all, and what can be read "
+    "in 5 s"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,23 @@ class Found:
         rows: What was found, before any offset.
         more: Whether a larger offset gets further results.
         rest: Why the rows are not all and how to get those that no offset gets; empty if none.
+        note: What else to say of them.
     """
 
     rows: Sequence[Row]
     more: bool = False
     rest: str = ""
+    note: str = ""
+
+    def judged(self, wanted: object) -> Found:
+        """Return what was found with what its test says of itself."""
+        if not isinstance(wanted, Unignored):
+            return self
+        return replace(
+            self,
+            rest=_LATE if wanted.late else self.rest,
+            note=_PARTLY if wanted.partly else "",
+        )
 
 
 async def found_files(files: Files, wanted: str | PathTest, path: str, offset: int) -> Found:
@@ -96,6 +113,8 @@ def answer(
         notes.append(f"next: {more['next']}")
     if found.rest and (found.rest == _LATE or not more):
         notes.append(found.rest)
+    if found.note:
+        notes.append(found.note)
     text = "\n".join([f"[{'; '.join(notes)}]", *listing.lines])
     data: dict[str, JsonValue] = {
         "total": total,

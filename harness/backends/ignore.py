@@ -3,23 +3,35 @@
 The rules are Git's: the last line that fits decides, the nearest file before those further up, and
 nothing comes back out of a directory that is left out. The root of the files counts as the top of
 the repository.
+
+The rules may be anybody's, so their number and the time they take are bounded, and they are read
+in worker threads. What a bound left out is said in the answer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import anyio.to_thread
+
 from harness.backends.base import FileError, Files, PathTest
-from harness.backends.ignore_patterns import expression_of
-from harness.backends.search import glob_matcher
+from harness.backends.ignore_patterns import MOST_CHARS, expression_of
+from harness.backends.search import Budget, glob_matcher
 from harness.backends.text import decode
 
-__all__ = ["kept_by_gitignore", "without_ignored"]
+__all__ = ["Unignored", "kept_by_gitignore", "without_ignored"]
 
 _NAME = ".gitignore"
 _MOST_FILES = 20_000
+_MOST_RULES_OF_A_FILE = 1_000
+_MOST_RULES = 5_000
+_READING_SECONDS = 5.0
+_JUDGING_SECONDS = 5.0
+_RULES_BETWEEN_LOOKS = 32
+"""Rules that are tried between two looks at the clock."""
 
 _TRIMMED = re.compile(r"((?:\\.|[^\\ ]| +(?=[^ ]))*) *", re.DOTALL)
 """A line, and in it what is left without the spaces at its end; escaped ones stay."""
@@ -34,14 +46,70 @@ class _Rule:
     only_directories: bool
 
 
-async def kept_by_gitignore(files: Files, path: str = "/") -> PathTest:
+class Unignored:
+    """A test of paths: true for files that fit and are not ignored.
+
+    It may be asked from any one thread at a time.
+
+    Attributes:
+        late: Whether the rules took so long that files were left out without a look at them.
+        partly: Whether there were more rules than are heeded.
+    """
+
+    def __init__(self, ignored: _Ignored, partly: bool, fits: PathTest | None = None) -> None:
+        self._ignored = ignored
+        self._fits = fits
+        self._kept: dict[str, bool] = {}
+        self._left = _JUDGING_SECONDS
+        self.late = False
+        self.partly = partly
+
+    def __call__(self, path: str) -> bool:
+        """Whether the file is meant; false for all that is new once the time is used up."""
+        if self._fits is not None and not self._fits(path):
+            return False
+        kept = self._kept.get(path)  # a search may begin anew to find more
+        if kept is None:
+            kept = self._kept[path] = self._judged(path)
+        return kept
+
+    def _judged(self, path: str) -> bool:
+        if self._left <= 0:
+            self.late = True
+            return False
+        begun = time.monotonic()
+        try:
+            return not self._ignored.file(path, begun + self._left)
+        except _OutOfTime:
+            self.late = True
+            return False
+        finally:
+            self._left -= time.monotonic() - begun
+
+
+async def kept_by_gitignore(files: Files, path: str = "/") -> Unignored:
     """Return a test of the files below `path`: false for those that are ignored, and for `.git`.
 
     `.gitignore` files that cannot be read, or are in a directory that is left out, say nothing.
+    Of each the first 1,000 rules are heeded, 5,000 in all, and what can be read in five seconds.
 
     Raises:
         FileError: The path is wrong.
     """
+    return await _kept(files, path, None)
+
+
+async def without_ignored(files: Files, path: str, pattern: str) -> Unignored:
+    """Return a test of the files below `path` that fit a glob and are not ignored.
+
+    Raises:
+        FileError: The path is wrong.
+        ToolError: The pattern is wrong.
+    """
+    return await _kept(files, path, glob_matcher(pattern or "*", path))
+
+
+async def _kept(files: Files, path: str, fits: PathTest | None) -> Unignored:
     places = [f"{above}/{_NAME}" for above in _directories(path)]
     try:
         found = await files.glob(_NAME, path, limit=_MOST_FILES)
@@ -51,27 +119,29 @@ async def kept_by_gitignore(files: Files, path: str = "/") -> PathTest:
         found = ()
     below = sorted({one.path for one in found} - {*places})
     ignored = _Ignored()
-    for place in [*places, *sorted(below, key=lambda one: one.count("/"))]:
-        directory = place.rpartition("/")[0]
-        if ignored.directory(directory):
-            continue
-        try:
-            text = decode(await files.read(place))
-        except FileError:
-            continue
-        ignored.add(directory, [] if text is None else text.lines)
-    return lambda full: not ignored.file(full)
+    budget = Budget(_READING_SECONDS)
+    partly = len(found) == _MOST_FILES
+    try:
+        for place in [*places, *sorted(below, key=lambda one: one.count("/"))]:
+            if budget.over():
+                partly = True
+                break
+            try:
+                data = await files.read(place)
+            except FileError:
+                continue
+            directory = place.rpartition("/")[0]
+            heeded = await anyio.to_thread.run_sync(
+                ignored.add, directory, data, budget, abandon_on_cancel=True
+            )
+            partly = partly or not heeded
+    finally:
+        budget.stop()
+    return Unignored(ignored, partly, fits)
 
 
-async def without_ignored(files: Files, path: str, pattern: str) -> PathTest:
-    """Return a test of the files below `path` that fit a glob and are not ignored.
-
-    Raises:
-        FileError: The path is wrong.
-        ToolError: The pattern is wrong.
-    """
-    fits, kept = glob_matcher(pattern or "*", path), await kept_by_gitignore(files, path)
-    return lambda full: fits(full) and kept(full)
+class _OutOfTime(Exception):
+    pass
 
 
 class _Ignored:
@@ -80,14 +150,47 @@ class _Ignored:
     def __init__(self) -> None:
         self._rules: dict[str, list[_Rule]] = {}
         self._known: dict[str, bool] = {"": False}
+        self._left = _MOST_RULES
 
-    def add(self, directory: str, lines: Sequence[str]) -> None:
-        """Take in a `.gitignore` file; those further up come first."""
+    def add(self, directory: str, data: bytes, budget: Budget) -> bool:
+        """Take in a `.gitignore` file; those further up come first. Whether all of it is heeded."""
+        try:
+            if self._directory(directory, budget.over):
+                return True
+        except _OutOfTime:
+            return False
+        text = decode(data)
+        rules: list[_Rule] = []
+        most = min(_MOST_RULES_OF_A_FILE, self._left)
+        heeded = True
+        for line in () if text is None else text.lines:
+            rule = _rule(line) if len(rules) < most else None
+            if rule is not None:
+                rules.append(rule)
+            elif len(rules) == most and line.strip() and not line.startswith("#"):
+                heeded = False
+            if not heeded or budget.over():
+                heeded = False
+                break
+        self._left -= len(rules)
         # Later lines decide, so they are asked first.
-        self._rules[directory] = [rule for line in reversed(lines) if (rule := _rule(line))]
+        self._rules[directory] = rules[::-1]
         self._known = {"": False}
+        return heeded
 
-    def directory(self, path: str) -> bool:
+    def file(self, path: str, deadline: float) -> bool:
+        """Whether a file is left out.
+
+        Raises:
+            _OutOfTime: The deadline, in seconds of the monotonic clock, came first.
+        """
+
+        def over() -> bool:
+            return time.monotonic() > deadline
+
+        return self._directory(path.rpartition("/")[0], over) or self._judged(path, False, over)
+
+    def _directory(self, path: str, over: Callable[[], bool]) -> bool:
         """Whether a directory is left out."""
         known, above, unknown = self._known.get(path), path, list[str]()
         while known is None:
@@ -95,19 +198,18 @@ class _Ignored:
             above = above.rpartition("/")[0]
             known = self._known.get(above)
         for one in reversed(unknown):  # a path may have more names than calls may be nested
-            known = known or one.endswith("/.git") or self._judged(one, True)
+            known = known or one.endswith("/.git") or self._judged(one, True, over)
             self._known[one] = known
         return known
 
-    def file(self, path: str) -> bool:
-        """Whether a file is left out."""
-        return self.directory(path.rpartition("/")[0]) or self._judged(path, False)
-
-    def _judged(self, path: str, is_directory: bool) -> bool:
+    def _judged(self, path: str, is_directory: bool, over: Callable[[], bool]) -> bool:
         base = path
         while base:
             base = base.rpartition("/")[0]
-            for rule in self._rules.get(base, ()):
+            rules = self._rules.get(base, ())
+            for number, rule in enumerate(rules):
+                if number % _RULES_BETWEEN_LOOKS == 0 and over():
+                    raise _OutOfTime
                 if is_directory >= rule.only_directories and rule.fits(path[len(base) + 1 :]):
                     return rule.ignores
         return False
@@ -120,6 +222,8 @@ def _directories(path: str) -> list[str]:
 
 
 def _rule(line: str) -> _Rule | None:
+    if len(line) > MOST_CHARS:
+        return None
     trimmed = _TRIMMED.fullmatch(line)
     if trimmed is None or line.startswith("#"):
         return None

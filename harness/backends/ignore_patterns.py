@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
-__all__ = ["expression_of"]
+__all__ = ["MOST_CHARS", "expression_of"]
 
-_MOST_CHARS = 16_384
+MOST_CHARS = 4_096
 """A pattern that is longer fits no path."""
 
 _CLASSES = {
@@ -43,7 +43,7 @@ def expression_of(pattern: str) -> str | None:
     Returns:
         An expression for `re.fullmatch`; None for a pattern that fits nothing.
     """
-    if len(pattern) > _MOST_CHARS:
+    if len(pattern) > MOST_CHARS:
         return None
     tokens = _tokens(pattern)
     if tokens is None:

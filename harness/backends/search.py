@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+import anyio.to_thread
 from wcmatch import glob as wcglob
 from wcmatch._wcparse import PatternLimitException
 
@@ -23,11 +24,16 @@ from harness.errors import ToolError
 if TYPE_CHECKING:
     import regex
 
-__all__ = ["MAX_LINE", "Budget", "Unhurried", "find_lines", "glob_matcher", "line_pattern"]
+__all__ = ["MAX_LINE", "Budget", "Unhurried", "find_lines", "glob_matcher", "line_pattern", "meant"]
 
 SEARCH_SECONDS = 10.0
 MAX_LINE = 4_000
 """Characters of a line that are searched."""
+
+T = TypeVar("T")
+
+_FEW_FILES = 1_000
+"""So many names are compared with a pattern in less time than a thread costs to matter."""
 
 _MAX_SHOWN = 500
 _MAX_GLOB = 1_000
@@ -73,6 +79,29 @@ class Unhurried:
     def __call__(self, path: str) -> bool:
         """Whether the file is meant."""
         return self._test(path)
+
+
+async def meant(
+    files: Sequence[tuple[str, T]], pattern: str | PathTest, path: str
+) -> list[tuple[str, T]]:
+    """Return the files that a pattern or a test means; if that may take long, asked in a thread.
+
+    Args:
+        files: Canonical paths, each with what belongs to it.
+        pattern: As for `glob_matcher`.
+        path: Likewise.
+
+    Raises:
+        ToolError: As for `glob_matcher`.
+    """
+    test = glob_matcher(pattern, path)
+
+    def judge() -> list[tuple[str, T]]:
+        return [one for one in files if test(one[0])]
+
+    if isinstance(pattern, str) and len(files) <= _FEW_FILES:
+        return judge()
+    return await anyio.to_thread.run_sync(judge, abandon_on_cancel=True)
 
 
 def glob_matcher(pattern: str | PathTest, path: str) -> PathTest:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 import anyio.to_thread
 
 from harness.backends.base import FileEntry, FileError, Page, PathTest
-from harness.backends.search import Budget, find_lines, glob_matcher, line_pattern
+from harness.backends.search import Budget, find_lines, line_pattern, meant
 from harness.backends.tree import changed, checked_path, size_text, walk_order
 from harness.state import Reducer
 from harness.tools import ToolRuntime
@@ -134,6 +134,7 @@ class StateFiles:
     def __init__(self, stored: Mapping[str, FileData]) -> None:
         self._stored = stored
         self._changes: dict[str, FileData | None] = {}
+        self._parents: set[str] | None = None
 
     async def ls(self, path: str) -> Sequence[FileEntry]:
         """See `Files`."""
@@ -169,6 +170,8 @@ class StateFiles:
         if expected is not None and (present is None or present.data != expected):
             raise changed(path)
         self._changes[path] = FileData.of(data)
+        if self._parents is not None:
+            _add_parents(self._parents, path)
         return present is None
 
     async def delete(self, path: str) -> None:
@@ -184,8 +187,8 @@ class StateFiles:
     ) -> Sequence[FileEntry]:
         """See `Files`."""
         path = checked_path(path)
-        test = glob_matcher(pattern, path)
-        found = [_entry(full, file) for full, file in self._below(path) if test(full)]
+        below = await meant(self._below(path), pattern, path)
+        found = [_entry(full, file) for full, file in below]
         found.sort(key=lambda entry: (-(entry.modified or 0), entry.path))
         return found[:limit]
 
@@ -204,8 +207,7 @@ class StateFiles:
         file = self._get(path)
         found = [(path, file)] if file is not None else sorted(self._below(path), key=_order)
         if glob is not None:
-            test = glob_matcher(glob, path)
-            found = [(full, one) for full, one in found if test(full)]
+            found = await meant(found, glob, path)
         budget = Budget()
         documents = [(full, _reader(one)) for full, one in found]
         try:
@@ -229,7 +231,13 @@ class StateFiles:
                 yield path, file
 
     def _holds_files(self, path: str) -> bool:
-        prefix = _prefix(path)
+        if self._parents is None:
+            self._parents = set()
+            for full in (*self._stored, *self._changes):
+                _add_parents(self._parents, full)
+        if path not in self._parents:
+            return False
+        prefix = _prefix(path)  # what it held may have been deleted
         return any(full.startswith(prefix) for full, _ in self._all())
 
     def _below(self, path: str) -> list[tuple[str, FileData]]:
@@ -264,6 +272,14 @@ class StateFiles:
                     f"{path}: {parent} is a file, not a directory. Nothing was done.",
                 )
             parent = parent.rpartition("/")[0]
+
+
+def _add_parents(parents: set[str], path: str) -> None:
+    """Add the directories that a file is in; those of a known one are known."""
+    parent = path.rpartition("/")[0]
+    while parent and parent not in parents:
+        parents.add(parent)
+        parent = parent.rpartition("/")[0]
 
 
 def _prefix(path: str) -> str:

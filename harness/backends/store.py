@@ -19,10 +19,10 @@ import anyio
 import anyio.to_thread
 
 from harness.backends.base import FileEntry, FileError, GrepMatch, Page, PathTest
-from harness.backends.search import Budget, find_lines, glob_matcher, line_pattern
+from harness.backends.search import Budget, find_lines, line_pattern, meant
 from harness.backends.state import FileData
 from harness.backends.store_turns import Turn, turn_of
-from harness.backends.tree import changed, checked_path, every_path, size_text, walk_order
+from harness.backends.tree import changed, checked_path, size_text, walk_order
 from harness.errors import AgentBuildError, ToolError
 from harness.redaction.stores import unscreened
 from harness.store.base import (
@@ -221,8 +221,8 @@ class StoreFiles:
     ) -> Sequence[FileEntry]:
         """See `Files`."""
         path = checked_path(path)
-        test = glob_matcher(pattern, path)
-        found = [entry.listed() for entry in await self._below(path) if test(entry.path)]
+        below = [(entry.path, entry) for entry in await self._below(path)]
+        found = [entry.listed() for _, entry in await meant(below, pattern, path)]
         found.sort(key=lambda entry: (-(entry.modified or 0), entry.path))
         return found[:limit]
 
@@ -238,13 +238,14 @@ class StoreFiles:
         """See `Files`."""
         path = checked_path(path)
         expression = line_pattern(pattern, ignore_case=ignore_case)
-        test = every_path if glob is None else glob_matcher(glob, path)
         (entry,) = await self._batch([Get(self._entries, _key(path))]) if path != "/" else (None,)
         found = [_Entry.of(cast(Item, entry))] if entry is not None else await self._below(path)
+        if glob is not None:
+            found = [one for _, one in await meant([(one.path, one) for one in found], glob, path)]
         budget = Budget()
         matches: list[GrepMatch] = []
         try:
-            for portion in _portions([one for one in found if test(one.path)]):
+            for portion in _portions(found):
                 documents = await self._documents(portion)
                 page = await anyio.to_thread.run_sync(
                     *(find_lines, documents, expression, limit - len(matches), budget),

@@ -124,9 +124,16 @@ class Checkpointer(Protocol):
         ...
 
     async def threads(
-        self, *, limit: int = 50, before: float | None = None
+        self, *, limit: int = 50, before: float | None = None, prefix: str = ""
     ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first; `before` is an `updated_at` to page from."""
+        """Return threads, last changed first.
+
+        Args:
+            limit: How many at most.
+            before: An `updated_at` to page from.
+            prefix: What their ids begin with, taken literally. The journal itself passes over the
+                others, so a page of a few threads among many costs little.
+        """
         ...
 
     async def run(self, run_id: str) -> Run | None:
@@ -139,9 +146,18 @@ class Checkpointer(Protocol):
         thread_id: str | None = None,
         status: RunStatus | None = None,
         idempotency_key: str | None = None,
+        prefix: str = "",
         limit: int = 50,
     ) -> Sequence[Run]:
-        """Return runs that match every given filter, newest first."""
+        """Return runs that match every given filter, newest first.
+
+        Args:
+            thread_id: The thread.
+            status: What they are at.
+            idempotency_key: What they were begun with.
+            prefix: What their ids begin with, taken literally; see `threads`.
+            limit: How many at most.
+        """
         ...
 
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:

@@ -125,10 +125,10 @@ class EncryptedCheckpointer:
         return await self._journal.namespaces(thread_id)
 
     async def threads(
-        self, *, limit: int = 50, before: float | None = None
+        self, *, limit: int = 50, before: float | None = None, prefix: str = ""
     ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first."""
-        found = await self._journal.threads(limit=limit, before=before)
+        """Return threads whose ids begin with a prefix, last changed first."""
+        found = await self._journal.threads(limit=limit, before=before, prefix=prefix)
         runs = await self._opened([one.last_run for one in found if one.last_run])
         opened = {run.id: run for run in runs}
         return [
@@ -146,6 +146,7 @@ class EncryptedCheckpointer:
         thread_id: str | None = None,
         status: RunStatus | None = None,
         idempotency_key: str | None = None,
+        prefix: str = "",
         limit: int = 50,
     ) -> Sequence[Run]:
         """Return runs that match every given filter, last begun first."""
@@ -154,7 +155,11 @@ class EncryptedCheckpointer:
             keys = self._sealer.keys_of_runs(idempotency_key)
         found = [
             await self._journal.find_runs(
-                thread_id=thread_id, status=status, idempotency_key=key, limit=limit
+                thread_id=thread_id,
+                status=status,
+                idempotency_key=key,
+                prefix=prefix,
+                limit=limit,
             )
             for key in keys
         ]

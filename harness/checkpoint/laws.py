@@ -37,6 +37,7 @@ __all__ = [
     "json_text",
     "late_write",
     "missing_ancestor",
+    "prefix_range",
     "rewritten",
     "run_elsewhere",
     "thread_exists",
@@ -165,6 +166,18 @@ def in_step_order(interrupts: Iterable[Interrupt]) -> list[Interrupt]:
     for interrupt in interrupts:
         steps.setdefault((interrupt.ns, interrupt.step_id), []).append(interrupt)
     return [one for step in steps.values() for one in sorted(step, key=lambda each: each.index)]
+
+
+def prefix_range(prefix: str) -> tuple[bytes, bytes]:
+    """Return between which texts those with a prefix lie, in UTF-8, whose order is that of bytes.
+
+    The first is the smallest of them; the second is the smallest text above all of them.
+
+    Args:
+        prefix: Not empty.
+    """
+    start = prefix.encode("utf-8", "surrogatepass")
+    return start, start[:-1] + bytes((start[-1] + 1,))  # no byte of UTF-8 is the last there is
 
 
 def json_text(value: JsonValue) -> str:

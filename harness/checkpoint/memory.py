@@ -166,9 +166,9 @@ class MemoryCheckpointer:
         return sorted(firsts, key=firsts.__getitem__)
 
     async def threads(
-        self, *, limit: int = 50, before: float | None = None
+        self, *, limit: int = 50, before: float | None = None, prefix: str = ""
     ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first."""
+        """Return threads whose ids begin with a prefix, last changed first."""
         await self._turn()
         infos = [
             ThreadInfo(
@@ -179,7 +179,7 @@ class MemoryCheckpointer:
                 next(reversed(thread.runs.values()), None),
             )
             for thread_id, thread in self._threads.items()
-            if before is None or thread.updated_at < before
+            if thread_id.startswith(prefix) and (before is None or thread.updated_at < before)
         ]
         infos.sort(key=lambda info: info.updated_at, reverse=True)
         return infos[: max(limit, 0)]
@@ -195,6 +195,7 @@ class MemoryCheckpointer:
         thread_id: str | None = None,
         status: RunStatus | None = None,
         idempotency_key: str | None = None,
+        prefix: str = "",
         limit: int = 50,
     ) -> Sequence[Run]:
         """Return runs that match every given filter, last begun first."""
@@ -202,7 +203,8 @@ class MemoryCheckpointer:
         matching = (
             run
             for run in reversed(self._runs.values())
-            if thread_id in (None, run.thread_id)
+            if run.id.startswith(prefix)
+            and thread_id in (None, run.thread_id)
             and status in (None, run.status)
             and idempotency_key in (None, run.idempotency_key)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from pydantic import JsonValue
 
@@ -255,9 +256,12 @@ class Thread:
         return not (self.namespaces or self.runs or self.file_changes)
 
     def knows_run(self, run_id: str) -> bool:
-        """Whether a run is recorded, or has made a checkpoint."""
+        """Whether a run is recorded, has events, has asked something or made a checkpoint."""
+        if run_id in self.runs or run_id in self.events:
+            return True
         made = (each for one in self.namespaces.values() for each in one.checkpoints.values())
-        return run_id in self.runs or any(one.run_id == run_id for one in made)
+        asked = self.interrupts.values()
+        return any(one.run_id == run_id for one in chain(asked, made))
 
     def rewrite(self, rewrite: Rewrite) -> Thread:
         """Return a thread with other content."""

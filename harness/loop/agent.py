@@ -42,6 +42,7 @@ from harness.loop.run_input import AgentInput, as_update, goal_of, new_run, newe
 from harness.loop.run_journal import JOURNALS
 from harness.loop.sync_stream import iterate, refuse_in_event_loop, run_sync
 from harness.loop.thread_access import ThreadAccess
+from harness.loop.whole_characters import whole_characters
 from harness.messages import AIMessage, ToolCall
 from harness.state import Mark
 
@@ -156,12 +157,13 @@ class Agent(ThreadAccess):
             ThreadBusy: Another run of this agent moves the thread.
             StaleThread: Another process moved the thread; nothing was stored.
         """
+        answer = whole_characters(AIMessage(tuple(calls), source="client"))
+        calls = answer.tool_calls
         if len({call.id for call in calls}) < len(calls):
             raise InvalidUpdate("two calls share an id; nothing was run. Give each its own.")
         names = ", ".join(call.name for call in calls)
         options = options or RunOptions()
         run = new_run("drive", self.name, thread_id, names, options)
-        answer = AIMessage(tuple(calls), source="client")
         first: Next = self.definition.answered or "tools"
         used = [self.tools.get(call.name) for call in calls]
         inside = all(one is not None and not one.open_world for one in used)

@@ -28,6 +28,7 @@ from harness.loop.requests import Command, HookResult, ModelRequest, Runtime, Se
 from harness.loop.run_context import RunContext
 from harness.loop.thread_state import ThreadState
 from harness.loop.tool_step import ToolStep
+from harness.loop.whole_characters import whole_characters
 from harness.messages import (
     AIMessage,
     HumanMessage,
@@ -250,7 +251,7 @@ class AgentLoop:
 
     def _write_answer(self, answered: Answered) -> None:
         response, schema = answered.response, self.agent.schema
-        self.thread.write_messages([response.message, *response.following])
+        self.thread.write_messages([whole_characters(response.message), *response.following])
         if self.agent.output is not None:
             value = response.structured_response
             if value is not None or self.thread.state.get("structured_response") is not None:

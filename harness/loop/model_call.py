@@ -21,6 +21,7 @@ from harness.errors import MiddlewareError, ModelError
 from harness.loop.cancellation import FAILURES
 from harness.loop.requests import ExtendedModelResponse, ModelRequest, ModelResponse
 from harness.loop.run_context import RunContext
+from harness.loop.whole_characters import whole_characters
 from harness.loop.wraps import Wrap
 from harness.messages import (
     AIMessage,
@@ -81,6 +82,7 @@ class ModelCall:
         self._tools = tools
         self._offered: object = None  # the tuple of tools that was found to be all right
         self._shown = False  # whether pieces of this call's answer were sent
+        self._counted: AIMessage | None = None  # the newest answer they belong to
         self._output = output
         self._cache = cache
         layer: _Layer = self._ask
@@ -99,7 +101,22 @@ class ModelCall:
             PIIDetectionError: The answer holds what a rule blocks.
         """
         self._shown = False
-        return self._screened(request) if self._run.screens else self._outermost(request)
+        self._counted = None
+        return self._settled(request)
+
+    async def _settled(self, request: ModelRequest) -> Answered:
+        """Return the answer, and take back pieces that were sent of another one."""
+        try:
+            chain = self._screened if self._run.screens else self._outermost
+            answered = await chain(request)
+        except FAILURES:
+            self._drop(request)
+            raise
+        message, counted = answered.response.message, self._counted
+        if self._shown and (counted is None or message.content != counted.content):
+            self._drop(request)
+            self._send(_pieces(message), request)
+        return answered
 
     async def _screened(self, request: ModelRequest) -> Answered:
         """Return the answer as it may be kept: a wrapper may have added to what the model said."""
@@ -169,6 +186,7 @@ class ModelCall:
             else:
                 answer = answer if screen is None else screen.message(answer)
                 self._send(_pieces(answer), request)
+        self._counted = answer
         return changed(answer, name=request.runtime.agent_name)
 
     async def _stream(
@@ -197,6 +215,7 @@ class ModelCall:
                     await run.relieve()
         if answer is None:
             raise ModelError(f"{model.name} ended its stream without an answer")
+        answer = whole_characters(answer)
         agent = "/".join(request.runtime.agent_path[::2])
         request.runtime.meter.add(answer.usage, answer.model or model.name, model.name, agent=agent)
         if held is not None:

@@ -65,8 +65,8 @@ class Runtime:
             the next wrapper on. Not for `messages`, nor for keys that a hook of the phase wrote.
         call_tool: Runs a call of one of the agent's tools aside and returns its result. It passes
             the gate like any other and counts against the limits, but it is not in the transcript
-            and nothing of it is stored, so it is for tools that only read. What would need a
-            person's decision is refused.
+            and nothing of it is stored, so tools that are not `read_only`, or are `once`, are
+            refused, and so is what would need a person's decision.
         tools: The agent's tools by name.
     """
 

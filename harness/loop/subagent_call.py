@@ -9,8 +9,9 @@ checkpoint the caller knows of: what another branch of the parent sent it later 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -32,7 +33,7 @@ from harness.tools import Fork, SubagentPlace, SubagentResult
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["ChildLoop", "Spawn", "SubagentCall"]
+__all__ = ["ChildLoop", "Spawn", "SubagentCall", "child_namespace"]
 
 ELSEWHERE = (
     "{name} goes on in the agent you were forked from; its result is not shown here, and is not "
@@ -87,6 +88,11 @@ class Spawn(Protocol):
         ...
 
 
+def child_namespace(call_id: str, step: str) -> str:
+    """Return the namespace of the subagent that a call starts, below its caller's."""
+    return f"task:{call_id}@{step}"
+
+
 def shared_keys(parent: StateSchema, child: StateSchema) -> set[str]:
     """Return the state keys that travel between a parent and its child (peers C6.5, C6.6)."""
     inner = {Mark.PRIVATE, Mark.OMIT_FROM_INPUT, Mark.UNTRACKED, Mark.EPHEMERAL}
@@ -107,7 +113,9 @@ class SubagentCall:
         path: Agent and call names from the root to the call.
         spawn: Makes the child's loop.
         count: Counts one more subagent at a depth, or raises `LimitReached`.
-        claim: Whether a call, by id, is the only one of the step that runs a namespace.
+        claim: Notes that a call, by id, goes on with a subagent; whether it is the only one of
+            the step that does.
+        stopped: Is told of a limit met that is not the child's own.
         policy: What the caller holds its children to.
         meter: What counts against the caller's limits.
     """
@@ -119,8 +127,9 @@ class SubagentCall:
         step: str,
         path: tuple[str, ...],
         spawn: Spawn,
-        count: Callable[[int], None],
-        claim: Callable[[str, str], bool],
+        count: Callable[[str, int], None],
+        claim: Callable[[str, str], Awaitable[bool]],
+        stopped: Callable[[LimitReached], None],
         policy: CallPolicy,
         meter: Meter,
     ) -> None:
@@ -131,6 +140,7 @@ class SubagentCall:
         self._spawn = spawn
         self._count = count
         self._claim = claim
+        self._stopped = stopped
         self._policy = policy
         self._meter = meter
 
@@ -146,19 +156,19 @@ class SubagentCall:
 
         Raises:
             Interrupted: The child waits for an answer.
-            LimitReached: The run tree met a limit, or an agent above met one of its own.
             ToolError: The child may not run.
         """
-        own = f"task:{self._path[-1]}@{self._step}"
+        own = child_namespace(self._path[-1], self._step)
         above = self._parent.ns
         ns = after.ns if after is not None else f"{above}/{own}" if above else own
         depth = ns.count("task:")
-        self._admit(ns, depth)
+        await self._admit(ns, depth, continues=after is not None)
         with self._metered(limits, ns, depth) as meter:
             loop = self._spawn(agent, ns, self._path, meter)
             shared = shared_keys(self._parent.schema, loop.thread.schema)
             forked = isinstance(agent, Fork)
             given = self._given(agent, description, shared, first=after is None)
+            origin = step_id(None) if after is None else step_id(after.checkpoint_id, own)
             failed: HarnessError | LimitReached | None = None
             try:
                 if after is None:
@@ -173,18 +183,21 @@ class SubagentCall:
             except HarnessError as error:
                 failed = error
             except LimitReached as reached:
-                if reached.ns != ns:
-                    raise
                 failed = reached
-            origin = step_id(None) if after is None else step_id(after.checkpoint_id, own)
+                if reached.ns != ns:
+                    self._stopped(reached)
+            except anyio.get_cancelled_exc_class():
+                # If that is a caller's time, what the child did is its caller's work all the same.
+                self._parent.cut.append(partial(self._writes, loop.thread, origin, shared))
+                raise
             return await self._ended(loop, origin, shared, failed)
 
-    def _admit(self, ns: str, depth: int) -> None:
+    async def _admit(self, ns: str, depth: int, *, continues: bool) -> None:
         try:
-            self._count(depth)
+            self._count(self._path[-1], depth)
         except LimitReached as reached:
             raise ToolError(str(reached)) from reached
-        if not self._claim(ns, self._path[-1]):
+        if continues and not await self._claim(ns, self._path[-1]):
             raise ToolError(
                 "nothing was sent to the subagent: another call of the same answer goes on with "
                 "it. Send the next message once that call has a result."
@@ -294,7 +307,10 @@ class SubagentCall:
             return ()
         finished = sorted(found.pending, key=lambda task: task.index)
         stored = [*found.writes, *(write for task in finished for write in task.writes)]
-        return [write for write in child.decode(stored) if write.channel in shared]
+        writes = [*child.decode(stored)]
+        for writes_below in child.cut:
+            writes += await writes_below()
+        return [write for write in writes if write.channel in shared]
 
 
 def _place(child: ThreadState) -> SubagentPlace | None:

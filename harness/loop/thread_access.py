@@ -152,18 +152,18 @@ class ThreadAccess:
             StaleThread: Somebody else was faster; nothing was stored, and trying again may help.
             ThreadBusy: A run moves the thread, or has yet to be resumed.
         """
-        self._turns.check(thread_id)
-        loop = await self._open(thread_id, None, create=True)
-        thread = loop.thread
-        if thread.next != "end":
-            raise ThreadBusy(
-                f"thread {thread_id} has a run that is not finished; nothing was stored. Resume "
-                "it, or send input with `ainvoke`, which gives it up"
-            )
-        thread.write(values, "input")
-        await thread.commit("input", "end", source="input", salt=secrets.token_hex(8))
-        assert thread.head is not None
-        return thread.head
+        async with self._turns.moment(thread_id):
+            loop = await self._open(thread_id, None, create=True)
+            thread = loop.thread
+            if thread.next != "end":
+                raise ThreadBusy(
+                    f"thread {thread_id} has a run that is not finished; nothing was stored. "
+                    "Resume it, or send input with `ainvoke`, which gives it up"
+                )
+            thread.write(values, "input")
+            await thread.commit("input", "end", source="input", salt=secrets.token_hex(8))
+            assert thread.head is not None
+            return thread.head
 
     async def bulk_update_state(
         self, thread_id: str, updates: Sequence[tuple[Mapping[str, Any], Node | None]]
@@ -201,19 +201,19 @@ class ThreadAccess:
         values: Mapping[str, Any],
         as_node: Node | None = None,
     ) -> Checkpoint:
-        self._turns.check(thread_id)
-        loop = await self._open(thread_id, checkpoint_id)
-        thread = loop.thread
-        assert thread.head is not None
-        thread.write(values, author)
-        await thread.commit(
-            author,
-            thread.next if as_node is None else loop.follows(as_node),
-            source="update" if author == "update" else "fork",
-            summary=f"{author} of {thread.head.id}",
-            salt=secrets.token_hex(8),
-        )
-        return thread.head
+        async with self._turns.moment(thread_id):
+            loop = await self._open(thread_id, checkpoint_id)
+            thread = loop.thread
+            assert thread.head is not None
+            thread.write(values, author)
+            await thread.commit(
+                author,
+                thread.next if as_node is None else loop.follows(as_node),
+                source="update" if author == "update" else "fork",
+                summary=f"{author} of {thread.head.id}",
+                salt=secrets.token_hex(8),
+            )
+            return thread.head
 
     async def _open(
         self, thread_id: str, checkpoint_id: str | None, *, create: bool = False

@@ -6,7 +6,7 @@ a step's finished tasks stored before belongs to it, because a step's id follows
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +41,11 @@ from harness.records import changed
 from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema, joined_lists
 
 if TYPE_CHECKING:
+    from harness.limits import Meter
     from harness.loop.screening import Screen
     from harness.redaction.rules import Place
 
-__all__ = ["ThreadState", "begun_mark"]
+__all__ = ["ThreadState", "begun_mark", "claim_mark"]
 
 NOT_ANSWERED = (
     "{name} did not run, or did not finish: the user went on with a new message instead. Call it "
@@ -62,6 +63,7 @@ _HIDDEN = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT, Mark.UNTRACKED, Mark.E
 
 _BEGUN = "#begun:"
 _KEPT = "#kept:"
+_CLAIMS = "#goes-on:"
 _FIRST = -1_000_000
 """Index of the first writes that are kept: before those of the step's tool calls."""
 
@@ -69,6 +71,11 @@ _FIRST = -1_000_000
 def begun_mark(call_id: str, answers: int) -> str:
     """Return the task id that says that a call has begun, after so many answers to it."""
     return f"{call_id}{_BEGUN}{answers}"
+
+
+def claim_mark(call_id: str, ns: str) -> str:
+    """Return the task id that says that a call goes on with the subagent of a namespace."""
+    return f"{call_id}{_CLAIMS}{ns}"
 
 
 class ThreadState:
@@ -79,6 +86,8 @@ class ThreadState:
         head: The newest checkpoint; None on a new thread.
         pending: Finished calls of the unfinished step, left by an earlier attempt.
         kept: What hooks kept in it, likewise; see `take_kept`.
+        claims: Calls of the unfinished step that go on with a subagent, by its namespace.
+        cut: What reads the writes of subagents that were stopped from outside.
         begun: Marks of calls that must run at most once and have begun in the unfinished step.
         interrupts: Questions of the unfinished step, by id.
         screen: What is redacted in all that becomes part of the state; None for nothing.
@@ -97,9 +106,11 @@ class ThreadState:
         self.ns = ns
         self.state: State = schema.initial()
         self.head: Checkpoint | None = None
-        self.pending: Sequence[TaskWrites] = ()
+        self.pending: list[TaskWrites] = []
         self.kept: Sequence[TaskWrites] = ()
         self.begun: set[str] = set()
+        self.claims: dict[str, str] = {}
+        self.cut: list[Callable[[], Awaitable[Sequence[ChannelWrite]]]] = []
         self.interrupts: dict[str, Interrupt] = {}
         self.screen = run.add_screen(path, cache.rules) if cache.rules or run.screens else None
         self._cache = cache
@@ -108,6 +119,8 @@ class ThreadState:
         self._adopted: list[ChannelWrite] = []
         self._weight = 0
         self._added = 0
+        self._keeping = anyio.Lock()
+        self._next_kept = _FIRST
 
     @property
     def dirty(self) -> bool:
@@ -165,8 +178,15 @@ class ThreadState:
         self._added = sum(len(one.value) for task in found.pending for one in task.writes)
         self.begun = {one.task_id for one in found.pending if _BEGUN in one.task_id}
         self.kept = [one for one in found.pending if one.index < 0]
-        others = [one for one in found.pending if one.index >= 0]
-        self.pending = [one for one in others if one.task_id not in self.begun]
+        self._next_kept = max((one.index + 1 for one in self.kept), default=_FIRST)
+        self.claims = {}
+        self.pending = []
+        for task in found.pending:
+            call_id, claims, ns = task.task_id.partition(_CLAIMS)
+            if claims:
+                self.claims[ns] = call_id
+            elif task.index >= 0 and task.task_id not in self.begun:
+                self.pending.append(task)
         self.interrupts = {one.id: one for one in found.interrupts}
         if checkpoint_id is None:
             self._cache.put(self.head, self.state)
@@ -274,6 +294,10 @@ class ThreadState:
                 order of its writes would not be kept.
             CheckpointError: The journal cannot be written.
         """
+        async with self._keeping:
+            await self._keep(update, author)
+
+    async def _keep(self, update: Mapping[str, Any], author: str) -> None:
         taken = {"messages", *(one.channel for one in self._writes)} & {*update}
         if taken:
             raise MiddlewareError(
@@ -281,16 +305,21 @@ class ThreadState:
                 "has written it already. Return it as an update instead"
             )
         writes = self.check(update, author)
-        state = self.joined(writes, author)
-        number = len(self._adopted)
+        before, state = self.state, self.joined(writes, author)
+        index, self._next_kept = self._next_kept, self._next_kept + 1
         task = TaskWrites(
-            self.step, f"{_KEPT}{number}:{author}", _FIRST + number, self.encode(writes)
+            self.step, f"{_KEPT}{index - _FIRST}:{author}", index, self.encode(writes)
         )
         if self.screen is not None:
             await self.screen.keys.store()
+        # What it cost, such as the model call behind a summary, is stored with it.
+        meter = self.run.meter
+        spent = meter.model_calls or meter.tokens
+        runs = [self.run.update_run(used=_used(meter))] if spent else ()
+        batch = Batch(self.run.thread_id, self.ns, writes=[task], runs=runs)
         with anyio.CancelScope(shield=True):
-            await self.run.journal.commit(Batch(self.run.thread_id, self.ns, writes=[task]))
-        self.state = state
+            await self.run.journal.commit(batch)
+        self.state = state if self.state is before else self.joined(writes, author)
         self._adopted.extend(writes)
 
     def take_kept(self) -> None:
@@ -346,7 +375,7 @@ class ThreadState:
         meter = self.run.meter
         counts = meter.limits.for_thread or meter.model_calls or meter.tokens
         if metered or (run is not None and counts):
-            run = self.run.update_run(used=to_json(meter.used().to_json()).decode())
+            run = self.run.update_run(used=_used(meter))
         batch = Batch(
             checkpoint.thread_id,
             self.ns,
@@ -363,18 +392,22 @@ class ThreadState:
             accepted = source == "input" and self.ns == ""
             with anyio.CancelScope(shield=True):
                 await (journal.commit(batch) if accepted else journal.step(batch))
-        self.head, self.pending, self.interrupts, self.begun = checkpoint, (), {}, set()
-        self.kept = ()
+        self.head, self.pending, self.interrupts, self.begun = checkpoint, [], {}, set()
+        self.kept, self.claims = (), {}
         self.state = self.schema.without(self.state, _EPHEMERAL)
         if not hold and not (self.run.journal.defers and source == "loop"):
             self._cache.put(checkpoint, self.state)
         self._announce(checkpoint)
         self._writes, self._adopted = [], []
+        self._next_kept = _FIRST
         self._weight, self._added = weight, 0
 
     def remember(self) -> None:
-        """Put the state into the cache, once all of its steps are stored."""
-        if self.head is not None and not self.dirty:
+        """Put the state into the cache, once all of its steps are stored.
+
+        With what the unfinished step kept in it, it is not the head's: `take_kept` adds that again.
+        """
+        if self.head is not None and not self.dirty and not self._adopted:
             self._cache.put(self.head, self.state)
 
     async def _keep_secrets(self, screen: Screen) -> None:
@@ -504,6 +537,10 @@ class ThreadState:
             if call.id in unanswered
             for result in [_error(call, NOT_ANSWERED)]
         ]
+
+
+def _used(meter: Meter) -> str:
+    return to_json(meter.used().to_json()).decode()
 
 
 def _error(call: ToolCall, text: str) -> ToolMessage:

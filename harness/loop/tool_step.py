@@ -20,13 +20,13 @@ from harness.loop.interrupts import Asker, Interrupted, Pause
 from harness.loop.once import OnceMark
 from harness.loop.requests import ToolCallOutcome, ToolCallRequest
 from harness.loop.run_context import RunContext
-from harness.loop.subagent_call import Spawn, SubagentCall
-from harness.loop.thread_state import ThreadState
+from harness.loop.subagent_call import Spawn, SubagentCall, child_namespace
+from harness.loop.thread_state import ThreadState, claim_mark
 from harness.loop.tool_execution import ToolPipeline
 from harness.loop.tool_outcomes import failure, with_notes
 from harness.messages import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
 from harness.redaction.rules import PIIDetectionError
-from harness.state import ChannelWrite, Overwrite
+from harness.state import ChannelWrite, Mark, Overwrite
 from harness.tools import Tool, ToolRuntime
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class ToolStep:
         self._path = path
         self._spawn = spawn
         self._meter = meter
-        self._busy: dict[str, str] = {}
+        self._busy: dict[str, str] = dict(thread.claims)
         self._step = thread.step
         screen = thread.screen
         self._store = agent.store if screen is None else screen.store(agent.store, "tools")
@@ -88,7 +88,7 @@ class ToolStep:
         self._writers: dict[str, str] = {}
         self._waiting: dict[int, Sequence[Interrupt]] = {}
         self._running = 0
-        self._subagents = 0
+        self._children: set[str] = set()
 
     async def run(self) -> Pause | None:
         """Run every unfinished call; return why the step pauses, or None when it is done.
@@ -111,6 +111,7 @@ class ToolStep:
             key=lambda one: one[0],
         )
         self._running = len(calls)
+        await self._find_children()
         try:
             if len(calls) == 1:
                 await self._one(*calls[0])
@@ -156,9 +157,7 @@ class ToolStep:
 
     async def _one(self, index: int, call: ToolCall) -> None:
         path = (*self._path, call.id)
-        begun = self._event("tool_start", call, args=call.args)
-        self._run.note("tasks", path, begun)
-        self._run.send("tasks", path, begun)
+        self._tell(path, self._event("tool_start", call, args=call.args))
         try:
             outcome = await self._run_call(index, call, path)
         except (Interrupted, BaseExceptionGroup) as raised:
@@ -177,16 +176,41 @@ class ToolStep:
     async def aside(self, call: ToolCall) -> ToolMessage:
         """Return the result of a call that is not part of the step, which keeps nothing of it.
 
+        Only that it was made is kept, where wrappers count calls in private keys.
+
         Raises:
             MiddlewareError, ToolFailed: As for `run`.
         """
+        path = (*self._path, call.id)
+        self._tell(path, self._event("tool_start", call, args=call.args))
         try:
-            outcome = await self._run_call(-1, call, (*self._path, call.id))
+            outcome = await self._looked(call, path)
         except (Interrupted, BaseExceptionGroup) as raised:
             _questions(raised)  # raises what is no question
             text = f"{call.name} did not run: it needs a person's decision, which is not to be had."
             outcome = failure(call, text)
-        return outcome.message
+        for write in outcome.writes:
+            channel = self._thread.schema.channels.get(write.channel)
+            if channel is not None and channel.reducer and Mark.PRIVATE in channel.marks:
+                await self._thread.keep({write.channel: write.value}, call.name)
+        message = outcome.message
+        ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
+        self._tell(path, ended)
+        return message
+
+    async def _looked(self, call: ToolCall, path: tuple[str, ...]) -> ToolCallOutcome:
+        tool = self._agent.tools.get(call.name)
+        if tool is not None and (tool.once or not tool.read_only):
+            return failure(
+                call,
+                f"{call.name} did not run: nothing of such a call is stored, so only tools that "
+                "are read_only, and not once, can be called so.",
+            )
+        return await self._run_call(-1, call, path)
+
+    def _tell(self, path: tuple[str, ...], event: dict[str, JsonValue]) -> None:
+        self._run.note("tasks", path, event)
+        self._run.send("tasks", path, event)
 
     async def _run_call(self, index: int, call: ToolCall, path: tuple[str, ...]) -> ToolCallOutcome:
         thread, run = self._thread, self._run
@@ -212,6 +236,7 @@ class ToolStep:
                 self._spawn,
                 self._count_subagent,
                 self._claim_subagent,
+                self._stopped,
                 self._agent.pipeline.policy,
                 self._meter,
             ),
@@ -232,16 +257,43 @@ class ToolStep:
                 outcome = await self._agent.pipeline.run(request, asker, self._meter, once)
             return thread.screen.outcome(outcome)
         except LimitReached as reached:
-            self.limit = reached
+            self._stopped(reached)
             return failure(call, f"{call.name} was stopped: {reached}")
 
-    def _count_subagent(self, depth: int) -> None:
-        self._meter.before_subagents(self._subagents + 1, depth)
-        self._subagents += 1
+    def _stopped(self, reached: LimitReached) -> None:
+        self.limit = reached
 
-    def _claim_subagent(self, ns: str, call_id: str) -> bool:
-        """Whether a call is the only one of this step that runs the subagent of a namespace."""
-        return self._busy.setdefault(ns, call_id) == call_id
+    async def _find_children(self) -> None:
+        """Note which calls started a subagent before the step was interrupted."""
+        thread = self._thread
+        if not (thread.pending or thread.claims or thread.interrupts):
+            return
+        self._children.update(thread.claims.values())
+        above = f"{thread.ns}/" if thread.ns else ""
+        for call in self._calls():
+            ns = f"{above}{child_namespace(call.id, self._step)}"
+            if await self._run.checkpointer.load(self._run.thread_id, ns) is not None:
+                self._children.add(call.id)
+
+    def _count_subagent(self, call_id: str, depth: int) -> None:
+        children = self._children | {call_id}
+        self._meter.before_subagents(len(children), depth)
+        self._children = children
+
+    async def _claim_subagent(self, ns: str, call_id: str) -> bool:
+        """Note that a call goes on with a subagent, unless another call of the step does.
+
+        That is in the journal before the subagent hears of it: after a pause or a crash it holds.
+        """
+        if self._busy.setdefault(ns, call_id) != call_id:
+            return False
+        if self._thread.claims.get(ns) != call_id:
+            self._thread.claims[ns] = call_id
+            mark = TaskWrites(self._step, claim_mark(call_id, ns), 0, ())
+            batch = Batch(self._run.thread_id, self._thread.ns, writes=[mark])
+            with anyio.CancelScope(shield=True):
+                await self._run.journal.commit(batch)
+        return True
 
     async def _pause(self, index: int, interrupts: Sequence[Interrupt]) -> None:
         self._running -= 1

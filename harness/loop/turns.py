@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -20,8 +20,10 @@ WhenBusy: TypeAlias = Literal["refuse", "queue", "interrupt"]
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
+    """A run's turn, or, without a control, a moment in which something is written from outside."""
+
     run_id: str
-    control: RunControl
+    control: RunControl | None
     over: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -38,7 +40,7 @@ class Turns:
     def check(self, thread_id: str) -> None:
         """Raise `ThreadBusy` if a run moves the thread."""
         turn = self._now.get(thread_id)
-        if turn is not None:
+        if turn is not None and turn.control is not None:
             raise ThreadBusy(
                 f"thread {thread_id} is being moved by run {turn.run_id}; nothing was done. Wait "
                 "for it, cancel it, or use another thread"
@@ -60,16 +62,33 @@ class Turns:
             while (turn := self._now.get(run.thread_id)) is not None:
                 if when_busy == "refuse":
                     self.check(run.thread_id)
-                if when_busy == "interrupt":
+                if when_busy == "interrupt" and turn.control is not None:
                     turn.control.pause(f"run {run.id} took over the thread")
                 await turn.over.wait()
         if control.waiting.cancelled_caught:
             yield
             return
-        mine = _Turn(run.id, control)
-        self._now[run.thread_id] = mine
+        with self._held(run.thread_id, _Turn(run.id, control)):
+            yield
+
+    @asynccontextmanager
+    async def moment(self, thread_id: str) -> AsyncGenerator[None, None]:
+        """Hold the thread for one write from outside; runs wait for it, whatever they are told.
+
+        Raises:
+            ThreadBusy: A run moves the thread.
+        """
+        while (turn := self._now.get(thread_id)) is not None:
+            self.check(thread_id)
+            await turn.over.wait()
+        with self._held(thread_id, _Turn("", None)):
+            yield
+
+    @contextmanager
+    def _held(self, thread_id: str, mine: _Turn) -> Generator[None, None, None]:
+        self._now[thread_id] = mine
         try:
             yield
         finally:
-            del self._now[run.thread_id]
+            del self._now[thread_id]
             mine.over.set()

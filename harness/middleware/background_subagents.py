@@ -29,7 +29,7 @@ from harness.policy import CallPolicy
 from harness.state import Mark, Reducer, State
 from harness.subagents.background import BackgroundSubAgents
 from harness.subagents.background_files import merge_changes
-from harness.subagents.background_runs import Behalf
+from harness.subagents.background_runs import Behalf, parent_thread
 from harness.subagents.background_tasks import FIRST_CHECKPOINT, NewTask, TaskView
 from harness.subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
 from harness.tools import Tool, ToolResult, ToolRuntime, tool
@@ -40,7 +40,8 @@ _SOURCE = "background_tasks"
 _MAX_WAIT = 600.0
 _SHOWN = 80
 _REASON = 1_000
-_OVER = ("done", "failed", "cancelled")
+_GONE = "gone"
+_FINAL = ("cancelled", _GONE)
 
 START = """\
 Start a subagent on a self-contained piece of work and go on with yours: it works in the \
@@ -102,6 +103,13 @@ class BackgroundState(TypedDict):
     ]
 
 
+_ONLY_MAIN = (
+    "nothing was done: only the main agent has background tasks. Do the work here, or use `task`."
+)
+_ONLY_READ = (
+    "nothing was done: the task belongs to the thread that this one was copied from. Here its "
+    "results can be read; start a task of your own for anything else."
+)
 _NOT_IN_BACKGROUND = "nothing was started: {} is {}, so only `task` can run it."
 
 
@@ -182,7 +190,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
     async def before_model(self, state: State, runtime: Runtime) -> HookResult:
         """Tell what has become of tasks, and take over the files of those that were collected."""
         tasks = _tasks(state)
-        if not tasks:
+        if not tasks or runtime.ns:
             return None
         texts: list[str] = []
         changes: _Tasks = {}
@@ -210,12 +218,12 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         """Return what the model has to be told, and a mark of it; the old mark if nothing."""
         told = task.get("told", "")
         thread_id = task.get("thread_id", "")
-        if told.endswith(_OVER) or self._launcher.carries(thread_id):
+        if told.endswith(_FINAL) or self._launcher.carries(thread_id):
             return told, ""
         try:
             view = await self._launcher.look(thread_id)
         except UnknownThread as error:
-            return "cancelled", f"A background task is gone: {error}."
+            return _GONE, f"A background task is gone: {error}."
         if not view.stopped or view.mark == told:
             return told, ""
         return view.mark, _told(view, task)
@@ -252,6 +260,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
             str, Field(description="Who does it; one of the subagents listed in your prompt.")
         ] = "general-purpose",
     ) -> ToolResult:
+        _require_main(runtime)
         task_id = "task-" + _key(runtime, 4)
         new = NewTask(
             runtime.thread_id, task_id, subagent_type, description, runtime.state, _behalf(runtime)
@@ -279,24 +288,31 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
             float, Field(ge=0, le=_MAX_WAIT, description="How long to wait at most.")
         ] = 0,
     ) -> ToolResult:
+        _require_main(runtime)
         tasks = _tasks(runtime.state)
-        chosen = _known(list(dict.fromkeys(task_ids)) or list(tasks), tasks)
+        there = [one for one, task in tasks.items() if task.get("told") != _GONE]
+        chosen = _known(list(dict.fromkeys(task_ids)) or there, tasks)
         if not chosen:
-            return ToolResult("No background tasks were started on this thread.", artifact=[])
-        threads = [tasks[one].get("thread_id", "") for one in chosen]
-        views = await self._launcher.wait(threads, wait_seconds)
+            return ToolResult("There are no background tasks on this thread.", artifact=[])
+        views = await self._views({one: tasks[one] for one in chosen}, wait_seconds)
         writes: _Tasks = {}
         texts: list[str] = []
         facts: list[JsonValue] = []
-        for view in views:
-            task, fact = tasks[view.task_id], _facts(view, tasks[view.task_id])
+        for task_id, view in views.items():
+            task = tasks[task_id]
+            if view is None:
+                writes[task_id] = {"told": _GONE}
+                texts.append(f"{task_id} is gone: its thread was deleted. Start a new task.")
+                facts.append({"task_id": task_id, "status": _GONE})
+                continue
+            fact = _facts(view, task)
             texts.append(_line(view, task))
             if view.stopped:
-                writes[view.task_id] = {"told": view.mark}
+                writes[task_id] = {"told": view.mark}
             if view.status == "success" and (task_ids or task.get("shown") != view.mark):
-                answer, checkpoint = await self._result(view)
-                writes[view.task_id] |= {"collect": checkpoint, "shown": view.mark}
-                texts.append(answer or "(It finished without a report.)")
+                answer, collect, note = await self._result(view)
+                writes[task_id] |= {"shown": view.mark, **collect}
+                texts.append((answer or "(It finished without a report.)") + note)
                 fact["result"] = answer
             facts.append(fact)
         return ToolResult(
@@ -305,6 +321,26 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
             update={"background_tasks": writes} if writes else {},
         )
 
+    async def _views(
+        self, tasks: Mapping[str, BackgroundTask], seconds: float
+    ) -> Mapping[str, TaskView | None]:
+        """Return where tasks stand once they have stopped; None for those that are gone."""
+        views: dict[str, TaskView | None] = {}
+        for task_id, task in tasks.items():
+            try:
+                views[task_id] = await self._launcher.look(task.get("thread_id", ""))
+            except UnknownThread:
+                views[task_id] = None
+        threads = [one.run.thread_id for one in views.values() if one is not None]
+        if not threads or seconds <= 0:
+            return views
+        began = time.monotonic()
+        try:
+            waited = await self._launcher.wait(threads, seconds)
+        except UnknownThread:  # deleted while we waited
+            return await self._views(tasks, seconds - (time.monotonic() - began))
+        return {**views, **{one.task_id: one for one in waited}}
+
     async def _update(
         self,
         task_id: Annotated[str, Field(description="The task.")],
@@ -312,8 +348,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         runtime: ToolRuntime,
     ) -> ToolResult:
         tasks = _tasks(runtime.state)
-        (task_id,) = _known([task_id], tasks)
-        thread_id = tasks[task_id].get("thread_id", "")
+        thread_id = _own(task_id, tasks, runtime)
         view = await self._launcher.send(thread_id, message, _key(runtime, 8), _behalf(runtime))
         waits = " It reads it once a person has answered." if view.status == "waiting" else ""
         return ToolResult(
@@ -328,8 +363,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         self, task_id: Annotated[str, Field(description="The task.")], runtime: ToolRuntime
     ) -> ToolResult:
         tasks = _tasks(runtime.state)
-        (task_id,) = _known([task_id], tasks)
-        thread_id = tasks[task_id].get("thread_id", "")
+        thread_id = _own(task_id, tasks, runtime)
         view = await self._launcher.cancel(thread_id, "cancelled by the agent that started it")
         return ToolResult(
             _line(view, tasks[task_id]),
@@ -337,15 +371,19 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
             update={"background_tasks": {task_id: BackgroundTask(told=view.mark)}},
         )
 
-    async def _result(self, view: TaskView) -> tuple[str, str]:
-        """Return the answer of a task that is done, and the checkpoint it is in."""
-        agent = self._launcher.agent(view.run.agent)
-        found = await agent.get_state(view.run.thread_id)
+    async def _result(self, view: TaskView) -> tuple[str, BackgroundTask, str]:
+        """Return the answer of a task that is done, what to collect of it, and what to add."""
+        text = view.run.answer or ""
+        try:
+            agent = self._launcher.agent(view.run.agent)
+            found = await agent.get_state(view.run.thread_id)
+        except HarnessError as error:
+            return text, {}, f"\n(No more than its report could be read: {error})"
         value = found.values.get("structured_response")
-        if value is None:
-            return view.run.answer or "", found.checkpoint.id
-        data = agent.definition.schema["structured_response"].to_json(value)
-        return json.dumps(data, ensure_ascii=False), found.checkpoint.id
+        if value is not None:
+            data = agent.definition.schema["structured_response"].to_json(value)
+            text = json.dumps(data, ensure_ascii=False)
+        return text, {"collect": found.checkpoint.id}, ""
 
 
 def _tasks(state: State) -> _Tasks:
@@ -360,6 +398,22 @@ def _known(task_ids: Sequence[str], tasks: Mapping[str, object]) -> Sequence[str
             f"was done. Tasks: {', '.join(tasks) or 'none'}."
         )
     return task_ids
+
+
+def _require_main(runtime: ToolRuntime) -> None:
+    """Raise `ToolError` for other agents: tasks have the main agent's rules, not theirs."""
+    if runtime.ns:
+        raise ToolError(_ONLY_MAIN)
+
+
+def _own(task_id: str, tasks: _Tasks, runtime: ToolRuntime) -> str:
+    """Return the thread of a task that the caller may do something with."""
+    _require_main(runtime)
+    _known([task_id], tasks)
+    thread_id = tasks[task_id].get("thread_id", "")
+    if parent_thread(thread_id) != runtime.thread_id:
+        raise ToolError(_ONLY_READ)
+    return thread_id
 
 
 def _key(runtime: ToolRuntime, size: int) -> str:

@@ -14,7 +14,7 @@ from harness.backends.base import Backend, FileError, artifact_path
 from harness.backends.pages import call_text
 from harness.middleware.shell_results import closed
 from harness.shell.jobs import Job, JobPage
-from harness.shell.output import Preview
+from harness.shell.output import Preview, shown, whole_characters, whole_lines
 from harness.shell.session import CommandResult
 from harness.tools import ToolResult, ToolRuntime
 
@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-_UNSHOWN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
 
 EXECUTE_SCHEMA: dict[str, JsonValue] = {
     "type": "object",
@@ -199,10 +198,12 @@ def paged(
     data = page.data
     begun = page.offset
     if asked is None and begun:  # from the first whole line
-        cut = data.find(b"\n") + 1
-        data, begun = data[cut:], begun + cut
+        rest = whole_lines(data)
+        data, begun = rest, begun + len(data) - len(rest)
+    if begun + len(data) < page.size:
+        data = whole_characters(data)
     after = begun + len(data)
-    output = _UNSHOWN.sub("\ufffd", data.decode("utf-8", "replace").replace("\r\n", "\n"))
+    output = shown(data.decode("utf-8", "replace"))
     where = f"bytes {begun} to {after} of {page.size}" if page.size else "no output yet"
     if record.get("ended") is not None and not page.size:
         where = "it wrote nothing"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio.to_thread
@@ -75,6 +76,8 @@ class ExecuteMiddleware(AgentMiddleware):
         job_directory: Where what jobs write is kept, readable by this user alone and not redacted;
             by default below the system's temporary directory.
         max_kept_bytes: How much of a long output can be read back.
+        fixed: Files and directories of this machine that commands in a sandbox must not write,
+            whatever the rules say, such as instructions of the agent itself.
 
     Raises:
         AgentBuildError: The execution policy cannot be used here, or not with this backend.
@@ -91,10 +94,14 @@ class ExecuteMiddleware(AgentMiddleware):
         jobs: JobLimits | None = JobLimits(),  # noqa: B008 - it cannot change
         job_directory: str | os.PathLike[str] | None = None,
         max_kept_bytes: int = 1 << 20,
+        fixed: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         self.backend = backend
         self._sandbox = sandbox_of(
-            backend, execution_policy or BubblewrapExecutionPolicy(), env=env
+            backend,
+            execution_policy or BubblewrapExecutionPolicy(),
+            env=env,
+            fixed=[Path(one) for one in fixed],
         )
         self._limits = self._sandbox.policy.limits
         self._max_kept_bytes = max_kept_bytes

@@ -36,6 +36,7 @@ _Glob: TypeAlias = tuple[str, re.Pattern[str]]
 """A text that is in all that matches, and the expression."""
 
 _Expressions: TypeAlias = Sequence[re.Pattern[str]]
+_RUNNERS = frozenset({"execute", "shell"})
 _MARKS = ("read_only", "destructive", "open_world")
 
 
@@ -97,6 +98,12 @@ class Rule:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 object.__setattr__(self, name, _several(name, value))
+        if self.path is not None and self.server is None and _RUNNERS.issuperset(_each(self.tool)):
+            raise PolicyError(
+                f"a rule with tool {self.tool!r} and path never matches: commands have no path. "
+                "Leave tool out (what read_file or write_file is refused, commands are too), or "
+                "take command instead of path"
+            )
         object.__setattr__(self, "_tools", [name_pattern(one) for one in _each(self.tool)])
         object.__setattr__(self, "_conditions", tuple(_conditions(self)))
 

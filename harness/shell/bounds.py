@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 __all__ = ["Bounds", "ControlGroups", "descendants"]
 
 LOOK_SECONDS = 0.05
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _ROOM_PROCESSES = 128
 _ROOM_BYTES = 64 << 20
 _TRIES = 40
@@ -30,7 +29,7 @@ class Bounds:
     """What all processes of a session together may not pass.
 
     Args:
-        processes: How many there may be; 0 for any number.
+        processes: How many there may be, and how many threads they may have; 0 for any number.
         memory: Bytes that they may have; 0 for any amount.
 
     Attributes:
@@ -62,10 +61,14 @@ class Bounds:
         pids = _listed(root, most) if self._lists else descendants(root)
         if len(pids) > most:
             return f"more than {most} processes"
+        sizes = [_size(pid) for pid in pids]
+        if sum(threads for threads, _ in sizes) > most:  # as control groups count them
+            return f"more than {most} processes and threads"
         # The first sum is quick, but pages that processes share are in it for each of them.
-        for measure in (_own_memory, _share_of_memory):
-            if not self._memory or sum(map(measure, pids)) <= self._memory:
-                return None
+        if not self._memory or sum(memory for _, memory in sizes) <= self._memory:
+            return None
+        if sum(map(_share_of_memory, pids)) <= self._memory:
+            return None
         return f"more than {self._memory >> 20} MiB of memory"
 
 
@@ -119,14 +122,21 @@ def _children(pid: int) -> Iterator[Sequence[int]]:
             continue
 
 
-def _own_memory(pid: int) -> int:
-    """Return the bytes of a process that are no file's; those it shares count in full."""
+def _size(pid: int) -> tuple[int, int]:
+    """Return a process's threads, and its bytes that are no file's; those it shares count in full.
+
+    Memory that processes share without a file is no file's either.
+    """
+    found = {b"Threads:": 1, b"RssAnon:": 0, b"RssShmem:": 0}
     try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            _, resident, shared, *_ = map(int, file.read().split())
-    except (OSError, ValueError):
-        return 0
-    return (resident - shared) * _PAGE_BYTES
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                words = line.split()
+                if words and words[0] in found:
+                    found[words[0]] = int(words[1])
+    except (OSError, ValueError, IndexError):
+        return 1, 0
+    return found[b"Threads:"], (found[b"RssAnon:"] + found[b"RssShmem:"]) << 10
 
 
 def _share_of_memory(pid: int) -> int:
@@ -138,7 +148,7 @@ def _share_of_memory(pid: int) -> int:
                     return int(line.split()[1]) << 10
     except (OSError, ValueError, IndexError):
         pass
-    return _own_memory(pid)
+    return _size(pid)[1]
 
 
 class ControlGroups:

@@ -1,4 +1,10 @@
-"""Shells in a bubblewrap sandbox: they see the workspace and the system's programs."""
+"""Shells in a bubblewrap sandbox: they see the workspace and the system's programs.
+
+Bubblewrap makes the places it mounts to, and follows links on the way there while it still sees
+what is around. A directory that other commands write to at that moment could so lead it anywhere.
+Therefore one sandbox is made in another: the outer one sees the directories and the system's
+programs alone, and makes places only in memory of its own; the inner one lays the mounts.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +17,9 @@ from pathlib import Path
 from shutil import which
 
 from harness.errors import AgentBuildError
-from harness.shell.layout import Layout, Mount
+from harness.shell.layout import Access, Layout, Mount
 from harness.shell.policies import Launch, ProcessLimits, base_environment, host_shell
+from harness.shell.seccomp import no_lent_rights
 
 __all__ = ["SYSTEM_PATHS", "BubblewrapExecutionPolicy", "Mount"]
 
@@ -53,6 +60,12 @@ _KERNEL_HIDDEN = (
 may write those that bubblewrap leaves as they are."""
 
 _HOME = "/tmp"
+_AROUND = "/host"
+"""Where the outer sandbox has the directories, each below at its path on this machine."""
+_BWRAP = "/bwrap"
+_OUTER, _INNER, _FILTER = 20, 21, 22
+"""Descriptors: options of both, which may be more than a command line holds, and the filter."""
+_USER_LIMITS = "/proc/sys/user"
 _PROBE_SECONDS = 10.0
 
 
@@ -61,11 +74,12 @@ class BubblewrapExecutionPolicy(ProcessLimits):
     """Runs the shell in a bubblewrap sandbox (Linux).
 
     It sees the workspace, writable; `system_paths`, to read; an empty `/tmp`, which is its home;
-    its own processes; and nothing else. Its processes end with it. It has no capabilities and can
-    make no further namespaces.
+    its own processes; and nothing else. Its processes end with it. It has no capabilities, can make
+    no further namespaces, no file that lends rights (setuid), and has no keys of this process.
 
     Attributes:
-        network_enabled: Whether it reaches the network.
+        network_enabled: Whether it reaches the network: this machine's, with its loopback addresses
+            and abstract sockets. As root that is a way out of the sandbox.
         mounts: Further paths, or the workspace again with less access; later ones lie on top.
         system_paths: Paths to read where they exist.
         tmp_bytes: Size of `/tmp`, and of `/dev/shm`; they take memory.
@@ -97,7 +111,8 @@ class BubblewrapExecutionPolicy(ProcessLimits):
             raise AgentBuildError(
                 f"bubblewrap ({found}) is installed but cannot make a sandbox here, so commands "
                 f"cannot be confined: {problem}. Systems that keep user namespaces from programs "
-                "must allow them for bubblewrap; inside a container they are often switched off"
+                "must allow them for bubblewrap, one in another; inside "
+                "a container they are often switched off"
             )
 
     def launch(
@@ -116,40 +131,92 @@ class BubblewrapExecutionPolicy(ProcessLimits):
     ) -> Launch:
         """Return how to start a shell that sees a layout; see `SandboxPolicy`."""
         binary = which(self.binary) or self.binary
-        sandbox = [*_isolated(binary)]
-        if self.network_enabled and layout.network:
-            sandbox.append("--share-net")
-        for path in self.system_paths:
-            sandbox += ("--ro-bind-try", path, path)
-        sandbox += ("--dev", "/dev", "--proc", "/proc", *_kernel())
-        for memory in ("/dev/shm", _HOME):
-            sandbox += (*self._sized(binary), "--tmpfs", memory)
         mounts = (*layout.mounts, *self.mounts)
+        outer = [*_apart(binary), *_system(self.system_paths)]
+        if self.network_enabled and layout.network:
+            outer.append("--share-net")
+        for path, access in _roots(mounts).items():
+            outer += ("--bind" if access == "write" else "--ro-bind", path, f"{_AROUND}{path}")
+        outer += ("--ro-bind", os.path.realpath(binary), _BWRAP)
+        inner = [*_isolated(binary), *_system(self.system_paths)]
+        inner += ("--dev", "/dev", "--bind", "/proc", "/proc", *_kernel())
+        for memory in ("/dev/shm", _HOME):
+            inner += (*self._sized(binary), "--tmpfs", memory)
         for mount in mounts:
-            sandbox += _mounted(mount)
+            inner += _mounted(mount)
         for place in (*_empty(mounts), "/dev", "/"):
-            sandbox += ("--remount-ro", place)  # last: bubblewrap makes mount points itself
-        sandbox += ("--chdir", layout.workdir)
+            inner += ("--remount-ro", place)  # last: bubblewrap makes mount points itself
+        inner += ("--chdir", layout.workdir)
+        inputs = {_OUTER: _packed(outer)}
+        lent = no_lent_rights()
+        if lent is not None:
+            inputs[_FILTER] = lent
+            inner += ("--seccomp", str(_FILTER))
+        inputs[_INNER] = _packed(inner)
+        command = (_BWRAP, "--args", str(_INNER), "--", *(shell or host_shell()))
         return Launch(
-            argv=(binary, *sandbox, "--", *(shell or host_shell())),
+            argv=(binary, "--args", str(_OUTER), "--", *command),
             env={**base_environment(), "HOME": _HOME, "TMPDIR": _HOME, **env},
             workspace=layout.workdir,
             cwd="/",
             rlimits=self.rlimits(),
             most_processes=self.total_processes,
             most_memory=self.total_memory_bytes,
+            inputs=inputs,
+            own_keyring=True,
         )
 
     def _sized(self, binary: str) -> Sequence[str]:
         return ("--size", str(self.tmp_bytes)) if "--size" in _options(binary) else ()
 
 
+def _packed(options: Sequence[str]) -> bytes:
+    """Return options as bubblewrap reads them from a descriptor."""
+    return b"".join(os.fsencode(one) + b"\0" for one in options)
+
+
+def _apart(binary: str) -> Sequence[str]:
+    """Return the options of the outer sandbox: namespaces, and what bubblewrap itself needs."""
+    options = ["--unshare-all", "--unshare-user", "--die-with-parent", "--new-session"]
+    options += ("--cap-drop", "ALL")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        options += ("--cap-add", "CAP_SETFCAP")  # to be root in a namespace further in
+    options += ("--dev", "/dev", "--proc", "/proc", "--tmpfs", _HOME)
+    if "--disable-userns" in _options(binary):
+        options += ("--bind", _USER_LIMITS, _USER_LIMITS)
+    return options
+
+
 def _isolated(binary: str) -> Sequence[str]:
-    options = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    """Return the options of the inner sandbox: no capabilities, and none to be had."""
+    options = ["--unshare-user", "--die-with-parent", "--cap-drop", "ALL"]
     if "--disable-userns" in _options(binary):
         # Inside a further user namespace a command would have capabilities again.
-        options += ("--unshare-user", "--disable-userns")
+        options.append("--disable-userns")
     return options
+
+
+def _system(paths: Sequence[str]) -> Iterator[str]:
+    for path in paths:
+        yield from ("--ro-bind-try", path, path)
+
+
+def _roots(mounts: Sequence[Mount]) -> Mapping[str, Access]:
+    """Return the paths that hold all others of what is mounted, and whether one is written."""
+    roots: dict[str, Access] = {}
+    shown = [one for one in mounts if one.access != "hidden"]
+    for one in sorted(shown, key=lambda one: _parts(one.path)):
+        path = os.path.abspath(one.path)
+        root = next(
+            (held for held in roots if _parts(held) == _parts(path)[: len(_parts(held))]), path
+        )
+        if one.access == "write" or root not in roots:
+            roots[root] = one.access
+    return roots
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return Path(os.path.abspath(path)).parts
 
 
 def _kernel() -> Iterator[str]:
@@ -167,7 +234,8 @@ def _kernel() -> Iterator[str]:
 def _mounted(mount: Mount) -> Iterator[str]:
     """Yield bubblewrap's options for a mount."""
     if mount.access != "hidden":
-        yield from ("--bind" if mount.access == "write" else "--ro-bind", mount.path, mount.place)
+        source = f"{_AROUND}{os.path.abspath(mount.path)}"
+        yield from ("--bind" if mount.access == "write" else "--ro-bind", source, mount.place)
     elif mount.is_directory:
         yield from ("--tmpfs", mount.place)
     else:
@@ -197,7 +265,9 @@ def _options(binary: str) -> str:
 @lru_cache(16)
 def _problem(binary: str) -> str:
     """Return why a bubblewrap can make no sandbox, or nothing."""
-    command = [binary, *_isolated(binary), "--ro-bind", "/", "/", "--proc", "/proc", "/bin/true"]
+    outer = [*_apart(binary), *_system(SYSTEM_PATHS), "--ro-bind", os.path.realpath(binary), _BWRAP]
+    inner = [*_isolated(binary), *_system(SYSTEM_PATHS), "--bind", "/proc", "/proc", "/bin/sh"]
+    command = [binary, *outer, "--", _BWRAP, *inner, "-c", ":"]
     try:
         tried = subprocess.run(
             command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False

@@ -36,7 +36,9 @@ class DockerExecutionPolicy(ShellLimits):
         cpus: CPUs it may use, such as `"1.5"`.
         cpu_time_seconds: CPU seconds of each process.
         max_processes: Processes in the container.
-        user: User, or `user:group`.
+        user: User, or `user:group`; by default the owner of the workspace, so that its files are
+            whose they were and root's rights are lent to nobody. Where the engine runs without
+            root's rights (its socket is below `/run/user`, or podman for another user) the image's.
         extra_run_args: Further options of `docker run`.
         binary: Name or path of the client; podman's takes the same options.
     """
@@ -79,7 +81,11 @@ class DockerExecutionPolicy(ShellLimits):
         """Return how to start a shell that sees a layout; see `SandboxPolicy`."""
         binary = which(self.binary) or self.binary
         name = f"deep-agent-shell-{secrets.token_hex(8)}"
-        options = [*self._options(network=layout.network), "--name", name]
+        options = ["--name", name]
+        user = self.user or self._owner(layout)
+        if user:
+            options += ("--user", user)
+        options += self._options(network=layout.network)
         options += ("--workdir", layout.workdir)
         for mount in layout.mounts:
             options += _mounted(mount)
@@ -101,8 +107,19 @@ class DockerExecutionPolicy(ShellLimits):
         """True: commands see what is mounted; see `SandboxPolicy`."""
         return True
 
+    def _owner(self, layout: Layout) -> str | None:
+        """Return who has the first directory, where users of a container are those of this side."""
+        engine = os.environ.get("DOCKER_HOST", "")
+        if "/run/user/" in engine or ("podman" in self.binary and os.geteuid()):
+            return None
+        for mount in layout.mounts:
+            if mount.access != "hidden":
+                found = os.stat(mount.path)
+                return f"{found.st_uid}:{found.st_gid}"
+        return None
+
     def _options(self, *, network: bool) -> Sequence[str]:
-        options = ["--init", "--security-opt", "no-new-privileges"]
+        options = ["--init", "--security-opt", "no-new-privileges", "--cap-drop", "ALL"]
         if self.remove_container_on_exit:
             options.append("--rm")
         if not (self.network_enabled and network):
@@ -114,7 +131,6 @@ class DockerExecutionPolicy(ShellLimits):
             "--cpus": self.cpus,
             "--ulimit": self.cpu_time_seconds and f"cpu={self.cpu_time_seconds}",
             "--pids-limit": self.max_processes,
-            "--user": self.user,
         }
         for option, value in given.items():
             if value is not None:

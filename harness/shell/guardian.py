@@ -13,6 +13,7 @@ good from then on. It exits with the shell's exit code.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -39,15 +40,19 @@ _NICE = 5
 _HURRY = -5
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
 _SET_PDEATHSIG = 1
+_JOIN_SESSION_KEYRING = 1
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
+"""Number of the system call, by machine."""
 _SET_CHILD_SUBREAPER = 36
 
 
 class GuardianOptions(TypedDict):
-    """What the guardian is told, as JSON in its only argument.
+    """What the guardian is told, as JSON on the leash, after its length in eight bytes.
 
     Attributes:
         argv: The command line of the shell.
-        leash: File descriptor of the leash.
+        inputs: What it can read from descriptors, by their numbers, each byte a character.
+        own_keyring: Whether the shell must not have this process's session keyring.
         lease: Seconds until the first lease runs out.
         grace: Seconds that processes have to end after SIGTERM.
         limits: Values for `resource.setrlimit`, by the name of the resource.
@@ -57,7 +62,8 @@ class GuardianOptions(TypedDict):
     """
 
     argv: list[str]
-    leash: int
+    inputs: dict[str, str]
+    own_keyring: bool
     lease: float
     grace: float
     limits: dict[str, int]
@@ -92,6 +98,10 @@ def _start(options: GuardianOptions, groups: ControlGroups) -> int:
         for one in (*_IGNORED, signal.SIGCHLD):
             signal.signal(one, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
+        if options["own_keyring"]:
+            _leave_keyring()
+        for number, text in options["inputs"].items():
+            _provide(int(number), text.encode("latin-1"))
         groups.enter()
         with contextlib.suppress(OSError):
             os.nice(_NICE)
@@ -100,6 +110,37 @@ def _start(options: GuardianOptions, groups: ControlGroups) -> int:
     except BaseException as error:  # noqa: BLE001 - a forked child must not go on from here
         os.write(2, f"{options['argv'][0]} cannot be started: {error}\n".encode())
     os._exit(127)
+
+
+def _leave_keyring() -> None:
+    """Take a new, empty session keyring: keys of the old one could be read and removed.
+
+    Raises:
+        OSError: The kernel has keyrings and gave none; the shell must not start.
+    """
+    call = _KEYCTL.get(os.uname().machine) if sys.platform == "linux" else None
+    if call is None:
+        return
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(call, _JOIN_SESSION_KEYRING, None) < 0:
+        number = ctypes.get_errno()
+        if number != errno.ENOSYS:
+            raise OSError(number, f"no session keyring of its own: {os.strerror(number)}")
+
+
+def _provide(number: int, data: bytes) -> None:
+    """Let the shell's command line read bytes from a descriptor."""
+    fd = os.memfd_create("input")
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    os.dup2(fd, number)
+    if fd == number:
+        os.set_inheritable(fd, True)
+    else:
+        os.close(fd)
 
 
 def _limit(limits: dict[str, int]) -> None:
@@ -224,7 +265,23 @@ def _note_nothing(number: int, frame: Any) -> None:
     """Handle SIGCHLD, so that it writes to the wake-up pipe."""
 
 
-def _main(options: GuardianOptions) -> int:
+def _told(leash: socket.socket) -> GuardianOptions:
+    """Read the options: no command line has room for what a sandbox may need."""
+    return json.loads(_exactly(leash, int.from_bytes(_exactly(leash, 8), "big")))
+
+
+def _exactly(leash: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        got = leash.recv(min(size - len(data), 1 << 16))
+        if not got:
+            os._exit(1)  # whoever starts the shell has gone
+        data += got
+    return bytes(data)
+
+
+def _main(leash: socket.socket) -> int:
+    options = _told(leash)
     _prctl(_SET_CHILD_SUBREAPER, 1)
     for one in _IGNORED:
         signal.signal(one, signal.SIG_IGN)
@@ -232,7 +289,6 @@ def _main(options: GuardianOptions) -> int:
     os.set_blocking(wakes, False)
     signal.signal(signal.SIGCHLD, _note_nothing)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-    leash = socket.socket(fileno=options["leash"])
     leash.set_inheritable(False)
     groups = ControlGroups(options["most_processes"], options["most_memory"])
     children = _Children(_start(options, groups))
@@ -261,4 +317,4 @@ def _main(options: GuardianOptions) -> int:
 
 if __name__ == "__main__":
     # The interpreter's own end takes time that somebody waits for.
-    os._exit(_main(json.loads(sys.argv[1])))
+    os._exit(_main(socket.socket(fileno=int(sys.argv[1]))))

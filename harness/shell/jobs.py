@@ -200,6 +200,7 @@ class JobPool:
         self.limits = limits
         self._directory = directory
         self._jobs: dict[str, Job] = {}
+        self._closings = 0
 
     def of(self, thread_id: str) -> Sequence[Job]:
         """Return the jobs of a thread, oldest first."""
@@ -233,12 +234,15 @@ class JobPool:
             OSError: Its output cannot be kept.
         """
         self.require_room(thread_id)
+        closings = self._closings
         self._prune()
         job_id = f"job_{secrets.token_hex(6)}"
         job = Job(job_id, thread_id, ns, command, self._path(job_id))
         self._jobs[job_id] = job
         try:
             await anyio.to_thread.run_sync(self._prepare)
+            if self._closings != closings:  # nobody would end it
+                raise ToolError("No job was started: the agent was closed in the meantime.")
             job.start(session, self.limits)
         except BaseException:
             del self._jobs[job_id]
@@ -258,7 +262,8 @@ class JobPool:
         return await anyio.to_thread.run_sync(_page, self._path(job_id), offset, limit)
 
     async def aclose(self) -> None:
-        """End all jobs."""
+        """End all jobs, also those that are about to start."""
+        self._closings += 1
         running = [one for one in self._jobs.values() if one.result is None]
         for one in running:
             one.stop()

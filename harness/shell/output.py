@@ -13,11 +13,23 @@ from typing import BinaryIO, Protocol
 
 import anyio.to_thread
 
-__all__ = ["Collector", "Output", "Preview", "Sink", "keep", "preview"]
+__all__ = [
+    "Collector",
+    "Output",
+    "Preview",
+    "Sink",
+    "keep",
+    "preview",
+    "shown",
+    "whole_characters",
+    "whole_lines",
+]
 
 _IN_MEMORY = 1 << 20
-_UNSHOWN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]")
-"""Control characters that no journal and no terminal wants, without tab, line ends and escape."""
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)")
+"""What tells a terminal about colours, the cursor and its title."""
+_UNSHOWN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Control characters that no journal and no terminal wants; not tab and line ends."""
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
@@ -151,14 +163,14 @@ def preview(
         head, tail = rule(head), rule(tail)
     text = head + tail
     if output.whole and _fits(text, max_lines, max_bytes):
-        return Preview(_shown(text))
+        return Preview(shown(text))
     first = _ends(head, (max_lines + 1) // 2, max_bytes // 2, last=False)
     last = _ends(text[len(first) :], max_lines // 2, max_bytes // 2, last=True)
     hidden = text[len(first) : len(text) - len(last)]
     dropped = output.size - len(output.head) - len(output.tail)
     return Preview(
-        _shown(first),
-        _shown(last),
+        shown(first),
+        shown(last),
         hidden.count("\n"),
         len(hidden.encode()) + max(0, dropped),
         head.encode() if redact else output.head,
@@ -170,12 +182,37 @@ def _text(data: bytes) -> str:
 
 
 def _after_cut(tail: bytes) -> str:
-    """Return the text of a tail from its first whole line, if it has one."""
-    return _text(tail[tail.find(b"\n") + 1 :])
+    """Return the text of a tail from its first whole line; part of one if it has no other."""
+    return _text(whole_lines(tail))
 
 
-def _shown(text: str) -> str:
-    return _UNSHOWN.sub("\ufffd", text.replace("\r\n", "\n"))
+def whole_lines(data: bytes) -> bytes:
+    """Return what is after the first line end, and all of a single line but half a character."""
+    rest = data[data.find(b"\n") + 1 :]
+    if len(rest) == len(data) or not rest:
+        return data[_continuation(data) :]
+    return rest
+
+
+def _continuation(data: bytes) -> int:
+    """Return how many bytes at the beginning belong to a character that began before."""
+    return next((at for at, byte in enumerate(data[:3]) if byte & 0xC0 != 0x80), 0)
+
+
+def whole_characters(data: bytes) -> bytes:
+    """Return bytes without the beginning of a character that goes on after them (UTF-8)."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        length = 2 if byte >> 5 == 6 else 3 if byte >> 4 == 14 else 4 if byte >> 3 == 30 else 1
+        return data[:-back] if length > back and len(data) > back else data
+    return data
+
+
+def shown(text: str) -> str:
+    """Return a text without what would command a terminal."""
+    return _UNSHOWN.sub("\ufffd", _ESCAPES.sub("", text.replace("\r\n", "\n")))
 
 
 def _fits(text: str, max_lines: int, max_bytes: int) -> bool:

@@ -116,6 +116,9 @@ class Launch:
         most_processes: Processes that there may be at once; more end the shell. None for any
             number.
         most_memory: Bytes of memory that all processes may have together; more end the shell.
+        inputs: What the command line can read from descriptors, by their numbers (Linux).
+        own_keyring: Whether it must not have the session keyring of this process (Linux); where
+            the kernel has keyrings and gives none, the shell does not start.
     """
 
     argv: Sequence[str]
@@ -126,6 +129,8 @@ class Launch:
     cleanup: Sequence[str] = ()
     most_processes: int | None = None
     most_memory: int | None = None
+    inputs: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
+    own_keyring: bool = False
 
 
 class ExecutionPolicy(Protocol):
@@ -165,7 +170,8 @@ class ProcessLimits(ShellLimits):
         memory_bytes: Address space of each process.
         max_processes: Processes of this user on the machine; not enforced for root.
         max_file_size_bytes: Size of each file that a process writes.
-        total_processes: Processes of a shell at once. More, and the shell is ended, as root too.
+        total_processes: Processes of a shell at once, and their threads. More, and the shell is
+            ended, as root too.
         total_memory_bytes: Memory of all processes of a shell. More, and the shell is ended.
     """
 

@@ -171,7 +171,8 @@ def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
         (stdin, to_stdin, output, to_output, status, to_status) = fds
         options: GuardianOptions = {
             "argv": list(launch.argv),
-            "leash": theirs.fileno(),
+            "inputs": {str(fd): data.decode("latin-1") for fd, data in launch.inputs.items()},
+            "own_keyring": launch.own_keyring,
             "lease": lease,
             "grace": grace,
             "limits": dict(launch.rlimits),
@@ -180,7 +181,7 @@ def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
             "most_memory": launch.most_memory or 0,
         }
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _GUARDIAN, json.dumps(options)],
+            [sys.executable, "-I", "-S", _GUARDIAN, str(theirs.fileno())],
             stdin=stdin,
             stdout=to_output,
             stderr=to_status,
@@ -196,6 +197,9 @@ def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
         theirs.close()
     for fd in (stdin, to_output, to_status):
         os.close(fd)
+    told = json.dumps(options).encode()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # `wait` tells that it ended
+        ours.sendall(len(told).to_bytes(8, "big") + told)
     kept = (to_stdin, output, status)
     ours.setblocking(False)
     for fd in kept:

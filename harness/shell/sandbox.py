@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import anyio.to_thread
 
@@ -30,12 +31,14 @@ class Sandbox:
         directories: Parts of the backend, those further up first.
         shell: Command line of the shell; None for the policy's choice.
         env: Variables beside those of the policy.
+        fixed: Paths of this machine that commands must not write, whatever the rules say.
     """
 
     policy: SandboxPolicy
     directories: Sequence[SharedDirectory]
     shell: Sequence[str] | None = None
     env: Mapping[str, str] | None = None
+    fixed: Sequence[Path] = ()
 
     @property
     def places(self) -> Sequence[str]:
@@ -47,7 +50,9 @@ class Sandbox:
         network = _may_reach_network(self.policy, runtime.policy)
         if not self.policy.confines:
             return Layout(self.places[0], network=network)
-        table = partial(layout_of, self.directories, runtime.policy, network=network)
+        table = partial(
+            layout_of, self.directories, runtime.policy, network=network, fixed=self.fixed
+        )
         return await anyio.to_thread.run_sync(table)
 
     async def made(self, runtime: ToolRuntime, before: Layout) -> Sequence[str]:
@@ -100,6 +105,7 @@ def sandbox_of(
     policy: ExecutionPolicy,
     shell: Sequence[str] | None = None,
     env: Mapping[str, str] | None = None,
+    fixed: Sequence[Path] = (),
 ) -> Sandbox:
     """Return the sandbox over a backend; blocks while the policy looks whether it can be used.
 
@@ -118,7 +124,7 @@ def sandbox_of(
             "commands that run without a sandbox need a directory to start in: give the backend a "
             "DirectoryBackend"
         )
-    return Sandbox(policy, directories, shell, env)
+    return Sandbox(policy, directories, shell, env, [one.resolve() for one in fixed])
 
 
 def _may_reach_network(policy: SandboxPolicy, rules: BoundPolicy | None) -> bool:

@@ -216,7 +216,7 @@ class ShellSession:
         mark = secrets.token_hex(16)
         quoted = command.replace("'", "'\\''")
         text = f"{self._kind.eval} '{quoted}\n' </dev/null >&8 2>&1 8>&- 9>&-\n"
-        script = text.encode("utf-8", "replace") + self._kind.report(mark)
+        script = _encoded(text) + self._kind.report(mark)
         return await self._until_over(script, mark, timeout, collector)
 
     async def _until_over(
@@ -287,6 +287,14 @@ class ShellSession:
                 return int(found[1])
             self._status = self._status[-_DIAGNOSIS_BYTES:]
         return None
+
+
+def _encoded(text: str) -> bytes:
+    """Return a script's bytes; names of files may hold some that are no UTF-8."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # other halves of pairs, which no name has
+        return text.encode("utf-8", "replace")
 
 
 def _begun(data: bytes, mark: bytes) -> int:

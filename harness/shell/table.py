@@ -37,12 +37,13 @@ class TableLimits:
     Attributes:
         entries: Files and directories that are looked at.
         seconds: How long that may take.
-        points: Paths below the directories that are mounted apart.
+        points: Mounts below the directories: guarded paths, and directories above them that are
+            held in their places. Each makes a shell start later.
     """
 
     entries: int = 200_000
     seconds: float = 3.0
-    points: int = 200
+    points: int = 400
 
 
 def layout_of(
@@ -50,6 +51,7 @@ def layout_of(
     policy: BoundPolicy | None,
     *,
     network: bool = True,
+    fixed: Sequence[Path] = (),
     limits: TableLimits | None = None,
 ) -> Layout:
     """Return what a command sees. Blocking.
@@ -58,6 +60,7 @@ def layout_of(
         directories: Parts of the backend, those further up first.
         policy: What the rules say to the caller; None for no rules.
         network: See `Layout`.
+        fixed: Paths of this machine that commands must not write, whatever the rules say.
         limits: Bounds for the work.
     """
     tree = _Tree(directories, limits or TableLimits())
@@ -68,11 +71,17 @@ def layout_of(
     for one in directories:
         if one.root is None:
             points[one.place] = "hidden"
+    for place in tree.places(fixed):
+        if _effective(points, place) == "write":
+            points = {path: _fixed_in(place, path, access) for path, access in points.items()}
+            points[place] = "read"
     points, lifted = _lifted(points, tree)
     real = [one for one in directories if one.root is not None]
     mounts = list(_mounts(real, points, tree))
     workdir = real[0].place if real else "/tmp"
-    return Layout(workdir, mounts, network, _notes(sorted({*tree.unseen, *lifted})))
+    links = [one for one in points if points[one] != "write" and tree.is_link(one)]
+    notes = (*_out_of_reach(sorted({*tree.unseen, *lifted})), *_replaceable(sorted(links)))
+    return Layout(workdir, mounts, network, notes)
 
 
 def same_files(mounts: Sequence[Mount]) -> str | None:
@@ -83,6 +92,11 @@ def same_files(mounts: Sequence[Mount]) -> str | None:
     noted = [one for one in mounts if one.identity and one.access != "hidden"]
     if not noted:
         return None
+    return " && ".join(map(_same, (noted[at : at + 50] for at in range(0, len(noted), 50))))
+
+
+def _same(noted: Sequence[Mount]) -> str:
+    """Return a command that fails if one of a few mounts is of another file."""
     places = " ".join(shlex.quote(one.place) for one in noted)
     wanted = "\n".join(one.identity for one in noted)
     return f"[ \"$(command -p stat -c %d:%i -- {places})\" = '{wanted}' ]"
@@ -114,6 +128,19 @@ class _Tree:
                 below = place[len(one.place) + 1 :]
                 return None if one.root is None else one.root / below
         return None
+
+    def places(self, paths: Sequence[Path]) -> Iterator[str]:
+        """Yield where paths of this machine are; what is in no directory is nowhere."""
+        for path in paths:
+            for one in self.directories:
+                if one.root is not None and path.is_relative_to(one.root.resolve()):
+                    below = path.relative_to(one.root.resolve()).as_posix()
+                    yield one.place if below == "." else f"{one.place}/{below}"
+
+    def is_link(self, place: str) -> bool:
+        """Whether a place is a link itself."""
+        path = self.path(place)
+        return path is not None and path.is_symlink()
 
     def children(self, place: str) -> Sequence[tuple[str, bool]]:
         """Return the names at a place, and whether each is a directory itself."""
@@ -152,7 +179,12 @@ def _lifted(points: Mapping[str, Access], tree: _Tree) -> tuple[dict[str, Access
     """
     kept = dict(points)
     lifted: set[str] = set()
-    while len(kept) > tree.limits.points:
+    own = {one.place for one in tree.directories}
+
+    def mounted() -> int:
+        return len({place for point in kept for place in _with_pins(point, kept, own)})
+
+    while mounted() > tree.limits.points:
         deepest = max(path.count("/") for path in kept if path != "/")
         if deepest < 2:
             break
@@ -233,8 +265,26 @@ def _mount(place: str, access: Access, tree: _Tree, *, noted: bool) -> Mount | N
     return Mount(str(path), access, place, identity)
 
 
-def _notes(paths: Sequence[str]) -> Sequence[str]:
-    if not paths:
-        return ()
-    shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
-    return (f"Commands have no access to {shown}: there was too much to check against the policy.",)
+def _fixed_in(place: str, path: str, access: Access) -> Access:
+    """Return what is left of a point when all below a place cannot be written."""
+    return "read" if access == "write" and path.startswith(f"{place}/") else access
+
+
+def _out_of_reach(paths: Sequence[str]) -> Iterator[str]:
+    if paths:
+        yield (
+            f"Commands have no access to {_shown(paths)}: there was too much to check against the "
+            "policy."
+        )
+
+
+def _replaceable(links: Sequence[str]) -> Iterator[str]:
+    if links:
+        yield (
+            f"The policy guards {_shown(links)}, but a link cannot be held in its place: do not "
+            "replace it."
+        )
+
+
+def _shown(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from math import inf
 from types import TracebackType
@@ -20,7 +21,7 @@ from weakref import WeakValueDictionary
 import anyio
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Checkpointer, Run
+from harness.checkpoint.base import Batch, Checkpointer, Run
 from harness.errors import (
     AgentBuildError,
     HarnessError,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 __all__ = ["AgentSource", "BackgroundSubAgents"]
 
 _STOP_SECONDS = 10
+_PATIENCE = 120.0
+_LONGEST_PAUSE = 30.0
 
 POLL_SECONDS = 0.5
 """How often a task of another process is looked at."""
@@ -113,7 +116,7 @@ class BackgroundSubAgents:
         self._policy: CallPolicy | None = None
         local = partial(LocalRuns, checkpointer, options=options or RunOptions(), is_alive=is_alive)
         self._engine: RunEngine = (engine or local)(self.agent)
-        self._answered: set[str] = set()
+        self._failing: dict[str, float] = {}
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._jobs: MemoryObjectSendStream[Turn | None] | None = None
         self._stack: AsyncExitStack | None = None
@@ -161,7 +164,7 @@ class BackgroundSubAgents:
                     group.cancel_scope.cancel()
         finally:
             send.close()
-            self._answered.clear()
+            self._failing.clear()
             if local is not None:
                 local.close()
 
@@ -249,21 +252,25 @@ class BackgroundSubAgents:
     async def wait(self, thread_ids: Collection[str], seconds: float) -> Sequence[TaskView]:
         """Return where tasks stand once all have stopped, or after `seconds`.
 
+        It returns at once when this object is left meanwhile.
+
         Raises:
             UnknownThread: There is no such task.
         """
         deadline = time.monotonic() + max(0.0, seconds)
+        entered = self._tasks.is_open
         while True:
             news = {parent_thread(one): self._tasks.news(one) for one in thread_ids}
             views = [await self.look(one) for one in thread_ids]
             left = deadline - time.monotonic()
-            if left <= 0 or all(one.stopped for one in views):
+            in_vain = entered and not self._tasks.is_open
+            if left <= 0 or in_vain or all(one.stopped for one in views):
                 return views
             others = [
                 one for one in views if not one.stopped and not self.carries(one.run.thread_id)
             ]
             for one in others:  # what its process has left by now is ours
-                await self._adopt(one.run)
+                await self._adopt(one.run, ours=True)
             mine = not others
             with anyio.move_on_after(left if mine else min(left, POLL_SECONDS)):
                 await first_of(list(news.values()))
@@ -283,7 +290,8 @@ class BackgroundSubAgents:
             behalf: For a task that goes on.
 
         Raises:
-            ToolError: The task was cancelled; nothing was sent.
+            ToolError: The task was cancelled, or it has ended and too many others are open;
+                nothing was sent.
             HarnessError: There is no such task, or the message was refused.
         """
         with anyio.CancelScope(shield=True):
@@ -294,11 +302,14 @@ class BackgroundSubAgents:
                     f"{view.task_id} was cancelled, so nothing was sent to it. Start a new task."
                 )
             self._check_open()
-            async with self._lock(thread_id):
-                await post(agent, thread_id, HumanMessage(text, source="task", id=f"msg_{key}"))
-            if view.run.status == "paused":
-                await self._line_up(view.run, {}, behalf, go_on=True)
-            await self._deliver(thread_id, behalf)
+            goes_on = view.status in ENDED and not self.carries(thread_id)
+            parent = parent_thread(thread_id) or ""
+            with self._tasks.room(parent) if goes_on else nullcontext():
+                async with self._lock(thread_id):
+                    await post(agent, thread_id, HumanMessage(text, source="task", id=f"msg_{key}"))
+                if view.run.status == "paused":
+                    await self._line_up(view.run, {}, behalf, go_on=True)
+                await self._deliver(thread_id, behalf)
         return await self.look(thread_id)
 
     async def cancel(self, thread_id: str, reason: str) -> TaskView:
@@ -341,8 +352,7 @@ class BackgroundSubAgents:
             raise RunEnded(f"run {run_id} is {run.status} and asks nothing; nothing was stored")
         if answers:
             await self.agent(run.agent).answer(run_id, answers)
-        if self._tasks.is_carried(run):
-            self._answered.add(run_id)
+            run = await self.checkpointer.run(run_id) or run  # it may have gone to wait meanwhile
         await self._line_up(run, {}, None, go_on=True)
 
     # --- carrying --------------------------------------------------------------------------
@@ -364,38 +374,89 @@ class BackgroundSubAgents:
         *,
         go_on: bool = False,
     ) -> None:
-        """Let a run be carried as soon as its thread's tasks leave room, unless it is already."""
-        pending = run.status == "paused" and run.attempt == 1
-        left = run.status == "running" and await self._engine.is_left(run)
-        if pending or left or go_on:
+        """Let a run be carried as soon as its thread's tasks leave room, unless it is already.
+
+        Another living process keeps what it carries or has in line.
+        """
+        if run.status == "running" or _not_begun(run):
+            go_on = await self._engine.is_left(run)
+        if go_on:
             self._tasks.enter(Turn(run, answers, behalf))
 
     async def _carry(self, turn: Turn) -> None:
         """Carry a run; nothing that happens to it may end the others."""
-        run = turn.run
+        run, failed = turn.run, False
         try:
-            while True:
-                await self._engine.carry(run, turn.answers, turn.behalf)
-                if not await self._was_answered(run):
-                    break
-            await self._deliver(run.thread_id, turn.behalf, carried=run.id)
-        except HarnessError as error:
-            logger.warning("background run %s cannot go on now: %s", run.id, error)
-            await anyio.sleep(POLL_SECONDS)  # whoever waits for it tries again at once
+            await self._go_through(turn)
+            self._failing.pop(run.id, None)
+        except ToolError as error:
+            await self._give_up(run, str(error))
         except FAILURES as raised:
-            logger.exception("background run %s failed", run.id, exc_info=as_failure(raised))
+            error, failed = as_failure(raised), True
+            self._failing.setdefault(run.id, time.monotonic())
+            unexpected = None if isinstance(error, HarnessError) else error
+            text = "background run %s cannot go on now: %s"
+            logger.warning(text, run.id, error, exc_info=unexpected)
+            await anyio.sleep(POLL_SECONDS)  # whoever waits for it tries again at once
         finally:
             self._tasks.done(run)
-            self._answered.discard(run.id)
         self.stirred(run.thread_id)
+        if failed:
+            await self._try_again(turn)
 
-    async def _was_answered(self, run: Run) -> bool:
-        """Whether a run got an answer in the moment in which it went to wait for it."""
-        if run.id not in self._answered:
-            return False
-        self._answered.discard(run.id)
-        now = await self.checkpointer.run(run.id)
-        return now is not None and now.status == "needs_approval"
+    async def _go_through(self, turn: Turn) -> None:
+        """Carry a run to where it stops, and again if it got an answer in that moment."""
+        run = turn.run
+        self.agent(run.agent)
+        answered = await self._answered(run)
+        while True:
+            await self._engine.carry(run, turn.answers, turn.behalf)
+            now = await self.checkpointer.run(run.id)
+            if now is None or now.status != "needs_approval":
+                break
+            before, answered = answered, await self._answered(run)
+            if answered <= before:
+                break
+        await self._deliver(run.thread_id, turn.behalf, carried=run.id)
+
+    async def _answered(self, run: Run) -> set[str]:
+        return {one.id for one in await self.checkpointer.interrupts(run.id) if one.answered}
+
+    async def _try_again(self, turn: Turn) -> None:
+        """Let a run that could not go on be carried again, later and later, or give it up."""
+        run, why = turn.run, "its journal could not be read or written"
+        while self._tasks.is_open:
+            tried = time.monotonic() - self._failing.get(run.id, time.monotonic())
+            if tried > _PATIENCE:
+                await self._give_up(run, why)
+                return
+            await anyio.sleep(min(max(POLL_SECONDS, tried), _LONGEST_PAUSE))
+            try:
+                now = await self.checkpointer.run(run.id)
+                if now is None or now.status == "cancelled":
+                    return
+                if now.status == "done":
+                    await self._deliver(run.thread_id, turn.behalf)
+                else:
+                    same = (now.status, now.attempt) == (run.status, run.attempt)
+                    await self._line_up(now, turn.answers, turn.behalf, go_on=same)
+            except HarnessError as error:
+                why = str(error)
+            else:
+                return
+
+    async def _give_up(self, run: Run, why: str) -> None:
+        """End a run that cannot be carried; one that somebody has begun to carry stays."""
+        self._failing.pop(run.id, None)
+        try:
+            now = await self.checkpointer.run(run.id)
+            if now is None or not (now.status == "running" or _not_begun(now)):
+                return
+            if await self._engine.is_left(now):
+                ended = replace(now, status="failed", reason=f"it could not go on: {why}")
+                await self.checkpointer.commit(Batch(now.thread_id, runs=[ended]))
+        except HarnessError as error:
+            logger.error("background run %s could not be ended: %s", run.id, error)
 
     async def _deliver(
         self, thread_id: str, behalf: Behalf | None, *, carried: str | None = None
@@ -432,10 +493,13 @@ class BackgroundSubAgents:
             error = as_failure(raised)
             logger.error("background tasks of earlier processes were not continued: %s", error)
 
-    async def _adopt(self, left: Run) -> None:
+    async def _adopt(self, left: Run, *, ours: bool = False) -> None:
         try:
             self.agent(left.agent)
         except HarnessError as error:
+            if ours and isinstance(error, ToolError):
+                await self._give_up(left, str(error))
+                return
             logger.warning("background run %s stays as it is: %s", left.id, error)
             return
         async with self._lock(left.thread_id):
@@ -445,7 +509,12 @@ class BackgroundSubAgents:
 
     async def _tell_of_the_end(self, run: Run) -> None:
         """Tell middleware that a run which nobody carried was cancelled."""
-        for one in self.agent(run.agent).definition.told_of_stops:
+        try:
+            told = self.agent(run.agent).definition.told_of_stops
+        except HarnessError as error:  # nobody is left who could be told
+            logger.warning("subagent %s was not told of its end: %s", run.agent, error)
+            return
+        for one in told:
             try:
                 with anyio.move_on_after(_STOP_SECONDS):
                     await one.run_stopped(run)
@@ -478,3 +547,7 @@ class BackgroundSubAgents:
                 "background tasks do not run now: the BackgroundSubAgents of this agent is not "
                 "entered (`async with`). Nothing was done."
             )
+
+
+def _not_begun(run: Run) -> bool:
+    return run.status == "paused" and run.attempt == 1

@@ -19,7 +19,13 @@ __all__ = ["TaskLines", "Turn", "first_of"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A run that is to be carried on."""
+    """A run that is to be carried on.
+
+    Attributes:
+        run: The run.
+        answers: What it is resumed with.
+        behalf: What it takes over.
+    """
 
     run: Run
     answers: Mapping[str, JsonValue]
@@ -57,6 +63,9 @@ class TaskLines:
         self._begin = None
         self._lines.clear()
         self._carried.clear()
+        news, self._news = self._news, {}
+        for event in news.values():  # whoever waits for something waits in vain
+            event.set()
 
     # --- who -------------------------------------------------------------------------------
 

@@ -11,9 +11,10 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
+import anyio
 from pydantic import JsonValue
 
 from harness.checkpoint.base import Batch, Checkpointer, Run
@@ -82,13 +83,15 @@ class RunEngine(Protocol):
     ) -> None:
         """Carry a run to its pause or end. What it meets is in the journal then.
 
+        A run that ended meanwhile, or that another living process works on, stays as it is.
+
         Raises:
             HarnessError: The run cannot go on now; nothing was stored.
         """
         ...
 
     async def cancel(self, run: Run, reason: str) -> Run:
-        """End a run, and return its record once it has ended.
+        """End a run, and return its record once it has ended; one that had stays as it is.
 
         Raises:
             HarnessError: Another living process works on it.
@@ -96,14 +99,21 @@ class RunEngine(Protocol):
         ...
 
     async def is_left(self, run: Run) -> bool:
-        """Whether a run that is recorded as `running` has nobody who works on it."""
+        """Whether a run that is recorded as `running`, or that has not begun, is nobody's."""
         ...
 
 
 async def accepted_run(
-    agent: Agent, thread_id: str, update: Mapping[str, Any], options: RunOptions
+    agent: Agent, name: str, thread_id: str, update: Mapping[str, Any], options: RunOptions
 ) -> Run:
     """Store input as the first step of a run that goes on when it is resumed.
+
+    Args:
+        agent: The agent.
+        name: What it is found by, which its record keeps; an `Agent` may call itself otherwise.
+        thread_id: An idle thread.
+        update: The input.
+        options: How the run begins.
 
     Raises:
         HarnessError: As for `Agent.ainvoke`; nothing was stored.
@@ -112,7 +122,17 @@ async def accepted_run(
     control.drain()
     run_id = options.run_id or new_id("run")
     options = replace(options, run_id=run_id, control=control, durability="sync")
-    return (await agent.ainvoke(update, thread_id=thread_id, options=options)).run
+    run = (await agent.ainvoke(update, thread_id=thread_id, options=options)).run
+    if run.agent != name:
+        run = replace(run, agent=name)
+        await agent.checkpointer.commit(Batch(thread_id, runs=[run]))
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    control: RunControl = field(default_factory=RunControl)
+    finished: anyio.Event = field(default_factory=anyio.Event)
 
 
 class LocalRuns:
@@ -138,7 +158,7 @@ class LocalRuns:
         self._owner = options.owner or f"background-{os.getpid()}-{secrets.token_hex(4)}"
         self._options = replace(options, owner=self._owner)
         self._is_alive = is_alive
-        self._controls: dict[str, RunControl] = {}
+        self._carried: dict[str, _Carried] = {}
 
     def open(self) -> None:
         """Say that runs of this owner are being worked on."""
@@ -153,7 +173,7 @@ class LocalRuns:
     ) -> Run:
         """See `RunEngine`."""
         return await accepted_run(
-            self._agents(agent), thread_id, update, self._on_behalf(self._options, behalf)
+            self._agents(agent), agent, thread_id, update, self._on_behalf(self._options, behalf)
         )
 
     async def carry(
@@ -161,8 +181,11 @@ class LocalRuns:
     ) -> None:
         """See `RunEngine`."""
         agent = self._agents(run.agent)
-        control = self._controls[run.id] = RunControl()
-        options = replace(self._options, control=control)
+        if await self._is_anothers(await self._journal.run(run.id) or run):
+            logger.info("background run %s is left to the process that works on it", run.id)
+            return
+        carried = self._carried[run.id] = _Carried()
+        options = replace(self._options, control=carried.control)
         if agent.limits is not None:
             options = replace(options, limits=None)
         try:
@@ -170,13 +193,17 @@ class LocalRuns:
         except RunEnded as error:
             logger.info("background run %s was not continued: %s", run.id, error)
         finally:
-            del self._controls[run.id]
+            del self._carried[run.id]
+            carried.finished.set()
 
     async def cancel(self, run: Run, reason: str) -> Run:
         """See `RunEngine`."""
-        control = self._controls.get(run.id)
-        if control is not None:
-            control.cancel(reason)
+        carried = self._carried.get(run.id)
+        if carried is not None:
+            carried.control.cancel(reason)
+            await carried.finished.wait()
+        run = await self._journal.run(run.id) or run
+        if run.status in ("done", "failed", "cancelled"):
             return run
         if run.status == "running" and not await self.is_left(run):
             raise HarnessError(
@@ -189,11 +216,15 @@ class LocalRuns:
     async def is_left(self, run: Run) -> bool:
         """See `RunEngine`."""
         owner = run.owner
-        if run.id in self._controls:
+        if run.id in self._carried:
             return False
         if owner is None or owner == self._owner:
             return True
         return owner not in _LIVING and (self._is_alive is None or not self._is_alive(owner))
+
+    async def _is_anothers(self, run: Run) -> bool:
+        begins = run.status == "paused" and run.attempt == 1
+        return (begins or run.status == "running") and not await self.is_left(run)
 
     def _on_behalf(self, options: RunOptions, behalf: Behalf | None) -> RunOptions:
         if behalf is None:

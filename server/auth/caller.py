@@ -55,8 +55,8 @@ class Caller:
         scopes: What they may do.
     """
 
-    principal: str = ""
-    scopes: frozenset[str] = ALL_SCOPES
+    principal: str
+    scopes: frozenset[str]
 
     @property
     def owner(self) -> str:
@@ -73,16 +73,30 @@ class Caller:
             return True
         return owner_of(id_) == self.owner
 
-    def new_id(self, kind: Literal["thr", "run"]) -> str:
-        """Return a new id of something of theirs."""
-        return new_id(f"{kind}_{self.owner}") if self.owner else new_id(kind)
+    def new_id(self, kind: Literal["thr", "run"], thread_id: str | None = None) -> str:
+        """Return a new id of something of theirs; of a run, of whoever the thread belongs to."""
+        owner = self.owner if thread_id is None else owner_of(thread_id)
+        return new_id(f"{kind}_{owner}") if owner else new_id(kind)
+
+    def prefix(self, kind: Literal["thr", "run"]) -> str:
+        """Return what the ids of what they may see begin with; empty where that is anything.
+
+        So it is for an admin, and for the local user, whose imported threads have any name.
+        """
+        if not self.owner or "admin" in self.scopes:
+            return ""
+        return f"{kind}_{self.owner}_"
 
     def key(self, key: str | None) -> str | None:
         """Return an idempotency key as it is stored: everybody has their own."""
-        return f"{self.owner}:{key}" if key is not None and self.owner else key
+        if key is None:
+            return None
+        if self.owner:
+            return f"{self.owner}:{key}"
+        return f":{key}" if ":" in key else key  # not to be taken for a principal's
 
 
-LOCAL = Caller()
+LOCAL = Caller("", ALL_SCOPES)
 """The one user of a server that is not reached over a network, or needs no authentication."""
 
 current_caller: ContextVar[Caller] = ContextVar("caller", default=LOCAL)

@@ -6,17 +6,17 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import anyio
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.provider import TokenVerifier as Verifier
-from mcp.server.auth.routes import (
-    build_resource_metadata_url,
-    create_protected_resource_routes,
-)
+from mcp.server.auth.routes import build_resource_metadata_url
 from pydantic import AnyHttpUrl
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from server.auth.caller import ALL_SCOPES
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["OPEN_PATHS", "auth_middleware", "metadata_routes", "verifier"]
+
+RECHECK_SECONDS = 5.0
+"""How long a stream goes on at most when its token was revoked or has expired."""
 
 OPEN_PATHS = ("/healthz", "/.well-known/")
 """What needs no token."""
@@ -56,15 +59,32 @@ class _Verifiers:
 class _Guard:
     """ASGI middleware: whoever has no accepted token gets no further than the open paths."""
 
-    def __init__(self, app: ASGIApp, metadata_url: AnyHttpUrl | None) -> None:
+    def __init__(
+        self, app: ASGIApp, metadata_url: AnyHttpUrl | None, checks: BearerAuthBackend
+    ) -> None:
         self._app = app
+        self._checks = checks
         self._guarded = RequireAuthMiddleware(app, [], metadata_url)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or _is_open(scope.get("path", "")):
             await self._app(scope, receive, send)
         else:
+            await self._while_accepted(scope, receive, send)
+
+    async def _while_accepted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, and end its stream when the token no longer holds."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch, HTTPConnection(scope), tasks.cancel_scope)
             await self._guarded(scope, receive, send)
+            tasks.cancel_scope.cancel()
+
+    async def _watch(self, connection: HTTPConnection, request: anyio.CancelScope) -> None:
+        while True:
+            await anyio.sleep(RECHECK_SECONDS)
+            if await self._checks.authenticate(connection) is None:
+                request.cancel()
+                return
 
 
 def _is_open(path: str) -> bool:
@@ -93,10 +113,11 @@ def auth_middleware(settings: Settings) -> list[Middleware]:
     metadata_url = None
     if "oauth" in settings.auth:
         metadata_url = build_resource_metadata_url(AnyHttpUrl(settings.public_url or ""))
+    backend = BearerAuthBackend(checks)
     return [
-        Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(checks)),
+        Middleware(AuthenticationMiddleware, backend=backend),
         Middleware(AuthContextMiddleware),
-        Middleware(_Guard, metadata_url=metadata_url),
+        Middleware(_Guard, metadata_url=metadata_url, checks=backend),
     ]
 
 
@@ -104,8 +125,16 @@ def metadata_routes(settings: Settings) -> list[Route]:
     """Return the routes that tell clients where to get a token (RFC 9728)."""
     if "oauth" not in settings.auth:
         return []
-    return create_protected_resource_routes(
-        resource_url=AnyHttpUrl(settings.public_url or ""),
-        authorization_servers=[AnyHttpUrl(settings.oauth_issuer or "")],
-        scopes_supported=sorted(ALL_SCOPES),
-    )
+    # As they are configured: clients compare them with what tokens say.
+    metadata = {
+        "resource": settings.public_url,
+        "authorization_servers": [settings.oauth_issuer],
+        "scopes_supported": sorted(ALL_SCOPES),
+        "bearer_methods_supported": ["header"],
+    }
+
+    def show(_: Request) -> JSONResponse:
+        return JSONResponse(metadata, headers={"Cache-Control": "public, max-age=3600"})
+
+    url = build_resource_metadata_url(AnyHttpUrl(settings.public_url or ""))
+    return [Route(url.path or "/", show, methods=["GET"])]

@@ -10,7 +10,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST
 
-from server.auth.caller import LOCAL, Caller, current_caller
+from server.auth.caller import ALL_SCOPES, LOCAL, Caller, current_caller
 from server.auth.principals import Principals
 
 __all__ = ["Identify"]
@@ -34,7 +34,7 @@ class Identify:
     ) -> HandlerResult:
         """Serve a message on behalf of whoever it comes from."""
         caller = self._caller(ctx)
-        if caller is not LOCAL:
+        if not self._principals.knows(caller):
             await anyio.to_thread.run_sync(self._principals.note, caller)
         token = current_caller.set(caller)
         try:
@@ -47,7 +47,15 @@ class Identify:
         user = scope.get("user")
         if isinstance(user, AuthenticatedUser):
             bearer = user.access_token
-            return Caller(bearer.subject or bearer.client_id, frozenset(bearer.scopes))
+            caller = Caller(bearer.subject or bearer.client_id, frozenset(bearer.scopes))
+            if not any(map(caller.may, ALL_SCOPES)):
+                raise MCPError(
+                    INVALID_REQUEST,
+                    "Your token has none of this server's scopes ("
+                    + ", ".join(sorted(ALL_SCOPES))
+                    + "); nothing was done.",
+                )
+            return caller
         if self._needs_token:
             raise MCPError(INVALID_REQUEST, "This message names no caller; nothing was done.")
         return LOCAL

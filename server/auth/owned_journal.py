@@ -19,6 +19,8 @@ from server.auth.caller import current_caller
 __all__ = ["JournalReader", "OwnedJournal"]
 
 _PAGE = 200
+_MOST_RUNS = 10_000
+"""How many of the newest runs are looked through at most, where their ids have no prefix."""
 
 
 class JournalReader(Protocol):
@@ -70,15 +72,20 @@ class OwnedJournal:
     async def threads(
         self, *, limit: int = 50, before: float | None = None
     ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first; reads on past those of others."""
+        """Return threads, last changed first; reads on past those of others.
+
+        The journal passes over most of them; what only looks like the caller's is left out here.
+        """
         found: list[ThreadInfo] = []
-        page = max(limit, _PAGE)
+        prefix = current_caller.get().prefix("thr")
+        page = limit
         while True:
-            rows = await self._journal.threads(limit=page, before=before)
+            rows = await self._journal.threads(limit=page, before=before, prefix=prefix)
             found += [row for row in rows if _owns(row.thread_id)]
             if len(found) >= limit or len(rows) < page:
                 return found[:limit]
             before = rows[-1].updated_at
+            page = max(limit, _PAGE)
 
     async def history(
         self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
@@ -97,13 +104,22 @@ class OwnedJournal:
         return await self._journal.run(run_id) if _owns(run_id) else None
 
     async def find_runs(self, *, thread_id: str | None = None, limit: int = 50) -> Sequence[Run]:
-        """Return runs, last begun first; without a thread, some of the newest."""
+        """Return runs, last begun first.
+
+        Without a thread, the local user's are sought among the newest 10,000 of everybody.
+        """
         if thread_id is not None:
             if not _owns(thread_id):
                 return []
             return await self._journal.find_runs(thread_id=thread_id, limit=limit)
-        runs = await self._journal.find_runs(limit=max(limit, _PAGE))
-        return [run for run in runs if _owns(run.id)][:limit]
+        prefix = current_caller.get().prefix("run")
+        page = limit
+        while True:
+            runs = await self._journal.find_runs(prefix=prefix, limit=page)
+            found = [run for run in runs if _owns(run.id)]
+            if len(found) >= limit or len(runs) < page or page >= _MOST_RUNS:
+                return found[:limit]
+            page = min(max(_PAGE, 4 * page), max(limit, _MOST_RUNS))  # no place to go on from
 
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
         """Return all interrupts of a run."""

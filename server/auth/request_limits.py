@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RequestLimits"]
 
+_WAIT_SECONDS = 10.0
 _MOST_CALLERS = 10_000
 """How many callers are remembered; those who have been quiet longest are forgotten first."""
 
@@ -36,10 +37,13 @@ class RequestLimits:
     Args:
         app: What is guarded.
         per_minute: Requests in a minute; half of them may come at once.
+        at_once: Requests and streams that may be open.
     """
 
-    def __init__(self, app: ASGIApp, per_minute: int) -> None:
+    def __init__(self, app: ASGIApp, per_minute: int, at_once: int) -> None:
         self._app = app
+        self._at_once = at_once
+        self._open: Counter[str] = Counter()
         self._rate = per_minute / 60
         self._burst = max(1.0, per_minute / 2)
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
@@ -47,12 +51,21 @@ class RequestLimits:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or say when to come again."""
         user = scope.get("user")
-        if scope["type"] == "http" and isinstance(user, AuthenticatedUser):
-            wait = self._take(user.access_token.subject or user.access_token.client_id)
-            if wait > 0:
-                await _refuse(send, wait)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http" or not isinstance(user, AuthenticatedUser):
+            await self._app(scope, receive, send)
+            return
+        caller = user.access_token.subject or user.access_token.client_id
+        wait = self._take(caller) if self._open[caller] < self._at_once else _WAIT_SECONDS
+        if wait > 0:
+            await _refuse(send, wait)
+            return
+        self._open[caller] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._open[caller] -= 1
+            if not self._open[caller]:
+                del self._open[caller]
 
     def _take(self, caller: str) -> float:
         """Take one request from a caller's bucket; return how long to wait if it is empty."""

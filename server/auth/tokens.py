@@ -9,12 +9,13 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from mcp.server.auth.provider import AccessToken
 
 from server.auth.caller import ALL_SCOPES, Scope
@@ -22,6 +23,7 @@ from server.auth.caller import ALL_SCOPES, Scope
 __all__ = ["TokenError", "TokenFile", "TokenRecord", "TokenVerifier"]
 
 _TOKEN = re.compile(r"dam_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_LOCK_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
 """How soon a token that was revoked ends in servers that run; a new one holds at once."""
 
@@ -125,9 +127,25 @@ class TokenFile:
             self._write([one for one in records if one is not found])
         return found
 
-    def _changing(self) -> FileLock:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return FileLock(f"{self.path}.lock", timeout=10)
+    @contextmanager
+    def _changing(self) -> Generator[None]:
+        """Keep other commands from changing the file meanwhile."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS)
+            lock.acquire()
+        except Timeout:
+            raise TokenError(
+                f"{self.path} is being changed by another command. Nothing was done; try again."
+            ) from None
+        except OSError as error:
+            raise TokenError(
+                f"{self.path} cannot be written: {error.strerror or error}. Nothing was changed."
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _write(self, records: Sequence[TokenRecord]) -> None:
         own = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
@@ -193,6 +211,7 @@ class TokenVerifier:
             return
         seen = (status.st_mtime_ns, status.st_ino)
         if seen != self._seen:
+            self._known, self._seen = {}, None  # nobody is known while the file is damaged
             self._known = {one.id: one for one in self._file.read()}
             self._seen = seen
 

@@ -27,9 +27,11 @@ def examine_entries(machine: Machine, name: str, clients: frozenset[str]) -> Ite
     """Look at the entry of that name in the files of these clients, of user and project."""
     found = False
     for client in CLIENTS.values():
-        # In the home directory both scopes may have the same file.
-        scopes = {place(machine): scope for scope, place in reversed(PLACES[client.name].items())}
-        for scope in reversed(scopes.values()) if client.name in clients else ():
+        seen: set[Path] = set()  # in the home directory both scopes may have the same file
+        for scope, place in PLACES[client.name].items() if client.name in clients else ():
+            if place(machine) in seen:
+                continue
+            seen.add(place(machine))
             placement = Placement(client, scope, name)
             about = f"entry in {client.title}"
             try:

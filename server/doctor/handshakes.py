@@ -38,8 +38,9 @@ LATE_SECONDS = 10.0
 
 GIVE_UP_SECONDS = 30.0
 
-LOOK = "threads"
-"""A tool that only looks, and needs no arguments."""
+LOOKS = {"threads": True, "skill": False}
+"""Tools that only look and need no arguments -> whether the result has a structured half, too;
+documents have none."""
 
 SOURCES = Path(server.__file__).resolve().parents[1]
 
@@ -135,6 +136,10 @@ def _outside(settings: Settings) -> str | None:
 
 async def _steps(wire: Wire, made: Handshake, settings: Settings, name: str) -> None:
     greeting = await _greet(wire, made)
+    if wire.client.is_modern:
+        changes = dict.fromkeys(("toolsListChanged", "promptsListChanged"), True)
+        acknowledged = "notifications/subscriptions/acknowledged"
+        await wire.open("subscriptions/listen", {"notifications": changes}, acknowledged)
     judge_instructions(made, greeting.get("instructions") or "")
     tools = await wire.request("tools/list", {})
     listed = cast("list[dict[str, Any]]", tools.get("tools") or [])
@@ -143,8 +148,10 @@ async def _steps(wire: Wire, made: Handshake, settings: Settings, name: str) -> 
     for kind in ("prompts", "resources"):
         if kind in greeting.get("capabilities", {}):
             await wire.request(f"{kind}/list", {})
-    call = {"name": LOOK, "arguments": {}, "_meta": {"progressToken": 1}}
-    _judge_result(made, await wire.request("tools/call", call))
+    for tool, has_both in LOOKS.items():
+        call = {"name": tool, "arguments": {}, "_meta": {"progressToken": tool}}
+        _judge_result(made, tool, await wire.request("tools/call", call), has_both)
+    made.does.append(f"reads {'JSON' if wire.client.shows == 'structured' else 'text'}")
     _judge_patience(made, settings)
     _judge_questions(made)
 
@@ -206,25 +213,26 @@ def judge_names(made: Handshake, names: Sequence[str], server_name: str) -> None
         made.notes.append(f"{len(names)} tools; more than {client.most_tools} are too many for it")
 
 
-def _judge_result(made: Handshake, result: Mapping[str, Any]) -> None:
+def _judge_result(made: Handshake, tool: str, result: Mapping[str, Any], has_both: bool) -> None:
     """Hold a real result against what this client shows of one."""
     client = made.client
     blocks = cast("list[dict[str, Any]]", result.get("content") or [])
     text = "\n".join(str(one.get("text", "")) for one in blocks)
-    if result.get("isError"):
-        made.problems.append((f"`{LOOK}` failed: {text[:300]}", "The text says what to do."))
+    if result.get("isError"):  # maybe a policy's will
+        made.notes.append(f"`{tool}` answered with an error: {text[:300]}")
         return
     structured = result.get("structuredContent")
-    if not text or structured is None:
+    if not text or (has_both and structured is None):
         half = "text" if not text else "structured content"
         fix = "Report this: half the clients show nothing of such a result."
-        made.problems.append((f"a result came without {half}", fix))
+        made.problems.append((f"the result of `{tool}` came without {half}", fix))
         return
-    shown = json.dumps(structured) if client.shows == "structured" else text
+    as_json = client.shows == "structured" and structured is not None
+    shown = json.dumps(structured) if as_json else text
     if len(shown) > client.largest_result:
         fix = "Report this: results are to stay below 10,000 characters."
-        made.problems.append((f"a result of {len(shown):,} characters would be cut", fix))
-    made.does.append(f"reads results as {'JSON' if client.shows == 'structured' else 'text'}")
+        cut = f"the result of `{tool}`, {len(shown):,} characters, would be cut"
+        made.problems.append((cut, fix))
 
 
 def _judge_patience(made: Handshake, settings: Settings) -> None:

@@ -58,6 +58,9 @@ class Report:
             self._print(Text("\n".join([f"        {label}{lines[0]}", *lines[1:]]), style="dim"))
 
     def _print(self, text: Text) -> None:
+        # Names and errors may come from files that others wrote: no escapes to the terminal.
+        plain = "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in text.plain)
+        text.plain = plain
         self._console.print(text, soft_wrap=True)
 
 

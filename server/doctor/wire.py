@@ -82,9 +82,7 @@ class Wire:
         Raises:
             WireError: There is no good answer.
         """
-        self._last += 1
-        number = self._last
-        await self._send({"id": number, "method": method, "params": self._with_meta(params)})
+        number = await self._ask(method, params)
         while True:
             message = await self._receive(method)
             if "method" in message:
@@ -96,6 +94,25 @@ class Wire:
             error: Any = message.get("error")
             raise WireError(f"{method} was answered with an error: {json.dumps(error)[:500]}")
         return cast("dict[str, Any]", message["result"])
+
+    async def open(self, method: str, params: Mapping[str, Any], first: str) -> None:
+        """Send a request that stays open, and wait for the notification it begins with.
+
+        Raises:
+            WireError: It ended instead.
+        """
+        number = await self._ask(method, params)
+        while True:
+            message = await self._receive(method)
+            if message.get("method") == first:
+                return
+            if message.get("id") == number and "method" not in message:
+                raise WireError(f"{method} ended at once: {json.dumps(message)[:500]}")
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> int:
+        self._last += 1
+        await self._send({"id": self._last, "method": method, "params": self._with_meta(params)})
+        return self._last
 
     async def notify(self, method: str) -> None:
         """Send a notification."""

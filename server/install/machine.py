@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 from server.version import NAME, version
@@ -62,6 +64,17 @@ class Machine:
         return Path(named) if named else default
 
 
+def _source() -> str:
+    """Return where this distribution was installed from, if not from the package index."""
+    try:
+        text = metadata.distribution(NAME).read_text("direct_url.json")
+        held = json.loads(text or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        return ""
+    url, vcs = held.get("url", ""), held.get("vcs_info")
+    return f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
+
+
 _UV_CACHES = frozenset({"archive-v0", "environments-v2", "builds-v0"})
 
 
@@ -78,7 +91,9 @@ def own_command(machine: Machine) -> tuple[str, ...]:
     uv = machine.environ.get("UV")
     if uv and _UV_CACHES & {*machine.prefix.parts}:
         uvx = Path(uv).with_name("uvx.exe" if machine.is_windows else "uvx")
-        return (str(uvx), NAME) if uvx.is_file() else (uv, "tool", "run", NAME)
+        runner = (str(uvx),) if uvx.is_file() else (uv, "tool", "run")
+        source = _source()
+        return (*runner, *(("--from", source) if source else ()), NAME)
     script = NAME + (".exe" if machine.is_windows else "")
     called = Path(machine.arguments[0]) if machine.arguments else Path()
     if called.name in (NAME, script):

@@ -19,7 +19,6 @@ from mcp.types import (
 )
 
 from harness.errors import HarnessError
-from server.approvals import way_to_ask
 from server.services import Context, Services
 from server.tasks.methods import TaskParams
 from server.tasks.negotiation import TASK_VERSION
@@ -107,8 +106,8 @@ class HandshakeTasks:
 
     async def _find(self, ctx: Context, task_id: str) -> TaskState:
         _require(ctx)
-        can_answer = way_to_ask(ctx) != "none"
-        return await find_task(self._services, task_id, can_answer=can_answer)
+        # Also where nobody can be asked: what has ended in this revision may not begin again.
+        return await find_task(self._services, task_id, can_answer=True)
 
 
 def _require(ctx: Context) -> None:
@@ -124,7 +123,8 @@ def _asks_for_task(ctx: Context) -> bool:
 def _task(state: TaskState) -> dict[str, Any]:
     message = {"statusMessage": state.message} if state.message else {}
     times = state.times()
-    identity = {"taskId": state.run.id, "status": state.status}
+    failed = state.outcome is not None and state.outcome.is_error
+    identity = {"taskId": state.run.id, "status": "failed" if failed else state.status}
     return {**identity, **message, **times, "ttl": None, "pollInterval": POLL_MS}
 
 

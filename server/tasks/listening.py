@@ -18,17 +18,20 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
     Notification,
+    ResourceUpdatedNotification,
     SubscriptionsAcknowledgedNotification,
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
 )
 
 from server.approvals import way_to_ask
+from server.auth.caller import current_caller
 from server.services import Context, Services
+from server.sessions import MAX_WATCHED
 from server.tasks.methods import detailed
 from server.tasks.negotiation import require_tasks
 from server.tasks.states import find_task
-from server.uris import may_watch, thread_uri
+from server.uris import THREADS_URI, may_watch, thread_uri, threads_uri
 
 __all__ = ["TaskListenHandler"]
 
@@ -58,14 +61,11 @@ class TaskListenHandler(ListenHandler):
         Raises:
             MCPError: The client has not declared the extension, or the ids are no list of tasks.
         """
-        watched = [
-            uri for uri in params.notifications.resource_subscriptions or () if may_watch(uri)
-        ]
-        shown = params.notifications.model_copy(update={"resource_subscriptions": watched})
-        params = params.model_copy(update={"notifications": shown})
+        params = _own(params)
         wanted = _task_ids(ctx)
         if not wanted:
-            return await super().__call__(ctx, params)
+            session = cast("ServerSession", _OwnSession(ctx.session, (), anyio.Event()))
+            return await super().__call__(replace(ctx, session=session), params)
         require_tasks(ctx)
         watch = _Watch(self._services, ctx, wanted)
         await watch.find_threads()
@@ -73,7 +73,7 @@ class TaskListenHandler(ListenHandler):
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch.run)
-                session = cast("ServerSession", _Acknowledging(ctx.session, wanted, watch.begun))
+                session = cast("ServerSession", _OwnSession(ctx.session, wanted, watch.begun))
                 result = await super().__call__(replace(ctx, session=session), params)
                 tasks.cancel_scope.cancel()
                 return result
@@ -82,8 +82,26 @@ class TaskListenHandler(ListenHandler):
         raise AssertionError("a cancelled group raises")
 
 
-class _Acknowledging:
-    """A session whose acknowledgement also names the tasks, and says when it is out."""
+def _own(params: SubscriptionsListenRequestParams) -> SubscriptionsListenRequestParams:
+    """Return a filter without what the caller may not watch, in our own words.
+
+    Raises:
+        MCPError: It names more resources than one stream may watch.
+    """
+    owner = current_caller.get().owner
+    asked = params.notifications.resource_subscriptions or ()
+    if len(asked) > MAX_WATCHED:
+        raise MCPError(INVALID_PARAMS, f"A stream may watch at most {MAX_WATCHED} resources.")
+    watched = [threads_uri(owner) if uri == THREADS_URI else uri for uri in asked if may_watch(uri)]
+    shown = params.notifications.model_copy(update={"resource_subscriptions": watched})
+    return params.model_copy(update={"notifications": shown})
+
+
+class _OwnSession:
+    """A session that uses the client's words, and says when the acknowledgement is out.
+
+    The acknowledgement also names the tasks.
+    """
 
     def __init__(self, session: ServerSession, ids: Sequence[str], begun: anyio.Event) -> None:
         self._session = session
@@ -94,9 +112,16 @@ class _Acknowledging:
         """Send what the SDK's handler sends."""
         if isinstance(notification, SubscriptionsAcknowledgedNotification):
             shown = notification.params.notifications
-            shown = shown.model_copy(update={"taskIds": list(self._ids)})
+            uris = [uri.partition("#")[0] for uri in shown.resource_subscriptions or ()]
+            more: dict[str, Any] = {"taskIds": list(self._ids)} if self._ids else {}
+            shown = shown.model_copy(update={"resource_subscriptions": uris or None, **more})
             given = notification.params.model_copy(update={"notifications": shown})
             notification = notification.model_copy(update={"params": given})
+        elif isinstance(notification, ResourceUpdatedNotification):
+            uri = str(notification.params.uri)
+            if uri.startswith(f"{THREADS_URI}#"):
+                given = notification.params.model_copy(update={"uri": THREADS_URI})
+                notification = notification.model_copy(update={"params": given})
         await self._session.send_notification(notification, related_request_id)
         self._begun.set()
 

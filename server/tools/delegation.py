@@ -182,7 +182,7 @@ class Delegation:
             idempotent=True,
             output=RUN_SCHEMA,
         )
-        return FaceTool(definition, self.cancel, frozenset({"delegate"}))
+        return FaceTool(definition, self.cancel, frozenset({"delegate", "drive"}))
 
     # --- handlers --------------------------------------------------------------------------
 
@@ -280,11 +280,23 @@ class Delegation:
                 f"Run {run.id} is still working and asks nothing; the message was not delivered. "
                 "Wait for it, or cancel it and start a new task on its thread."
             )
+        if given.message or run.status in ("failed", "paused"):
+            _require_delegate()
         if given.message:
             return await runs.start(given.message, thread_id=run.thread_id)
         if run.status in ("failed", "paused"):
             await runs.reply(run.id, {})
         return run.id
+
+
+def _require_delegate() -> None:
+    """Refuse to set an agent to work for a caller who may not.
+
+    Raises:
+        HarnessError: They lack the scope.
+    """
+    if not current_caller.get().may("delegate"):
+        raise HarnessError("Going on with a run needs the scope 'delegate'; nothing was done.")
 
 
 def _require_approver(answers: dict[str, JsonValue], questions: list[Interrupt]) -> None:

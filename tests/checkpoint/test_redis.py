@@ -77,6 +77,28 @@ async def test_law_of_a_sealed_journal(law: Law, keys: Keys):
     await law.verify(lambda: EncryptedCheckpointer(journal_at(keys), sealing))
 
 
+async def test_a_prefix_is_found_behind_many_others_by_several_scripts(keys: Keys):
+    async def begin(journal: Checkpointer, name: str) -> None:
+        await journal.commit(Batch(name, runs=[run(f"run {name}", thread=name)]))
+
+    async with journal_at(keys) as journal:
+        mine = [f"my {number}" for number in range(12)]
+        for name in mine[:6]:
+            await begin(journal, name)
+        async with create_task_group() as group:
+            for number in range(700):
+                group.start_soon(begin, journal, f"your {number}")
+        for name in mine[6:]:
+            await begin(journal, name)
+        for limit in (5, 6, 7, 12, 50, 1_000):
+            threads = await journal.threads(prefix="my ", limit=limit)
+            assert [one.thread_id for one in threads] == mine[::-1][:limit]
+            runs = await journal.find_runs(prefix="run my ", limit=limit)
+            assert [one.thread_id for one in runs] == mine[::-1][:limit]
+        assert len(await journal.threads(prefix="your ", limit=1_000)) == 700
+        assert len(await journal.threads(limit=1_000)) == 712
+
+
 # What stays behind
 
 

@@ -57,6 +57,10 @@ SCRIPT = {
                 ]
             },
         },
+        {
+            "match": "fail at once",
+            "agents": {"main": [{"text": "x", "expect": {"last_type": "tool"}}]},
+        },
         {"match": "say much", "agents": {"main": [{"text": "0123456789" * 2_000}]}},
     ],
     "agents": {"*": [{"text": "Nothing to do."}]},

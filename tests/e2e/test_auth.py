@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import ElicitRequestParams, ElicitResult
 
@@ -205,12 +206,15 @@ async def test_no_position_takes_an_id_of_somebody_else(house: House) -> None:
         async with house.client("victim") as victim:
             first = await call(victim, "task", goal="write a note")
             asking = await call(victim, "task", goal="change the note")
+            working = await call(victim, "task", goal="take your time", wait_seconds=0)
             shown = await call(victim, "threads", thread_id=first["thread_id"])
         checkpoint = shown["checkpoints"][0]["checkpoint_id"]
         thread, run = first["thread_id"], first["run_id"]
         ids = [thread, run, asking["thread_id"], asking["run_id"], checkpoint]
         ids += [
             asking["pending"][0]["id"],
+            working["thread_id"],
+            working["run_id"],
             thread.upper(),
             f"{thread}%20",
             f"{thread}/",
@@ -238,7 +242,10 @@ async def test_no_position_takes_an_id_of_somebody_else(house: House) -> None:
     assert facts[0] == facts[1]
     async with house.client("victim") as victim:
         waiting = await call(victim, "wait", run_id=asking["run_id"])
+        still = await call(victim, "wait", run_id=working["run_id"], wait_seconds=0)
+        await call(victim, "cancel", run_id=working["run_id"])
     assert waiting["status"] == "needs_approval"
+    assert still["status"] == "running"
 
 
 def _tool_calls(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -367,6 +374,68 @@ async def test_a_recovered_run_still_acts_for_its_principal(tmp_path: Path) -> N
     assert not (setup.root / "x").exists()
 
 
+async def test_an_admin_who_works_for_somebody_leaves_it_theirs(house: House) -> None:
+    with anyio.fail_after(30):
+        async with house.client("zoe") as zoe, house.client("root", "admin") as root:
+            thread = (await call(zoe, "ls"))["thread_id"]
+            asked = await call(root, "task", goal="change the note", thread_id=thread)
+            done = await call(zoe, "reply", run_id=asked["run_id"], decision="approve")
+    assert done["answer"] == "The note is changed."
+
+
+async def test_no_scope_is_got_round(house: House) -> None:
+    with anyio.fail_after(30):
+        async with house.client("kim") as kim:
+            working = await call(kim, "task", goal="take your time", wait_seconds=0)
+            ended = await call(kim, "task", goal="write a note")
+        async with house.client("kim", "drive") as driver:
+            assert "'delegate'" in await refused(driver, "cancel", run_id=working["run_id"])
+        async with house.client("kim", "approve") as person:
+            error = await refused(person, "reply", run_id=ended["run_id"], message="more")
+            assert "'delegate'" in error and "nothing was done" in error
+        async with house.client("kim") as kim:
+            await call(kim, "cancel", run_id=working["run_id"])
+
+
+async def test_a_stream_ends_soon_after_its_token_was_revoked(house: House) -> None:
+    record, secret = TokenFile(house.setup.state / "tokens.json").create("leaver", EVERYTHING)
+    house._made[("leaver", EVERYTHING)] = secret  # pyright: ignore[reportPrivateUsage]
+    with anyio.fail_after(30):
+        async with house.client("leaver") as leaver:
+            thread = (await call(leaver, "ls"))["thread_id"]
+            uri = f"thread://{thread}/todos"
+            async with leaver.listen(resource_subscriptions=[uri]) as changes:
+                TokenFile(house.setup.state / "tokens.json").revoke(record.id)
+                with pytest.raises(SubscriptionLost):
+                    async for _ in changes:
+                        pass
+
+
+async def test_nobody_hears_that_others_are_at_work(house: House) -> None:
+    recent = "threads://recent"
+    heard: list[object] = []
+    with anyio.fail_after(30):
+        async with (
+            house.client("una") as una,
+            house.client("vic") as vic,
+            una.listen(resource_subscriptions=[recent]) as mine,
+            vic.listen(resource_subscriptions=[recent]) as theirs,
+        ):
+
+            async def listen() -> None:
+                async for event in theirs:
+                    heard.append(event)  # noqa: PERF401  the group is cancelled meanwhile
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(listen)
+                await call(una, "write_todos", todos=[])
+                async for event in mine:
+                    assert str(getattr(event, "uri", "")) == recent
+                    break
+                group.cancel_scope.cancel()
+    assert heard == []
+
+
 async def test_one_caller_cannot_take_all_runs_or_all_requests(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("max_runs = 2\nmax_requests_per_minute = 60\n")
@@ -378,6 +447,17 @@ async def test_one_caller_cannot_take_all_runs_or_all_requests(tmp_path: Path) -
                 await call(ann, "task", goal="take your time", wait_seconds=0)
             error = await refused(ann, "task", goal="take your time", wait_seconds=0)
             assert "nothing was started" in error
+        async with house.client("eager") as eager:
+            outcomes: list[bool] = []
+
+            async def begin(number: int) -> None:
+                args = {"goal": "take your time", "wait_seconds": 0, "idempotency_key": str(number)}
+                outcomes.append((await eager.call_tool("task", args)).is_error is True)
+
+            async with anyio.create_task_group() as group:
+                for number in range(8):
+                    group.start_soon(begin, number)
+            assert sorted(outcomes) == [False] * 2 + [True] * 6
         async with house.client("ben") as ben:
             await call(ben, "task", goal="write a note")
         headers = {"Authorization": f"Bearer {house.token('flood')}"}
@@ -412,3 +492,27 @@ def _deepest(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error)
+
+
+async def test_a_run_whose_principal_is_forgotten_is_not_continued(tmp_path: Path) -> None:
+    script = {
+        "name": "later",
+        "runs": [{"match": "endure", "agents": {"main": [{"text": "Endured.", "delay": 1}]}}],
+    }
+    setup = Setup(tmp_path, flags=["--auth", "token"], script=script)
+    with anyio.fail_after(50):
+        with setup.serving() as server:
+            house = House(setup, server)
+            async with house.client("ann") as ann:
+                started = await call(ann, "task", goal="endure", wait_seconds=0)
+            server.kill()
+        (setup.state / "principals.jsonl").write_bytes(b'\xff5\n["torn')
+        with setup.serving() as server:
+            house.server = server
+            async with house.client("ben") as ben:
+                await call(ben, "ls")
+            log = (tmp_path / "stderr.txt").read_text()
+            assert "is not continued" in log
+            async with house.client("ann") as ann:
+                done = await call(ann, "wait", run_id=started["run_id"])
+    assert done["answer"] == "Endured."

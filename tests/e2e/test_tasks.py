@@ -187,6 +187,23 @@ async def test_a_client_of_2025_asks_for_a_task_and_fetches_its_result(tmp_path:
     assert (setup.root / "note.txt").read_text() == "second\n"
 
 
+async def test_a_client_of_2025_cannot_forge_the_state_of_a_call(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, script=SCRIPT)
+    with anyio.fail_after(40):
+        async with raw_client(setup) as client:
+            call = {"name": "task", "arguments": {"goal": "write a note"}, "task": {}}
+            for state in ('{"run_id": "run_x"}', "x"):
+                refused = await client.request("tools/call", {**call, "requestState": state})
+                assert "error" in refused, refused
+            failed = await client.result(
+                "tools/call", **{**call, "arguments": {"goal": "fail at once"}}
+            )
+            task_id = failed["task"]["taskId"]
+            await client.result("tasks/result", taskId=task_id)
+            ended = await client.result("tasks/get", taskId=task_id)
+    assert ended["status"] == "failed"
+
+
 async def test_a_client_of_2025_lists_and_cancels_tasks(tmp_path: Path) -> None:
     setup = Setup(tmp_path, script=SCRIPT)
     with anyio.fail_after(40):

@@ -7,6 +7,7 @@ import pytest
 
 from harness.agent import Agent, RunOptions, create_agent
 from harness.errors import ModelError
+from harness.limits import Limits
 from harness.loop.events import Event
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
@@ -130,3 +131,65 @@ async def test_a_run_that_is_paused_in_an_answer_takes_it_back() -> None:
         result = await create_agent(model).ainvoke("go", options=options)
     assert result.run.status == "paused"
     assert [one.data["kind"] for one in events] == ["text", "dropped"]
+
+
+class Again(AgentMiddleware):
+    """Asks twice, and hands on the first answer if that is what it is for."""
+
+    def __init__(self, first: bool = False) -> None:
+        self.first = first
+
+    async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
+        """Ask, and ask."""
+        one = await handler(request)
+        two = await handler(request)
+        return one if self.first else two
+
+
+class Failing(AgentMiddleware):
+    async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
+        """Refuse the answer."""
+        await handler(request)
+        raise ModelError("not good enough", kind="server")
+
+
+class Replacing(AgentMiddleware):
+    async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> AIMessage:
+        """Answer in other words."""
+        await handler(request)
+        return says("In other words.")
+
+
+async def test_a_limit_met_before_asking_again_takes_back_the_first_answer() -> None:
+    agent = create_agent(
+        Turns(says("It is fine.")), middleware=[Again()], limits=Limits(model_calls=1)
+    )
+    events, result = await read(agent, "messages", "tasks")
+    assert result.run.status == "failed"
+    assert shown(events) == ""
+
+
+async def test_a_wrapper_that_fails_after_the_answer_takes_it_back() -> None:
+    agent = create_agent(Turns(says("It is fine.")), middleware=[Failing()])
+    events, result = await read(agent, "messages", "tasks")
+    assert result.run.status == "failed"
+    assert shown(events) == ""
+
+
+async def test_a_wrapper_that_answers_in_other_words_has_those_shown() -> None:
+    agent = create_agent(Turns(says("It is fine.")), middleware=[Replacing()])
+    events, result = await read(agent, "messages", "tasks")
+    assert result.run.answer == "In other words."
+    assert shown(events) == "In other words.|"
+
+
+async def test_a_wrapper_that_goes_back_to_its_first_answer_has_that_shown() -> None:
+    class Counting(Turns):
+        async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+            self.requests.append(request)
+            yield says(f"answer {len(self.requests)}")
+
+    agent = create_agent(Counting(), middleware=[Again(first=True)])
+    events, result = await read(agent, "messages", "tasks")
+    assert result.run.answer == "answer 1"
+    assert shown(events) == "answer 1|"

@@ -4,13 +4,14 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 import pytest
 
-from harness.agent import create_agent
+from harness.agent import RunOptions, create_agent
 from harness.checkpoint.base import Batch
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.errors import CheckpointError, ModelError
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
 from harness.messages import ToolCall, ToolMessage
+from harness.middleware.tool_call_limit import ToolCallLimitMiddleware
 from harness.state import Mark, State
 from harness.tools import tool
 from tests.loop.models import Turns, call, says
@@ -143,3 +144,79 @@ async def test_a_failure_after_it_was_kept_leaves_it_for_the_next_attempt() -> N
     failed = await agent.ainvoke("go", thread_id="t")
     await agent.aresume(failed.run.id)
     assert paying.seen == [None, "receipt 1"]
+
+
+class LookingOften(AgentMiddleware):
+    """Calls a tool aside as often as told, before the first answer."""
+
+    def __init__(self, *calls: ToolCall) -> None:
+        self.calls = calls
+        self.results: list[ToolMessage] = []
+
+    async def before_agent(self, state: State, runtime: Runtime) -> None:
+        """Call."""
+        for one in self.calls:
+            self.results.append(await runtime.call_tool(one))
+
+
+async def test_limits_of_tool_calls_hold_for_calls_aside() -> None:
+    ran.clear()
+    looking = LookingOften(*(call(f"k{number}", "look", at=str(number)) for number in range(4)))
+    limits = [ToolCallLimitMiddleware(run_limit=2), ToolCallLimitMiddleware("look", run_limit=3)]
+    agent = create_agent(
+        Turns(says("", call("m", "look", at="m")), says("hi")),
+        [look],
+        middleware=[*limits, looking],
+    )
+    result = await agent.ainvoke("go", thread_id="t")
+    assert ran == ["0", "1"]
+    assert [one.status for one in looking.results] == ["success", "success", "error", "error"]
+    assert "tools may be called twice" in looking.results[2].text
+    refused = [one for one in result.state["messages"] if isinstance(one, ToolMessage)]
+    assert ["may be called twice" in one.text for one in refused] == [True]
+
+
+async def test_tools_that_change_things_or_run_once_are_refused_and_leave_no_mark() -> None:
+    ran.clear()
+
+    @tool
+    def change(at: str) -> str:
+        """Change it."""
+        ran.append(at)
+        return "changed"
+
+    @tool(once=True, read_only=True)
+    def single(at: str) -> str:
+        """Look once."""
+        ran.append(at)
+        return "seen"
+
+    journal = MemoryCheckpointer()
+    looking = LookingOften(call("1", "change", at="a"), call("2", "single", at="b"))
+    agent = create_agent(
+        Turns(says("hi")), [change, single], middleware=[looking], checkpointer=journal
+    )
+    result = await agent.ainvoke("go", thread_id="t")
+    assert result.run.status == "done"
+    assert ran == []
+    assert [one.status for one in looking.results] == ["error", "error"]
+    assert all("did not run" in one.text for one in looking.results)
+    found = await journal.load("t")
+    assert found is not None
+    assert [one.task_id for one in found.pending] == []
+
+
+async def test_calls_aside_are_among_the_events() -> None:
+    looking = LookingOften(call("1", "look", at="a"), call("2", "look", wrong=1))
+    agent = create_agent(Turns(says("hi")), [look], middleware=[looking])
+    result = await agent.ainvoke("go", options=RunOptions(log_events=True))
+    events = [one.data for one in await agent.events(result.run.id)]
+    tools = [
+        (one["event"], one["tool_call_id"], one.get("status"))
+        for one in events
+        if str(one.get("event")).startswith("tool")
+    ]
+    assert tools == [
+        ("tool_start", "1", None), ("tool_end", "1", "success"),
+        ("tool_start", "2", None), ("tool_end", "2", "error"),
+    ]  # fmt: skip

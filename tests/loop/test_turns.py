@@ -383,3 +383,46 @@ async def test_a_drained_run_finishes_its_step_and_goes_on_when_resumed():
     done = await agent.aresume(drained.id)
     assert (done.run.answer, len(model.requests)) == ("end", 3)
     assert sorted(ran) == ["slow", "slow", "stop"]
+
+
+@pytest.mark.parametrize("when_busy", ["refuse", "queue", "interrupt"])
+@pytest.mark.parametrize("write", ["add_input", "update_state", "fork"])
+async def test_a_run_waits_for_what_is_being_written_from_outside(write: str, when_busy: Any):
+    gated = Gated()
+    gated.gate.set()
+    agent = gated.agent
+    await gated.run("first")
+    head = (await agent.get_state("t")).checkpoint.id
+    values = {"messages": [HumanMessage("from outside")]}
+
+    async def from_outside() -> None:
+        match write:
+            case "add_input":
+                await agent.add_input("t", values)
+            case "update_state":
+                await agent.update_state("t", values)
+            case _:
+                await agent.fork("t", head)
+
+    for offset in range(6):
+        name = f"run{offset}"
+        async with anyio.create_task_group() as group:
+            group.start_soon(from_outside)
+            for _ in range(offset):
+                await anyio.lowlevel.checkpoint()
+            try:
+                await gated.run(name, when_busy)
+            except ThreadBusy:  # it has to be the write that makes way for a run, never this
+                pytest.fail("the run was refused")
+        assert gated.results[name].run.status == "done"
+    if write != "fork":
+        assert (await gated.said()).count("from outside") == 6
+
+
+async def test_several_writes_from_outside_wait_for_each_other():
+    agent = Gated().agent
+    async with anyio.create_task_group() as group:
+        for number in range(5):
+            group.start_soon(agent.add_input, "t", {"messages": [HumanMessage(str(number))]})
+    said = (await agent.get_state("t")).values["messages"]
+    assert sorted(one.text for one in said) == ["0", "1", "2", "3", "4"]

@@ -3,12 +3,14 @@
 import os
 import re
 import signal
+import threading
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import jsonschema
 import pytest
 
@@ -19,10 +21,12 @@ from harness.checkpoint.base import Checkpointer
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.deep_agent import create_deep_agent
+from harness.errors import ToolError
 from harness.messages import HumanMessage, ToolCall, ToolMessage
 from harness.middleware.execute import ExecuteMiddleware
 from harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from harness.shell.jobs import JobLimits
+from harness.shell.jobs import JobLimits, JobPool
+from harness.shell.session import open_session
 from tests.loop.models import Turn, Turns, call, says
 from tests.shell.support import need_bubblewrap, other_process
 
@@ -201,6 +205,23 @@ async def test_output_is_read_page_by_page(jobs: Jobs) -> None:
     assert facts(past)["output"] == ""
 
 
+async def test_the_end_of_one_long_line_is_shown(jobs: Jobs) -> None:
+    write = "head -c 20000 /dev/zero | tr '\\0' x; echo the end"
+    begun = await jobs.call(start(write))
+    ended = await jobs.call(job("wait", id_of(begun), seconds=20))
+    assert facts(ended)["output"].endswith("xthe end\n")
+
+
+async def test_pages_end_between_characters(jobs: Jobs) -> None:
+    begun = await jobs.call(start("printf '漢字漢字\\033[1m'"))
+    await jobs.call(job("wait", id_of(begun), seconds=20))
+    texts, offset = "", 0
+    for _ in range(4):
+        page = facts(await jobs.call(job("output", id_of(begun), offset=offset, limit=4)))
+        texts, offset = texts + page["output"], page["next_offset"]
+    assert texts == "漢字漢字"
+
+
 async def test_of_too_much_output_both_ends_are_kept(tmp_path: Path) -> None:
     need_bubblewrap()
     jobs = Jobs(tmp_path, JobLimits(output_bytes=10_000))
@@ -270,6 +291,40 @@ async def test_closing_the_agent_ends_its_jobs(jobs: Jobs) -> None:
     await jobs.agent.aclose()
     assert os.read(fd, 64) == b""
     os.close(fd)
+
+
+async def test_a_job_does_not_start_once_the_agent_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_bubblewrap()
+    preparing, go_on = threading.Event(), threading.Event()
+    prepare = JobPool._prepare
+
+    def slowly(self: JobPool) -> None:
+        preparing.set()
+        assert go_on.wait(20)
+        prepare(self)
+
+    monkeypatch.setattr(JobPool, "_prepare", slowly)
+    pool = JobPool(tmp_path / "jobs", JobLimits())
+    policy = BubblewrapExecutionPolicy()
+    session = await open_session(policy.launch(None, tmp_path, {}), policy)
+    try:
+        async with anyio.create_task_group() as group:
+
+            async def begin() -> None:
+                with pytest.raises(ToolError, match="No job was started"):
+                    await pool.start(session, "t", "", "sleep 1000")
+
+            group.start_soon(begin)
+            assert await anyio.to_thread.run_sync(preparing.wait, 20)
+            await pool.aclose()
+            go_on.set()
+        assert pool.of("t") == []
+        again = await pool.start(session, "t", "", "true")  # it can be used again
+        assert await again.wait(20)
+    finally:
+        await session.close()
 
 
 async def test_a_killed_process_takes_its_jobs_along_and_the_next_one_says_so(

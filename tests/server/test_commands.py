@@ -12,6 +12,7 @@ from mcp import Client
 
 from server.app import built_agent
 from server.cli import cli
+from server.commands import commands_of, files_of
 from server.settings import Settings, SettingsError, load_settings
 from tests.e2e.servers import Setup, call, connected
 from tests.server.test_face import served
@@ -86,6 +87,68 @@ def test_a_journal_inside_the_root_stops_the_start(root: Path) -> None:
     done = CliRunner().invoke(cli, ["serve", *flags])
     assert done.exit_code == 2
     assert "commands could read the journal" in done.output
+
+
+@pytest.mark.parametrize("way", ["itself", "a link to it", "a link from it", "the config"])
+def test_rules_that_commands_could_change_stop_the_start(
+    root: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, outside = root / "rules.toml", root.parent / "rules.toml"
+    if way == "the config":
+        monkeypatch.setattr("server.commands.default_config_file", lambda: inside)
+        inside = outside
+    real = outside if way == "a link from it" else inside
+    real.write_text('[[rule]]\naction = "deny"\npath = "**/.env"\n')
+    given = inside
+    if way == "a link to it":
+        outside.symlink_to(inside)
+        given = outside
+    elif way == "a link from it":
+        inside.symlink_to(outside)
+    flags = ["--root", str(root), "--state-dir", str(root.parent / "state")]
+    flags += ["--execute", "bubblewrap", "--policy", str(given)]
+    done = CliRunner().invoke(cli, ["serve", *flags])
+    assert done.exit_code == 2, done.output
+    assert "commands could change what binds them" in done.output
+    assert "Traceback" not in done.output
+
+
+async def test_commands_cannot_rewrite_what_agents_are_told(root: Path) -> None:
+    (root / "AGENTS.md").write_text("told")
+    for name in ("agents", "skills", "profiles"):
+        (root / name).mkdir()
+    flags: dict[str, Any] = {
+        "root": str(root),
+        "execute": "bubblewrap",
+        "memory": (str(root / "AGENTS.md"),),
+        "agents": str(root / "agents"),
+        "skills": (str(root / "skills"),),
+        "profiles": (str(root / "profiles"),),
+    }
+    async with served(root.parent, **flags) as app, Client(app.server) as client:
+        ran = await call(
+            client,
+            "execute",
+            command="echo x >AGENTS.md; rm -f AGENTS.md; for d in agents skills profiles; do "
+            "touch $d/new; mv $d other; done; cat AGENTS.md; touch fine",
+        )
+    assert ran["exit_code"] == 0
+    assert (root / "AGENTS.md").read_text() == "told"
+    assert sorted(one.name for one in root.rglob("*")) == [
+        "AGENTS.md", "agents", "fine", "profiles", "skills",
+    ]  # fmt: skip
+
+
+def test_a_network_as_root_is_warned_of(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
+    given = settings(root, execute="bubblewrap", allow_network=True)
+    commands_of(given, files_of(given))
+    assert not caplog.records
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    commands_of(given, files_of(given))
+    assert "--allow-network as root" in caplog.text
 
 
 async def test_clients_drive_commands_where_they_are_on(root: Path) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import pty
+import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
+from rich.console import Console
 
 from harness.checkpoint.sqlite.migrations import MIGRATIONS
 from harness.deep_agent import create_deep_agent
@@ -23,9 +26,12 @@ from harness.models.scripted import ScriptedModel
 from server.cli import cli
 from server.doctor import Finding, Handshake
 from server.doctor.entries import examine_entries
+from server.doctor.findings import broken
 from server.doctor.handshakes import shake_hands
 from server.doctor.known_clients import KNOWN_CLIENTS, KnownClient
+from server.doctor.live import examine_live_model
 from server.doctor.packages import examine_packages, wrong_versions
+from server.doctor.report import Report
 from server.doctor.state import examine_journal, examine_state
 from server.doctor.surroundings import (
     examine_files,
@@ -37,6 +43,7 @@ from server.doctor.surroundings import (
 from server.install import Machine
 from server.install_commands import INSTALLABLE
 from server.settings import Settings, load_settings
+from tests.fake_anthropic import Answer, FakeAnthropic
 
 pytestmark = [
     pytest.mark.anyio,
@@ -146,7 +153,7 @@ for line in sys.stdin:
             "RESULTS = {'initialize': {'protocolVersion': '2025-06-18'}, 'tools/list': "
             "{'tools': [{'name': 'threads'}]}, 'tools/call': "
             "{'content': [{'type': 'text', 'text': 'x'}]}}" + ANSWERS,
-            "a result came without structured content",
+            "the result of `threads` came without structured content",
         ),
         (
             "RESULTS = {'initialize': {'protocolVersion': '2025-06-18'}, 'tools/list': "
@@ -163,6 +170,17 @@ async def test_servers_that_break_the_protocol_are_found_out(
     _fake_server(home, monkeypatch, code)
     made = await shake_hands(KNOWN_CLIENTS["codex"], [], settings(), "deep-agent")
     assert any(words in text for text, _ in made.problems), made.problems
+
+
+async def test_what_a_policy_denies_is_no_fault_of_the_server(home: Path) -> None:
+    rules = home / "rules.toml"
+    rules.write_text('[[rule]]\naction = "deny"\ntool = "skill"\nreason = "keep out"\n')
+    options = ["--policy", str(rules)]
+    made = await shake_hands(
+        KNOWN_CLIENTS["vscode"], options, settings(policy=(rules,)), "deep-agent"
+    )
+    assert made.problems == []
+    assert any("`skill` answered with an error" in one for one in made.notes)
 
 
 async def test_a_server_that_says_nothing_is_given_up_and_ended(
@@ -265,7 +283,9 @@ async def _journal(home: Path) -> Path:
 
 async def test_a_journal_is_opened_and_not_changed(home: Path) -> None:
     state = await _journal(home)
+    before = (state / "journal.sqlite3").read_bytes()
     (found,) = await examine_journal(settings(state_dir=state))
+    assert (state / "journal.sqlite3").read_bytes() == before
     assert found.status == "ok"
     assert f"version is {len(MIGRATIONS)}" in found.text
 
@@ -390,6 +410,24 @@ def test_entries_that_start_nothing_are_broken(home: Path) -> None:
     fixed(found, "note", "line 1")
 
 
+async def test_the_model_is_called_only_when_asked_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeAnthropic([Answer(text="ready")]) as api:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+        assert only(examine_key(settings(), os.environ)).status == "ok"
+        assert api.requests == []
+        found = await examine_live_model(settings())
+        assert found.status == "ok"
+        assert len(api.requests) == 1
+        assert api.requests[0]["max_tokens"] <= 16
+
+
+async def test_a_model_that_cannot_be_called_is_broken(home: Path) -> None:
+    fixed(await examine_live_model(settings()), "broken", "ANTHROPIC_API_KEY")
+
+
 # --- the command -----------------------------------------------------------------------------
 
 
@@ -434,6 +472,35 @@ def test_what_is_broken_is_said_in_plain_lines_and_by_the_exit_code(home: Path) 
     assert KEY not in done.stdout + done.stderr
 
 
+def _commands() -> str:
+    """Return the command lines of all processes."""
+    lines: list[str] = []
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it may have ended meanwhile
+            lines.append(one.read_text(errors="replace"))
+    return "\n".join(lines)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_interrupted_it_leaves_no_server_behind(home: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(home)}
+    with subprocess.Popen(
+        [sys.executable, "-P", "-u", "-m", "server.cli", "doctor", "--client", "codex"],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "as each client meets it" in line or "journal" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) != 0
+    assert str(home) not in _commands()
+    assert not list(home.glob("deep-agent-doctor-*"))
+
+
 def test_wrong_settings_end_the_examination(home: Path) -> None:
     done = doctor("--", "--root", "/no/such")
     assert done.returncode == 1
@@ -443,7 +510,19 @@ def test_wrong_settings_end_the_examination(home: Path) -> None:
     assert "--roott" in done.stderr
 
 
+def test_no_escapes_of_others_reach_the_terminal() -> None:
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, color_system=None)
+    Report(console).show(
+        broken("files", "bad\x1b]0;title\x07 \udcff[red]name[/red]", "Mend\x9b it.")
+    )
+    assert "\x1b]" not in out.getvalue() and "\x9b" not in out.getvalue()
+    assert "[red]name[/red]" in out.getvalue()
+
+
 def test_at_a_terminal_it_is_coloured(home: Path) -> None:
+    import pty
+
     parent, terminal = pty.openpty()
     try:
         subprocess.run(

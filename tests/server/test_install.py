@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -468,6 +470,7 @@ def test_relative_paths_mean_the_same_wherever_the_client_starts_the_server(
         (("cursor", "--", "--root"), "requires an argument"),
         (("cursor", "--", "--transport", "http"), "give the client its URL"),
         (("cursor", "--", "extra"), "unexpected extra argument"),
+        (("cursor", "--remove", "--", "--root", "."), "--remove takes no options"),
         (("cursor", "--name", "a b"), "will not do"),
         (("cursor", "--name", "x" * 33), "will not do"),
         (("gemini", "--name", "deep_agent"), "deep-agent"),
@@ -566,7 +569,22 @@ def test_variables_of_the_clients_are_honoured(home: Path) -> None:
     assert PLACES["opencode"]["user"](here) == Path("/x/opencode/opencode.json")
 
 
-def test_run_by_uvx_the_entry_runs_uvx(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("origin", "words"),
+    [
+        (None, ()),
+        ({"url": "file:///src", "dir_info": {}}, ("--from", "file:///src")),
+        (
+            {"url": "https://e.com/r", "vcs_info": {"vcs": "git", "commit_id": "ab"}},
+            ("--from", "git+https://e.com/r@ab"),
+        ),
+    ],
+)
+def test_run_by_uvx_the_entry_runs_uvx(
+    origin: Any, words: tuple[str, ...], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = None if origin is None else json.dumps(origin)
+    monkeypatch.setattr(metadata.PathDistribution, "read_text", lambda *_: text)
     uvx = home / "bin/uvx"
     uvx.parent.mkdir()
     uvx.touch()
@@ -579,7 +597,7 @@ def test_run_by_uvx_the_entry_runs_uvx(home: Path) -> None:
         "/cache/uv/archive-v0/x/bin/python",
         Path("/cache/uv/archive-v0/x"),
     )
-    assert own_command(here) == (str(uvx), "deep-agent-mcp")
+    assert own_command(here) == (str(uvx), *words, "deep-agent-mcp")
 
 
 def test_the_script_that_was_called_is_what_clients_start(home: Path) -> None:
@@ -596,3 +614,15 @@ def test_a_checkout_that_is_not_installed_cannot_be_put_anywhere(
     monkeypatch.setattr("server.install.machine.version", lambda: "0+source")
     with pytest.raises(NotInstalled, match="pip install"):
         own_command(Machine("linux", home, home, {}, ("-m",), str(home / "python")))
+
+
+def test_the_page_on_clients_names_every_file() -> None:
+    page = (Path(__file__).parents[2] / "docs/clients.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \|(.*)$", page, re.MULTILINE))
+    assert tuple(rows) == INSTALLABLE
+    for client, row in rows.items():
+        for find in PLACES[client].values():
+            assert find(machine("linux", Path("/h"))).name in row
+        reference = CLIENTS[client].reference
+        if reference is not None and "{" in reference and "input" not in reference:
+            assert reference in page

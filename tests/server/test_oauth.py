@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 import threading
 import time
@@ -12,6 +15,7 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from server.auth.oauth import JwtVerifier, KeySet
@@ -28,6 +32,7 @@ class Issuer:
         self.keys: dict[str, Any] = {}
         self.fetched = 0
         self.broken = False
+        self.published: Any = ...
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -51,6 +56,7 @@ class Issuer:
         elif request.path == "/keys" and not self.broken:
             self.fetched += 1
             data = {"keys": [self._public(*one) for one in self.keys.items()]}
+            data = data if self.published is ... else {"keys": self.published}
         else:
             request.send_error(404)
             return
@@ -63,7 +69,7 @@ class Issuer:
     def _public(self, key_id: str, key: Any) -> dict[str, Any]:
         kind = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
         shown = kind.to_jwk(key.public_key(), as_dict=True)
-        return {**shown, "kid": key_id, "use": "sig"}
+        return {**shown, **({"kid": key_id} if key_id else {}), "use": "sig"}
 
     def token(self, key_id: str = "rsa", algorithm: str = "RS256", **changes: Any) -> str:
         claims = {
@@ -137,13 +143,7 @@ async def test_forged_tokens_are_refused(issuer: Issuer) -> None:
     finally:
         stranger.close()
     public = issuer.keys["rsa"].public_key()
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
     pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    import base64
-    import hashlib
-    import hmac
-
     confused_head = base64.urlsafe_b64encode(b'{"alg":"HS256","kid":"rsa"}').rstrip(b"=").decode()
     mac = hmac.new(pem, f"{confused_head}.{body}".encode(), hashlib.sha256).digest()
     confused = f"{confused_head}.{body}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
@@ -166,6 +166,41 @@ async def test_a_new_key_of_the_issuer_is_found_and_a_flood_of_unknown_ones_asks
     issuer.broken = True
     monkeypatch.setattr("server.auth.oauth._FRESH_SECONDS", 0.0)
     assert await check.verify_token(issuer.token()) is not None
+
+
+async def test_a_signature_of_another_kind_than_its_key_is_refused(issuer: Issuer) -> None:
+    issuer.add("ec", ec.generate_private_key(ec.SECP256R1()))
+    check = verifier(issuer)
+    for key, claimed in (("rsa", "ES256"), ("ec", "RS256"), ("rsa", "EdDSA")):
+        head, body, signature = issuer.token(key, "RS256" if key == "rsa" else "ES256").split(".")
+        forged = json.dumps({"alg": claimed, "kid": key, "typ": "JWT"}).encode()
+        head = base64.urlsafe_b64encode(forged).rstrip(b"=").decode()
+        assert await check.verify_token(f"{head}.{body}.{signature}") is None
+
+
+@pytest.mark.parametrize("keys", [None, {}, ["x"], [{"kty": "RSA"}], [{"kty": "EC", "crv": 1}]])
+async def test_an_odd_key_set_accepts_nobody(issuer: Issuer, keys: Any) -> None:
+    token = issuer.token()
+    issuer.published = keys
+    assert await verifier(issuer).verify_token(token) is None
+
+
+async def test_a_slash_at_the_end_of_a_name_makes_no_difference(issuer: Issuer) -> None:
+    check = JwtVerifier(issuer.url + "/", AUDIENCE + "/", KeySet(issuer.url + "/"))
+    for changes in ({}, {"iss": issuer.url + "/", "aud": [AUDIENCE + "/", "other"]}):
+        access = await check.verify_token(issuer.token(**changes))
+        assert access is not None and access.subject == f"{issuer.url}#ann"
+
+
+async def test_a_client_is_not_taken_for_a_user_of_its_name(issuer: Issuer) -> None:
+    access = await verifier(issuer).verify_token(issuer.token(sub=None, client_id="ann"))
+    assert access is not None and access.subject == f"{issuer.url}#client:ann"
+
+
+async def test_the_only_key_needs_no_id(issuer: Issuer) -> None:
+    issuer.keys = {"": issuer.keys["rsa"]}
+    access = await verifier(issuer).verify_token(issuer.token(""))
+    assert access is not None
 
 
 async def test_without_keys_nobody_is_accepted_and_the_log_says_why(

@@ -68,12 +68,18 @@ async def test_an_expired_token_and_a_guessed_one_are_refused(tmp_path: Path) ->
         assert await verifier.verify_token(wrong) is None
 
 
-async def test_a_damaged_file_accepts_nobody_and_says_so(tmp_path: Path) -> None:
+async def test_a_damaged_file_accepts_nobody_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = TokenFile(tmp_path / "tokens.json")
     _, secret = file.create("ann", ("drive",))
+    verifier = TokenVerifier(file)
+    assert await verifier.verify_token(secret) is not None
+    monkeypatch.setattr(tokens, "_LOOK_SECONDS", 0.0)
     file.path.write_text('{"tokens": [{"id": 1}]}')
-    with pytest.raises(TokenError, match="damaged"):
-        await TokenVerifier(file).verify_token(secret)
+    for _ in range(3):
+        with pytest.raises(TokenError, match="damaged"):
+            await verifier.verify_token(secret)
     assert "damaged" in run(tmp_path, "list").stderr
 
 

@@ -111,7 +111,8 @@ async def test_a_shell_whose_guardian_dies_alone_is_killed(witness: Callable[[],
     ours, theirs = socket.socketpair()
     options = {
         "argv": ["sh", "-c", f"echo up >{one.path}; exec sleep 1000 >{one.path}"],
-        "leash": theirs.fileno(),
+        "inputs": {},
+        "own_keyring": False,
         "lease": 100,
         "grace": 1,
         "limits": {},
@@ -119,7 +120,9 @@ async def test_a_shell_whose_guardian_dies_alone_is_killed(witness: Callable[[],
         "most_processes": 0,
         "most_memory": 0,
     }
-    arguments = [guardian.__file__, json.dumps(options)]
+    told = json.dumps(options).encode()
+    ours.sendall(len(told).to_bytes(8, "big") + told)
+    arguments = [guardian.__file__, str(theirs.fileno())]
     with ours, theirs, other_process(*arguments, pass_fds=(theirs.fileno(),)) as child:
         await one.started()
         child.kill()

@@ -4,6 +4,7 @@ Each runs in a real sandbox over a real directory with rules; the host's side is
 outside.
 """
 
+import ctypes
 import os
 import re
 import socket
@@ -18,12 +19,15 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from harness.backends.composite import CompositeBackend
 from harness.backends.directory import DirectoryBackend
 from harness.backends.shared import shared_directories, with_workspace
+from harness.backends.state import StateBackend
 from harness.policy import BoundPolicy, Policy, Rule
 from harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from harness.shell.layout import Layout
-from harness.shell.session import CommandResult, open_session
+from harness.shell.sandbox import sandbox_of
+from harness.shell.session import CommandResult, ShellError, open_session
 from harness.shell.table import layout_of, same_files
 from harness.tools import tool
 from tests.shell.support import need_bubblewrap
@@ -215,6 +219,58 @@ async def test_a_program_gains_no_rights(host: Host) -> None:
     for name in ("CapEff", "CapPrm", "CapBnd"):
         assert f"{name}:\t0000000000000000" in lines
     assert "NoNewPrivs:\t1" in lines
+
+
+KEYS = """
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+call = {"x86_64": 250, "aarch64": 219}[__import__("os").uname().machine]
+key = libc.syscall(call, 10, -3, b"user", sys.argv[1].encode(), 0)
+text = ctypes.create_string_buffer(100)
+print("found" if key > 0 else "none", libc.syscall(call, 11, key, text, 100), text.value)
+if key > 0: libc.syscall(call, 9, key, -3)
+"""
+
+
+async def test_keys_of_the_host_cannot_be_used(host: Host) -> None:
+    numbers = {"x86_64": (248, 250), "aarch64": (217, 219)}.get(os.uname().machine)
+    if numbers is None:
+        pytest.skip("the numbers of the system calls are not known for this machine")
+    add, control = numbers
+    libc = ctypes.CDLL(None, use_errno=True)
+    name, secret = host.mark.encode(), SECRET.encode()
+    key = libc.syscall(add, b"user", name, secret, len(secret), -3)
+    if key < 0:
+        pytest.skip(f"no key can be made here: {os.strerror(ctypes.get_errno())}")
+    (host.root / "keys.py").write_text(KEYS)
+    assert text(await host.run(f"python3 keys.py {host.mark}")).startswith("none -1")
+    assert libc.syscall(control, 10, -3, b"user", name, 0) == key  # nor was it taken away
+    libc.syscall(control, 9, key, -3)
+
+
+LENDING = {
+    "chmod": "os.chmod('s', {mode})",
+    "fchmod": "os.fchmod(os.open('s', os.O_RDONLY), {mode})",
+    "fchmodat": "os.chmod('s', {mode}, dir_fd=os.open('.', os.O_RDONLY))",
+    "a new file": "os.close(os.open('n', os.O_CREAT | os.O_WRONLY, {mode}))",
+    "a new file with creat": "import ctypes; assert ctypes.CDLL(None).creat(b'n', {mode}) >= 0",
+    "a file without a name": "os.close(os.open('.', os.O_TMPFILE | os.O_RDWR, {mode}))",
+    "a pipe": "os.mkfifo('n', {mode})",
+}
+
+
+@pytest.mark.parametrize("attempt", LENDING)
+@pytest.mark.parametrize("mode", ["0o4755", "0o2755"])
+async def test_no_file_lends_rights(host: Host, attempt: str, mode: str) -> None:
+    if os.uname().machine not in ("x86_64", "aarch64"):
+        pytest.skip("there is no filter for this machine")
+    (host.root / "s").write_text("")
+    code = f'python3 -c "import os; {LENDING[attempt]}"'
+    result = await host.run(code.format(mode=mode))
+    assert result.exit_code == 1, text(result)
+    assert "not permitted" in text(result) or "AssertionError" in text(result)
+    assert not any(one.lstat().st_mode & 0o6000 for one in host.root.iterdir())
+    assert (await host.run(code.format(mode="0o755"))).exit_code == 0
 
 
 # --- the network -----------------------------------------------------------------------------
@@ -449,3 +505,131 @@ async def test_another_file_in_place_of_a_guarded_one_is_noticed(host: Host) -> 
     (host.root / "fixed").rmdir()
     (host.root / "kept").rename(host.root / "fixed")
     assert codes == [1, 1]
+
+
+@pytest.mark.parametrize("made", ["a file", "a directory"])
+async def test_a_link_in_place_of_a_guarded_path_makes_nothing_on_the_host(
+    host: Host, made: str
+) -> None:
+    # As a job does while the mounts are laid; here it is done by the time.
+    (host.root / "d").mkdir()
+    guarded = host.root / "d/x.key"
+    if made == "a file":
+        guarded.write_text("")
+    else:
+        guarded.mkdir()
+    layout = await anyio.to_thread.run_sync(host.layout)
+    execution = BubblewrapExecutionPolicy()
+    guarded.rename(host.root / "kept")
+    for target in (f"/oldroot{host.outside}/new", f"/oldroot/host{host.outside}/new"):
+        guarded.symlink_to(target)
+        with pytest.raises(ShellError):
+            await open_session(execution.launch_in(layout, None, {}), execution)
+        guarded.unlink()
+        assert sorted(one.name for one in host.outside.iterdir()) == ["secret"]
+
+
+FLIP = """
+import ctypes, os, time
+os.makedirs("d", exist_ok=True)
+open("d/a.key", "w").close()
+os.symlink("/oldroot{outside}/new", "d/link")
+libc, until = ctypes.CDLL(None), time.monotonic() + 20
+while time.monotonic() < until:
+    libc.renameat2(-100, b"d/a.key", -100, b"d/link", 2)
+    time.sleep(0.002)
+"""
+
+
+async def test_a_job_that_flips_links_makes_nothing_on_the_host(host: Host) -> None:
+    (host.root / "flip.py").write_text(FLIP.format(outside=host.outside))
+    execution = BubblewrapExecutionPolicy()
+    empty = await anyio.to_thread.run_sync(host.layout)
+    failed = 0
+    async with anyio.create_task_group() as group:
+        job = await open_session(execution.launch_in(empty, None, {}), execution)
+        group.start_soon(job.run, "python3 flip.py", 20)
+        with anyio.move_on_after(5):
+            while True:
+                layout = await anyio.to_thread.run_sync(host.layout)
+                try:
+                    launch = execution.launch_in(layout, None, {})
+                    session = await open_session(launch, execution)
+                except ShellError:
+                    failed += 1
+                else:
+                    await session.close()
+        group.cancel_scope.cancel()
+    await job.close()
+    assert failed  # it was fast enough to be in the way
+    assert sorted(one.name for one in host.outside.iterdir()) == ["secret"]
+
+
+async def test_a_link_where_another_directory_belongs_leads_nowhere(host: Host) -> None:
+    (host.root / "data").symlink_to(f"/oldroot{host.outside}/new")
+    other = host.outside.with_name("other")
+    other.mkdir()
+    parts = {"/workspace": DirectoryBackend(host.root), "/workspace/data": DirectoryBackend(other)}
+    sandbox = sandbox_of(CompositeBackend(StateBackend(), parts), BubblewrapExecutionPolicy())
+    layout = await anyio.to_thread.run_sync(layout_of, sandbox.directories, None)
+    with pytest.raises(ShellError, match="nothing was run"):
+        await sandbox.open(layout)
+    assert sorted(one.name for one in host.outside.iterdir()) == ["secret"]
+
+
+# --- names and numbers -----------------------------------------------------------------------
+
+
+async def test_many_guarded_paths_with_long_names_are_no_hindrance(host: Host) -> None:
+    name = "y" * 120
+    for number in range(100):
+        path = host.root / name / f"{number}{name}"
+        path.mkdir(parents=True)
+        (path / "a.key").write_text(SECRET)
+    result = await host.run("cat y*/*/a.key; echo works")
+    assert text(result).endswith("works\n")
+    assert SECRET not in text(result)
+
+
+async def test_a_name_that_is_no_text_is_guarded_and_no_hindrance(host: Host) -> None:
+    raw = os.fsencode(host.root) + b"/\xff"
+    os.mkdir(raw)
+    Path(os.fsdecode(raw + b"/a.key")).write_text(SECRET)
+    sandbox = sandbox_of(
+        with_workspace(DirectoryBackend(host.root), confined=True), BubblewrapExecutionPolicy()
+    )
+    layout = await anyio.to_thread.run_sync(host.layout)
+    session = await sandbox.open(layout)
+    result = await session.run("cat ?/a.key; echo works", 10)
+    await session.close()
+    assert text(result).endswith("works\n")
+    assert SECRET not in text(result)
+
+
+@pytest.mark.parametrize(
+    ("code", "bound"),
+    [
+        (
+            "import mmap\nm = mmap.mmap(-1, 1000 << 20)\n"
+            "for i in range(0, len(m), 4096): m[i] = 1\ntime.sleep(1000)",
+            "more than 256 MiB of memory",
+        ),
+        (
+            "import threading\nthreading.stack_size(65536)\nwait = threading.Event().wait\n"
+            "for _ in range(150): threading.Thread(target=wait, daemon=True).start()\n"
+            "time.sleep(1000)",
+            "more than 64 processes and threads",
+        ),
+    ],
+)
+async def test_bounds_need_no_control_group(host: Host, code: str, bound: str) -> None:
+    (host.root / "bomb.py").write_text(f"import time\n{code}\n")
+    execution = BubblewrapExecutionPolicy(total_processes=64, total_memory_bytes=256 << 20)
+    layout = await anyio.to_thread.run_sync(host.layout)
+    launch = execution.launch_in(layout, None, {})
+    session = await open_session(launch, execution)
+    try:
+        result = await session.run("python3 bomb.py", 20)
+    finally:
+        await session.close()
+    assert result.passed == bound or (bound.endswith("memory") and "Killed" in text(result))

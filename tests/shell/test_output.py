@@ -57,6 +57,14 @@ def test_a_line_without_end_is_cut_too() -> None:
     assert shown.tail == "x" * 49 + ">"
 
 
+def test_the_end_of_one_line_that_was_not_kept_whole_is_shown() -> None:
+    output = Output(b"x" * 1_000, b"y" * 90 + b" the end\n", 50_000)
+    shown = preview(output, [], 100, 100)
+    assert shown.tail.endswith("y the end\n")
+    cut = Output(b"x" * 1_000, "é".encode()[1:] + b"y the end", 50_000)
+    assert preview(cut, [], 100, 100).tail.endswith("xy the end")
+
+
 def test_a_cut_falls_between_lines_where_it_can() -> None:
     data = b"first line\n" + b"middle\n" * 1_000 + b"last line\n"
     shown = preview(all_of(data), [], 10_000, 60)
@@ -72,8 +80,10 @@ def test_bytes_are_counted_not_characters(text: str) -> None:
 
 
 def test_what_is_no_text_can_be_shown_and_stored() -> None:
-    shown = preview(all_of(b"\0\1\xff\x1b[1mbold\r\nnext\ttab"), [], 10, 100)
-    assert shown.head == "\ufffd\ufffd\ufffd\x1b[1mbold\nnext\ttab"
+    shown = preview(
+        all_of(b"\0\1\xff\x1b[1mbold\r\nnext\ttab\x1b]0;title\x07\xc2\x9b\x1b"), [], 10, 100
+    )
+    assert shown.head == "\ufffd\ufffd\ufffdbold\nnext\ttab\ufffd\ufffd"
 
 
 def test_of_an_output_with_a_gap_both_ends_are_shown() -> None:

@@ -107,6 +107,41 @@ def test_too_many_mounts_give_way_to_their_directories(root: Path) -> None:
     assert "/workspace/many" in layout.notes[0]
 
 
+def test_what_holds_guarded_paths_in_their_places_counts_too(root: Path) -> None:
+    for number in range(10):
+        (root / f"deep/{number}/a/b/c").mkdir(parents=True)
+        (root / f"deep/{number}/a/b/c/one.key").write_text("")
+    layout = table(root, Rule("deny", path="**/*.key"), limits=TableLimits(points=25))
+    assert len(layout.mounts) <= 26
+    found = dict(mounted(layout))
+    assert all(found[f"/deep/{number}/a"] == "hidden" for number in range(10))
+    assert len(table(root, Rule("deny", path="**/*.key")).mounts) == 52
+
+
+def test_what_is_fixed_cannot_be_written_whatever_the_rules_say(root: Path) -> None:
+    directories = [SharedDirectory("/workspace", root)]
+    fixed = [root / "docs", root / "src/main.py", root / "none", root.parent]
+    assert mounted(layout_of(directories, None, fixed=fixed)) == [
+        ("", "write"),
+        ("/docs", "read"),
+        ("/src", "write"),
+        ("/src/main.py", "read"),
+    ]
+    rules = Policy(
+        [Rule("allow", path="/workspace/docs/a/**"), Rule("deny", tool="edit_file", path="**")]
+    )
+    bound = BoundPolicy(rules, "execute", {}, execute, execute, ("main",), "")
+    layout = layout_of(directories, bound, fixed=[root / "docs"])
+    assert all(one.access == "read" for one in layout.mounts)
+
+
+def test_a_guarded_link_is_told(root: Path) -> None:
+    (root / "link").symlink_to("src/main.py")
+    layout = table(root, Rule("deny", tool="write_file", path="/workspace/link"))
+    assert mounted(layout) == [("", "write")]
+    assert "guards /workspace/link, but a link cannot be held" in layout.notes[0]
+
+
 def test_names_of_any_kind_are_guarded(root: Path) -> None:
     names = ["a b'c\"d.key", "-rf.key", "$(x).key", "tab\t.key", "line\n.key", "ü漢.KEY"]
     raw = os.path.join(os.fsencode(root), b"\xff\xfe.key")

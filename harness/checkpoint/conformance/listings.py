@@ -92,6 +92,61 @@ async def threads_page_without_gaps_or_repeats(journal: Checkpointer) -> None:
     equal(await journal.threads(limit=0), [])
 
 
+_NAMES = (
+    *("a_b", "a_c", "axb", "a%b", "a%", "a*b", "a?b", "a[b", "a[bc]", "a\\b", "a'b", "a\x00b"),
+    *(
+        "A_b",
+        "a",
+        "ä",
+        "ä_b",
+        "Ä_b",
+        "a\u0308_b",
+        "🎉",
+        "🎉_b",
+        "\U0010ffff",
+        "\U0010ffff\U0010ffff",
+    ),
+    *("a\U0010ffff", "a\U0010ffff_b", "a\ud7ff", "a\ue000", "a\x7f", "a\x80", "b", "b_a", " a_b"),
+)
+
+
+@LAWS.law
+async def a_prefix_selects_the_ids_that_begin_with_it_literally(journal: Checkpointer) -> None:
+    for name in _NAMES:
+        await journal.commit(Batch(name, runs=[run(f"{name}.run", thread=name)]))
+    for prefix in ("", "%", "*", "a_bc", *_NAMES):
+        mine = [name for name in reversed(_NAMES) if name.startswith(prefix)]
+        listed = await journal.threads(prefix=prefix, limit=100)
+        equal([each.thread_id for each in listed], mine)
+        equal(
+            [each.last_run.id for each in listed if each.last_run], [f"{one}.run" for one in mine]
+        )
+        found = await journal.find_runs(prefix=prefix, limit=100)
+        equal([each.thread_id for each in found], mine)
+
+
+@LAWS.law
+async def threads_with_a_prefix_page_without_gaps_or_repeats(journal: Checkpointer) -> None:
+    mine = {0, 1, 5, 6, 7, 13, 24}
+    for number in range(25):
+        owner = "me" if number in mine else "them"
+        thread = f"thr_{owner}_{number}"
+        await journal.commit(Batch(thread, runs=[run(f"run_{owner}_{number}", thread=thread)]))
+    await grow(journal, "a", thread="thr_me_0")
+    expected = [f"thr_me_{number}" for number in (0, 24, 13, 7, 6, 5, 1)]
+    for limit in (1, 2, 7):
+        seen: list[str] = []
+        before = None
+        while page := await journal.threads(limit=limit, before=before, prefix="thr_me_"):
+            seen += [each.thread_id for each in page]
+            before = page[-1].updated_at
+        equal(seen, expected)
+    equal(await journal.threads(prefix="thr_me_", limit=0), [])
+    equal(await journal.threads(prefix="thr_nobody_"), [])
+    newest = await journal.find_runs(prefix="run_me_", limit=2)
+    equal([each.id for each in newest], ["run_me_24", "run_me_13"])
+
+
 @LAWS.law
 async def a_deleted_thread_is_gone_with_all_it_had(journal: Checkpointer) -> None:
     for thread in (THREAD, "other"):

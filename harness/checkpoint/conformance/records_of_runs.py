@@ -61,6 +61,33 @@ async def runs_are_found_by_every_given_filter_last_begun_first(journal: Checkpo
 
 
 @LAWS.law
+async def a_prefix_and_other_filters_must_all_match(journal: Checkpointer) -> None:
+    async def found(**filters: str | int) -> list[str]:
+        runs = await journal.find_runs(prefix="run_me_", **filters)  # type: ignore[arg-type]
+        return [each.id for each in runs]
+
+    for number in range(12):
+        owner, thread = ("me", "them")[number % 2], ("one", "two")[number // 2 % 2]
+        begun = run(
+            f"run_{owner}_{number}",
+            thread=thread,
+            status=("done", "running", "paused")[number // 4],
+            idempotency_key=f"k{number // 6}",
+        )
+        await journal.commit(Batch(thread, runs=[begun]))
+    equal(await found(), [f"run_me_{number}" for number in (10, 8, 6, 4, 2, 0)])
+    equal(await found(thread_id="two"), ["run_me_10", "run_me_6", "run_me_2"])
+    equal(await found(thread_id="two", limit=2), ["run_me_10", "run_me_6"])
+    equal(await found(status="running"), ["run_me_6", "run_me_4"])
+    equal(await found(idempotency_key="k1"), ["run_me_10", "run_me_8", "run_me_6"])
+    equal(await found(status="running", thread_id="one"), ["run_me_4"])
+    equal(await found(status="paused", idempotency_key="k1", limit=1), ["run_me_10"])
+    both = {"status": "running", "thread_id": "two", "idempotency_key": "k1"}
+    equal(await found(**both), ["run_me_6"])
+    equal(await found(**{**both, "thread_id": "one"}), [])
+
+
+@LAWS.law
 async def a_thread_cannot_take_over_the_run_of_another(journal: Checkpointer) -> None:
     mine = run("run_1")
     await journal.commit(Batch(THREAD, runs=[mine]))

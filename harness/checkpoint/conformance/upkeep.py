@@ -351,6 +351,24 @@ async def a_thread_of_which_nothing_is_left_takes_questions_and_events_along(
     equal([one.seq for one in await journal.events("run_2")], [1])
 
 
+@LAWS.law
+async def a_run_without_a_record_is_deleted_too(journal: Checkpointer) -> None:
+    event = RunEvent("run_2", "tasks", (), {"event": "x"})
+    asked = interrupt("int_3", "elsewhere", run_id="run_3")
+    await grow(journal, "a", run_id="run_1")
+    await journal.commit(Batch(THREAD, interrupts=[asked], events=[event]))
+    await journal.commit(Batch("other", events=[replace(event, run_id="run_4")]))
+    await journal.delete_for_runs(["run_2", "run_4"])
+    equal(await journal.events("run_2"), [])
+    equal([one.thread_id for one in await journal.threads()], [THREAD])
+    equal([one.id for one in await journal.interrupts("run_3")], ["int_3"])
+    await journal.delete_for_runs(["run_3"])
+    equal(await journal.interrupts("run_3"), [])
+    equal(values((await loaded(journal)).writes), ["a"])
+    await journal.commit(Batch("other", events=[event]))
+    equal([one.seq for one in await journal.events("run_2")], [1])
+
+
 # Sizes
 
 

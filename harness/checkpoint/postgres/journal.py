@@ -154,10 +154,10 @@ class PostgresCheckpointer:
         return await self._read(lambda session: queries.namespaces(session, thread_id))
 
     async def threads(
-        self, *, limit: int = 50, before: float | None = None
+        self, *, limit: int = 50, before: float | None = None, prefix: str = ""
     ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first, without reading any value."""
-        return await self._read(lambda session: queries.threads(session, limit, before))
+        """Return threads by the beginning of their ids, last changed first; reads no value."""
+        return await self._read(lambda session: queries.threads(session, limit, before, prefix))
 
     async def run(self, run_id: str) -> Run | None:
         """Return a run by id."""
@@ -169,11 +169,14 @@ class PostgresCheckpointer:
         thread_id: str | None = None,
         status: RunStatus | None = None,
         idempotency_key: str | None = None,
+        prefix: str = "",
         limit: int = 50,
     ) -> Sequence[Run]:
         """Return runs that match every given filter, last begun first."""
         return await self._read(
-            lambda session: queries.find_runs(session, thread_id, status, idempotency_key, limit)
+            lambda session: queries.find_runs(
+                session, thread_id, status, idempotency_key, prefix, limit
+            )
         )
 
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:

@@ -23,7 +23,7 @@ from harness.checkpoint.base import (
     ThreadSlice,
     step_id,
 )
-from harness.checkpoint.laws import in_step_order, missing_ancestor
+from harness.checkpoint.laws import in_step_order, missing_ancestor, prefix_range
 from harness.checkpoint.postgres import records
 from harness.checkpoint.postgres.records import as_bytes, as_text, damage, maybe_bytes
 from harness.checkpoint.postgres.session import Row, Session, Statement, off_loop
@@ -121,12 +121,26 @@ RUN = """r.id, t.thread_id, r.kind, r.agent, r.status, r.goal, r.owner, r.answer
 
 _RUNS = f"SELECT {RUN} FROM {{runs}} AS r JOIN {{threads}} AS t USING (thread)"
 
+# The page first: what belongs to its rows is looked up for them alone.
+_PAGE_OF_RUNS = f"""
+SELECT {RUN} FROM (
+    SELECT * FROM {{runs}} %s ORDER BY run DESC LIMIT %%(limit)s
+) AS r JOIN {{threads}} AS t USING (thread)
+ORDER BY r.run DESC
+"""
+
 _THREADS = f"""
 SELECT t.thread_id, t.checkpoints, t.created_at, t.updated_at, {RUN.replace("t.thread_id", "i")}
-FROM {{threads}} AS t LEFT JOIN LATERAL (
+FROM (
+    SELECT * FROM {{threads}} %s ORDER BY updated_at DESC LIMIT %%(limit)s
+) AS t LEFT JOIN LATERAL (
     SELECT *, t.thread_id AS i FROM {{runs}} WHERE thread = t.thread ORDER BY run DESC LIMIT 1
 ) AS r ON true
+ORDER BY t.updated_at DESC
 """
+
+# Text is bytes here, so no collation has a say.
+_BEGINS = "{column} >= %(start)s::bytea AND {column} < %(end)s::bytea"
 
 FILE_CHANGES = """
 SELECT f.run_id, f.path, f.before, f.digest, b.body, f.after_digest, f.checkpoint_seq, f.seq
@@ -241,13 +255,15 @@ async def namespaces(session: Session, thread_id: str) -> list[str]:
         return [as_text(ns) for (ns,) in rows]
 
 
-async def threads(session: Session, limit: int, before: float | None) -> list[ThreadInfo]:
+async def threads(
+    session: Session, limit: int, before: float | None, prefix: str
+) -> list[ThreadInfo]:
     """Return what `Checkpointer.threads` promises."""
-    where = "WHERE t.updated_at < %(before)s" if before is not None else ""
     rows = await session.ask(
-        f"{_THREADS}{where} ORDER BY t.updated_at DESC LIMIT %(limit)s",
+        _THREADS % _where({"updated_at < %(before)s": before}, "thread_id", prefix),
         before=before,
         limit=_most(limit),
+        **_range(prefix),
     )
     return [records.thread_info(row) for row in rows]
 
@@ -263,24 +279,34 @@ async def find_runs(
     thread_id: str | None,
     status: RunStatus | None,
     idempotency_key: str | None,
+    prefix: str,
     limit: int,
 ) -> list[Run]:
     """Return what `Checkpointer.find_runs` promises."""
     filters = {
-        "t.thread_id = %(thread_id)s": thread_id,
-        "r.status = %(status)s": status,
-        "r.idempotency_key = %(key)s": idempotency_key,
+        "thread = (SELECT thread FROM {threads} WHERE thread_id = %(thread_id)s)": thread_id,
+        "status = %(status)s": status,
+        "idempotency_key = %(key)s": idempotency_key,
     }
-    given = [clause for clause, value in filters.items() if value is not None]
-    where = "WHERE " + " AND ".join(given) if given else ""
     rows = await session.ask(
-        f"{_RUNS} {where} ORDER BY r.run DESC LIMIT %(limit)s",
+        _PAGE_OF_RUNS % _where(filters, "id", prefix),
         thread_id=maybe_bytes(thread_id),
         status=maybe_bytes(status),
         key=maybe_bytes(idempotency_key),
         limit=_most(limit),
+        **_range(prefix),
     )
     return [records.run(row) for row in rows]
+
+
+def _where(filters: Mapping[str, object], column: str, prefix: str) -> str:
+    given = [clause for clause, value in filters.items() if value is not None]
+    given += [_BEGINS.replace("{column}", column)] if prefix else []
+    return "WHERE " + " AND ".join(given) if given else ""
+
+
+def _range(prefix: str) -> dict[str, bytes]:
+    return dict(zip(("start", "end"), prefix_range(prefix), strict=True)) if prefix else {}
 
 
 async def interrupts(session: Session, run_id: str) -> list[Interrupt]:

@@ -32,6 +32,16 @@ __all__ = [
 
 _SCOPES = "(SELECT scope FROM {scopes} WHERE thread = %(thread)s)"
 
+_MADE = """
+SELECT t.thread_id, made.run_id FROM {threads} AS t JOIN (
+    SELECT thread, id AS run_id FROM {runs} WHERE id = ANY(%(runs)s::bytea[])
+    UNION SELECT s.thread, c.run_id FROM {checkpoints} AS c JOIN {scopes} AS s USING (scope)
+        WHERE c.run_id = ANY(%(runs)s::bytea[])
+    UNION SELECT thread, run_id FROM {logs} WHERE run_id = ANY(%(runs)s::bytea[])
+    UNION SELECT thread, run_id FROM {interrupts} WHERE run_id = ANY(%(runs)s::bytea[])
+) AS made USING (thread)
+"""
+
 _SIZE = f"""
 WITH mine AS (
     SELECT task, body FROM {{tasks}} WHERE scope IN {_SCOPES}
@@ -189,10 +199,7 @@ async def prune(
 async def threads_of_runs(session: Session, run_ids: Sequence[str]) -> list[tuple[str, str]]:
     """Return the threads that runs have made something of, each with the run."""
     rows = await session.ask(
-        "SELECT t.thread_id, r.id FROM {runs} AS r JOIN {threads} AS t USING (thread)"
-        " WHERE r.id = ANY(%(runs)s::bytea[])"
-        " UNION SELECT t.thread_id, c.run_id FROM {checkpoints} AS c JOIN {scopes} USING (scope)"
-        " JOIN {threads} AS t USING (thread) WHERE c.run_id = ANY(%(runs)s::bytea[])",
+        _MADE,
         runs=[as_bytes(run_id) for run_id in run_ids],
     )
     with damage("a run"):

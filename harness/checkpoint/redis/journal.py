@@ -182,10 +182,10 @@ class RedisCheckpointer:
         return await self._read(lambda: self._queries.namespaces(thread_id))
 
     async def threads(
-        self, *, limit: int = 50, before: float | None = None
+        self, *, limit: int = 50, before: float | None = None, prefix: str = ""
     ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first, without reading any value."""
-        return await self._read(lambda: self._queries.threads(limit, before))
+        """Return threads by the beginning of their ids, last changed first; reads no value."""
+        return await self._read(lambda: self._queries.threads(limit, before, prefix))
 
     async def run(self, run_id: str) -> Run | None:
         """Return a run by id."""
@@ -197,11 +197,12 @@ class RedisCheckpointer:
         thread_id: str | None = None,
         status: RunStatus | None = None,
         idempotency_key: str | None = None,
+        prefix: str = "",
         limit: int = 50,
     ) -> Sequence[Run]:
         """Return runs that match every given filter, last begun first."""
         return await self._read(
-            lambda: self._queries.find_runs(thread_id, status, idempotency_key, limit)
+            lambda: self._queries.find_runs(thread_id, status, idempotency_key, prefix, limit)
         )
 
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:

@@ -59,6 +59,9 @@ T = TypeVar("T")
 _STEPS = 500
 """How many steps, rows or events one script reads at most, so that it holds up nobody for long."""
 
+_LOOKED_AT, _LOOKED_AT_MOST = 100, 2_000
+"""How many ids the first script compares with a prefix, and how many any does, in some 3 ms."""
+
 _BLOBS = 32
 """How many shared values are read at once."""
 
@@ -190,18 +193,11 @@ class Queries:
         """Return what `Checkpointer.namespaces` promises."""
         return [ns.decode() for ns in await self._script(NAMESPACES, thread_key(thread_id))]
 
-    async def threads(self, limit: int, before: float | None) -> list[ThreadInfo]:
+    async def threads(self, limit: int, before: float | None, prefix: str) -> list[ThreadInfo]:
         """Return what `Checkpointer.threads` promises."""
-        found: list[ThreadInfo] = []
         start = "+inf" if before is None else f"({round(before * 1e6)}"
-        while len(found) < limit:
-            most = min(limit - len(found), _STEPS)
-            rows = await self._script(THREADS, start, most)
-            found += [_thread_info(row) for row in rows]
-            if len(rows) < most:
-                break
-            start = f"({whole(text(rows[-1], 3))}"
-        return found
+        rows = await self._pages(THREADS, (), start, prefix, limit)
+        return [_thread_info(row) for row in rows]
 
     async def run(self, run_id: str) -> Run | None:
         """Return a run by id."""
@@ -209,21 +205,33 @@ class Queries:
         return None if row is None else read_run(row)
 
     async def find_runs(
-        self, thread_id: str | None, status: str | None, key: str | None, limit: int
+        self,
+        thread_id: str | None,
+        status: str | None,
+        key: str | None,
+        prefix: str,
+        limit: int,
     ) -> list[Run]:
         """Return what `Checkpointer.find_runs` promises."""
-        found: list[Run] = []
         thread = None if thread_id is None else thread_key(thread_id)
-        below = "+inf"
+        filters = (maybe(thread), maybe(status), maybe(key))
+        rows = await self._pages(FIND_RUNS, filters, "+inf", prefix, limit)
+        return [read_run(row or ()) for row in rows]
+
+    async def _pages(
+        self, script: Script, filters: Sequence[Argument], start: str, prefix: str, limit: int
+    ) -> list[Any]:
+        """Return rows of ids with a prefix from one script after the other, newest first."""
+        found: list[Any] = []
+        look = _LOOKED_AT
         while len(found) < limit:
             most = min(limit - len(found), _STEPS)
-            rows = await self._script(
-                FIND_RUNS, maybe(thread), maybe(status), maybe(key), below, most
-            )
-            found += [read_run(row or ()) for row in rows]
-            if len(rows) < most:
+            rows, place = await self._script(script, *filters, start, prefix, most, look)
+            found += rows
+            if not place:
                 break
-            below = f"({whole(text(rows[-1], 3))}"
+            start = f"({whole(place)}"
+            look = min(4 * look, _LOOKED_AT_MOST)
         return found
 
     async def interrupts(self, run_id: str) -> list[Interrupt]:

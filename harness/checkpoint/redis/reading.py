@@ -100,56 +100,87 @@ local function run_row(id)
 end
 """
 
+# A number is formatted, as the server may write a large one with an exponent.
+_PAGE = """
+local function begins(id, beginning)
+  return id and string.sub(id, 1, #beginning) == beginning
+end
+local function page(place, below, beginning, most, look, id_of, row_of)
+  if beginning == '' then look = most end
+  local found = call('ZREVRANGEBYSCORE', place, below, '-inf', 'WITHSCORES', 'LIMIT', 0, look)
+  local rows, last = {}, #found
+  for n = 1, #found, 2 do
+    if beginning == '' or begins(id_of(found[n]), beginning) then
+      rows[#rows + 1] = row_of(found[n])
+      if #rows == most then
+        last = n + 1
+        break
+      end
+    end
+  end
+  local ended = #found < 2 * look and last == #found
+  return {rows, ended and '' or string.format('%.0f', found[last])}
+end
+"""
+
 THREADS = script(
     _RUN_ROW
+    + _PAGE
     + """
-local before, most = take(), take()
-local rows = {}
-for n, hex in ipairs(call('ZREVRANGEBYSCORE', p .. 'threads', before, '-inf', 'LIMIT', 0, most)) do
+local below, beginning, most, look = take(), take(), count(), count()
+local function id_of(hex)
+  return call('HGET', thread(hex), 'id')
+end
+local function row_of(hex)
   local k = thread(hex)
   local last = call('ZRANGE', k .. ':r', -1, -1)[1]
   local info = call('HMGET', k, 'id', 'checkpoints', 'created', 'updated')
-  rows[n] = {info[1], info[2], info[3], info[4], last and run_row(last) or {}}
+  return {info[1], info[2], info[3], info[4], last and run_row(last) or {}}
 end
-return rows
+return page(p .. 'threads', below, beginning, most, look, id_of, row_of)
 """,
     flags=_READS,
 )
-"""prefix, time to begin from, most -> id, number of checkpoints, times, and last run of threads."""
+"""prefix, time to begin from, what ids begin with, most, how many to look at -> id, number of
+checkpoints, times, and last run of threads; and the time to go on from, empty at the end."""
 
 RUN = script(_RUN_ROW + "return run_row(take())", flags=_READS)
 """prefix, id -> id, thread, record, number."""
 
 FIND_RUNS = script(
     _RUN_ROW
+    + _PAGE
     + """
-local hex, status, key, below, most = maybe(), maybe(), maybe(), take(), count()
+local hex, status, key, below = maybe(), maybe(), maybe(), take()
+local beginning, most, look = take(), count(), count()
+local function id_of(id)
+  return id
+end
 local keys = {}
 if hex then keys[#keys + 1] = thread(hex) .. ':r' end
 if status then keys[#keys + 1] = p .. 'runs:status:' .. status end
 if key then keys[#keys + 1] = p .. 'runs:key:' .. key end
-local ids = {}
 if #keys < 2 then
-  local place = keys[1] or p .. 'runs:all'
-  ids = call('ZREVRANGEBYSCORE', place, below, '-inf', 'LIMIT', 0, most)
-else
-  local end_at = tonumber(string.match(below, '^%((%d+)$')) or math.huge
-  local command = {'ZINTER', #keys}
-  for _, word in ipairs(keys) do command[#command + 1] = word end
-  for _, word in ipairs({'AGGREGATE', 'MAX', 'WITHSCORES'}) do command[#command + 1] = word end
-  local all = call(unpack(command))
-  for n = #all - 1, 1, -2 do
-    if #ids == most then break end
-    if tonumber(all[n + 1]) < end_at then ids[#ids + 1] = all[n] end
+  return page(keys[1] or p .. 'runs:all', below, beginning, most, look, id_of, run_row)
+end
+local end_at = tonumber(string.match(below, '^%((%d+)$')) or math.huge
+local command = {'ZINTER', #keys}
+for _, word in ipairs(keys) do command[#command + 1] = word end
+for _, word in ipairs({'AGGREGATE', 'MAX', 'WITHSCORES'}) do command[#command + 1] = word end
+local all = call(unpack(command))
+local rows, last = {}, ''
+for n = #all - 1, 1, -2 do
+  if #rows == most then return {rows, last} end
+  if tonumber(all[n + 1]) < end_at and begins(all[n], beginning) then
+    rows[#rows + 1], last = run_row(all[n]), string.format('%.0f', all[n + 1])
   end
 end
-local rows = {}
-for n, id in ipairs(ids) do rows[n] = run_row(id) end
-return rows
+return {rows, ''}
 """,
     flags=_READS,
 )
-"""prefix, thread?, status?, key?, number to begin from, most -> rows of runs, newest first."""
+"""prefix, thread?, status?, key?, number to begin from, what ids begin with, most, how many to
+look at -> rows of runs, newest first; and the number to go on from, empty at the end."""
 
 INTERRUPTS = script(
     """

@@ -37,6 +37,8 @@ __all__ = ["Upkeep"]
 _ATTEMPTS = 20
 _LONGEST_PAUSE = 0.2
 _THREADS = 1_000
+_DIGITS = 32
+"""How long the name of a thread is."""
 
 
 class Upkeep:
@@ -198,10 +200,12 @@ class Upkeep:
                 ("HGET", f"{self._prefix}run:{run_id}", "thread"),
                 ("HGET", f"{self._prefix}logs", run_id),
                 ("SMEMBERS", f"{self._prefix}made:{run_id}"),
+                ("ZRANGE", f"{self._prefix}asked:{run_id}", 0, -1),
             )
         refuse_errors(replies)
-        owner, logger, makers = replies
-        return {name.decode() for name in [owner, logger, *makers] if name is not None}
+        owner, logger, makers, asked = replies
+        askers = (one[:_DIGITS] for one in asked)  # each is a thread and an id
+        return {name.decode() for name in [owner, logger, *makers, *askers] if name is not None}
 
     async def _blobs(self, session: Session, digests: Sequence[bytes]) -> Sequence[bytes | None]:
         replies = await session.exchange(("HMGET", f"{self._prefix}blobs", *digests))

@@ -194,10 +194,10 @@ class SqliteCheckpointer:
         return await self._read(queries.namespaces, thread_id)
 
     async def threads(
-        self, *, limit: int = 50, before: float | None = None
+        self, *, limit: int = 50, before: float | None = None, prefix: str = ""
     ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first, without reading any value."""
-        return await self._read(queries.threads, limit, before)
+        """Return threads by the beginning of their ids, last changed first; reads no value."""
+        return await self._read(queries.threads, limit, before, prefix)
 
     async def run(self, run_id: str) -> Run | None:
         """Return a run by id."""
@@ -209,10 +209,13 @@ class SqliteCheckpointer:
         thread_id: str | None = None,
         status: RunStatus | None = None,
         idempotency_key: str | None = None,
+        prefix: str = "",
         limit: int = 50,
     ) -> Sequence[Run]:
         """Return runs that match every given filter, last begun first."""
-        return await self._read(queries.find_runs, thread_id, status, idempotency_key, limit)
+        return await self._read(
+            queries.find_runs, thread_id, status, idempotency_key, prefix, limit
+        )
 
     async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
         """Return all interrupts of a run, oldest step first, then by index."""

@@ -7,7 +7,7 @@ belongs together even while others commit. All of it runs in the connection's th
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from harness.checkpoint.base import (
     step_id,
 )
 from harness.checkpoint.codec import decompress, step_key, unpack
-from harness.checkpoint.laws import in_step_order, missing_ancestor
+from harness.checkpoint.laws import in_step_order, missing_ancestor, prefix_range
 from harness.checkpoint.sqlite.pages import Bodies
 from harness.checkpoint.sqlite.records import (
     FILE_CHANGE,
@@ -99,9 +99,22 @@ _THREADS = """
 SELECT t.thread_id, t.checkpoints, t.created_at, t.updated_at,
        r.id, t.thread_id, r.kind, r.agent, r.status, r.goal, r.owner, r.answer, r.reason,
        r.idempotency_key, r.created_at, r.updated_at, r.attempt, r.used, r.base
-FROM threads t
+FROM (SELECT * FROM threads {where} ORDER BY updated_at DESC LIMIT :limit) t
 LEFT JOIN runs r ON r.run = (SELECT max(run) FROM runs WHERE thread = t.thread)
+ORDER BY t.updated_at DESC
 """
+
+# Numbers first: they are in the indices, so only the rows of the page are read.
+_RUNS = (
+    _RUN
+    + """
+WHERE r.run IN (SELECT run FROM runs {where} ORDER BY run DESC LIMIT :limit)
+ORDER BY r.run DESC
+"""
+)
+
+# As text of any bytes; text compares by its bytes.
+_BEGINS = "{column} >= CAST(:start AS TEXT) AND {column} < CAST(:end AS TEXT)"
 
 Row = tuple[Any, ...]
 
@@ -191,12 +204,14 @@ def namespaces(conn: sqlite3.Connection, thread_id: str) -> list[str]:
     return [ns for ns, _ in rows]
 
 
-def threads(conn: sqlite3.Connection, limit: int, before: float | None) -> list[ThreadInfo]:
+def threads(
+    conn: sqlite3.Connection, limit: int, before: float | None, prefix: str
+) -> list[ThreadInfo]:
     """Return what `Checkpointer.threads` promises."""
-    where = "WHERE t.updated_at < :before" if before is not None else ""
+    where = _where({"updated_at < :before": before}, "thread_id", prefix)
     rows = conn.execute(
-        f"{_THREADS}{where} ORDER BY t.updated_at DESC LIMIT :limit",
-        {"before": before, "limit": max(limit, 0)},
+        _THREADS.format(where=where),
+        {"before": before, "limit": max(limit, 0), **_range(prefix)},
     )
     return [thread_info_of(row[:4], row[4:]) for row in rows]
 
@@ -212,20 +227,36 @@ def find_runs(
     thread_id: str | None,
     status: RunStatus | None,
     idempotency_key: str | None,
+    prefix: str,
     limit: int,
 ) -> list[Run]:
     """Return what `Checkpointer.find_runs` promises."""
     filters = {
-        "r.thread = (SELECT thread FROM threads WHERE thread_id = ?)": thread_id,
-        "r.status = ?": status,
-        "r.idempotency_key = ?": idempotency_key,
+        "thread = (SELECT thread FROM threads WHERE thread_id = :thread_id)": thread_id,
+        "status = :status": status,
+        "idempotency_key = :key": idempotency_key,
     }
-    given = {clause: value for clause, value in filters.items() if value is not None}
-    where = "WHERE " + " AND ".join(given) if given else ""
     rows = conn.execute(
-        f"{_RUN}{where} ORDER BY r.run DESC LIMIT ?", (*given.values(), max(limit, 0))
+        _RUNS.format(where=_where(filters, "id", prefix)),
+        {
+            "thread_id": thread_id,
+            "status": status,
+            "key": idempotency_key,
+            "limit": max(limit, 0),
+            **_range(prefix),
+        },
     )
     return [run_of(row) for row in rows]
+
+
+def _where(filters: Mapping[str, object], column: str, prefix: str) -> str:
+    given = [clause for clause, value in filters.items() if value is not None]
+    given += [_BEGINS.format(column=column)] if prefix else []
+    return "WHERE " + " AND ".join(given) if given else ""
+
+
+def _range(prefix: str) -> dict[str, bytes]:
+    return dict(zip(("start", "end"), prefix_range(prefix), strict=True)) if prefix else {}
 
 
 def interrupts(conn: sqlite3.Connection, run_id: str) -> list[Interrupt]:

@@ -73,7 +73,7 @@ def _rewrite_checkpoints(
 
 
 def _rewrite_runs(conn: sqlite3.Connection, thread_id: str, rewrite: Rewrite) -> None:
-    for old in queries.find_runs(conn, thread_id, None, None, _ALL):
+    for old in queries.find_runs(conn, thread_id, None, None, "", _ALL):
         new = rewritten(rewrite, old)
         conn.execute(
             "UPDATE runs SET goal = ?, answer = ?, reason = ?, used = ?, idempotency_key = ?"

@@ -116,7 +116,8 @@ def delete_run(conn: sqlite3.Connection, run_id: str) -> None:
     threads = conn.execute(
         "SELECT thread, thread_id FROM threads WHERE thread IN (SELECT thread FROM runs"
         " WHERE id = ?1 UNION SELECT thread FROM checkpoints JOIN scopes USING (scope)"
-        " WHERE run_id = ?1)",
+        " WHERE run_id = ?1 UNION SELECT thread FROM event_logs WHERE run_id = ?1"
+        " UNION SELECT thread FROM interrupts WHERE run_id = ?1)",
         (run_id,),
     ).fetchall()
     for thread, thread_id in threads:

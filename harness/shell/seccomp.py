@@ -1,0 +1,97 @@
+"""A filter of system calls (seccomp): programs in a sandbox can make no file setuid or setgid.
+
+Such a file in a directory of the host would lend the rights of its owner, who is root where the
+server is, to every user of the host. The kernel runs the filter for each system call.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+__all__ = ["no_lent_rights"]
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW = 0x7FFF0000
+_REFUSE = 0x00050000
+_EPERM, _ENOSYS = 1, 38
+_LENDING = 0o6000
+_MAKING = 0o20000100  # O_CREAT, O_TMPFILE
+_NUMBER, _MACHINE, _FIRST_ARGUMENT = 0, 4, 16
+_X32 = 0x40000000
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """System calls of a machine.
+
+    Attributes:
+        audit: What the kernel calls the machine.
+        modes: By number of the call: which of its arguments holds the permissions of a file.
+        opens: Those of them that take permissions only for a new file; flags come before.
+        absent: Calls whose permissions a filter cannot see; programs do without them.
+    """
+
+    audit: int
+    modes: Mapping[int, int]
+    opens: tuple[int, ...]
+    absent: tuple[int, ...] = (425, 437)  # io_uring_setup, openat2
+
+
+# chmod, fchmod, fchmodat, fchmodat2; open, creat, openat; mknod, mknodat
+_X86_64 = _Machine(
+    0xC000003E, {90: 1, 91: 1, 268: 2, 452: 2, 2: 2, 85: 1, 257: 3, 133: 1, 259: 2}, (2, 257)
+)
+_I386 = _Machine(
+    0x40000003, {15: 1, 94: 1, 306: 2, 452: 2, 5: 2, 8: 1, 295: 3, 14: 1, 297: 2}, (5, 295)
+)
+_AARCH64 = _Machine(0xC00000B7, {52: 1, 53: 2, 452: 2, 56: 3, 33: 2}, (56,))
+_MACHINES = {"x86_64": (_X86_64, _I386), "aarch64": (_AARCH64,)}
+
+
+@cache
+def no_lent_rights() -> bytes | None:
+    """Return the filter for this machine, as the kernel reads it; None for an unknown machine.
+
+    Setting a bit is refused (`EPERM`), also for a directory's group. Programs for a machine that
+    the filter does not know get `ENOSYS` from every call.
+    """
+    known = _MACHINES.get(os.uname().machine) if hasattr(os, "uname") else None
+    if known is None:
+        return None
+    return b"".join(struct.pack("=HBBI", *one) for one in _program(known))
+
+
+def _program(machines: tuple[_Machine, ...]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield instructions: what to do, how many to skip if so, if not so, a value."""
+    yield _LOAD, 0, 0, _MACHINE
+    for machine in machines:
+        body = [*_body(machine)]
+        yield _EQUAL, 0, len(body), machine.audit
+        yield from body
+    yield _RETURN, 0, 0, _REFUSE | _ENOSYS
+
+
+def _body(machine: _Machine) -> Iterator[tuple[int, int, int, int]]:
+    yield _LOAD, 0, 0, _NUMBER
+    if machine is _X86_64:
+        yield _AT_LEAST, 0, 1, _X32
+        yield _RETURN, 0, 0, _REFUSE | _ENOSYS
+    for number in machine.absent:
+        yield _EQUAL, 0, 1, number
+        yield _RETURN, 0, 0, _REFUSE | _ENOSYS
+    for number, argument in machine.modes.items():
+        opens = number in machine.opens
+        yield _EQUAL, 0, 7 if opens else 4, number
+        if opens:
+            yield _LOAD, 0, 0, _FIRST_ARGUMENT + 8 * (argument - 1)
+            yield _ANY_BIT, 1, 0, _MAKING
+            yield _RETURN, 0, 0, _ALLOW
+        yield _LOAD, 0, 0, _FIRST_ARGUMENT + 8 * argument
+        yield _ANY_BIT, 0, 1, _LENDING
+        yield _RETURN, 0, 0, _REFUSE | _EPERM
+        yield _RETURN, 0, 0, _ALLOW
+    yield _RETURN, 0, 0, _ALLOW

@@ -1,0 +1,89 @@
+"""What our users' clients are built with, each on a tour of a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.tours import HERE, Place, expect_tour, take
+from tests.e2e.servers import Setup
+
+pytestmark = pytest.mark.timeout(300)  # the first one waits for the installation
+
+TRANSPORTS = ("stdio", "http", "sse")
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_the_python_sdk_1(transport: str, place: Place, python_1: Path) -> None:
+    seen = take([python_1, HERE / "tour.py"], place.target(transport))
+    expect_tour(seen, place.setup(transport).root)
+    assert seen["protocol"] == "2025-11-25"
+    assert seen["progress"]
+
+
+@pytest.mark.parametrize("version", ["v1", "v2", "v2-modern"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_the_typescript_sdk(version: str, transport: str, place: Place, node: Path) -> None:
+    command = [node / ".bin" / "node", HERE / "tour.mjs", node, version]
+    seen = take(command, place.target(transport))
+    expect_tour(seen, place.setup(transport).root)
+    assert seen["progress"]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_the_inspector(transport: str, place: Place, node: Path) -> None:
+    inspector = Inspector(node, place, transport)
+    tools = inspector("tools/list", "--strict")["tools"]
+    assert {"write_todos", "task"} <= {one["name"] for one in tools}
+    todos = json.dumps([{"content": "look at it", "status": "in_progress"}])
+    listed = inspector.call("write_todos", f"todos={todos}")
+    thread_id = listed["structuredContent"]["thread_id"]
+    here = f"thread_id={thread_id}"
+    inspector.call("write_file", "path=/by-hand.txt", "content=by hand", here)
+    read = inspector.call("read_file", "path=/by-hand.txt", here)
+    assert "by hand" in read["content"][0]["text"]
+    delegated = inspector.call("task", "goal=write a note", here)
+    assert delegated["structuredContent"]["answer"] == "The note is written."
+    resource = inspector("resources/read", "--uri", f"thread://{thread_id}/todos")
+    assert "look at it" in resource["contents"][0]["text"]
+    prompt = inspector("prompts/get", "--prompt-name", "greeting")
+    assert "Say hello first." in json.dumps(prompt)
+
+
+class Inspector:
+    """The Inspector's command line: one process, and on stdio one server, for each request."""
+
+    def __init__(self, node: Path, place: Place, transport: str) -> None:
+        self._node = node
+        self._target = place.target(transport)
+        self._setup: Setup = place.setup(transport)
+
+    def __call__(self, method: str, *options: str) -> Any:
+        main = self._node / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build"
+        command = [str(self._node / ".bin" / "node"), str(main / "index.js"), "--cli"]
+        if self._target["transport"] == "stdio":
+            command += [self._target["command"], *self._target["args"]]
+        else:
+            command += [self._target["url"], "--transport", self._target["transport"]]
+        done = subprocess.run(
+            [*command, "--method", method, *options],
+            capture_output=True,
+            text=True,
+            timeout=50,
+            cwd=self._setup.place,
+            env={**os.environ, **self._setup.environment()},
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}"
+        return json.loads(done.stdout)
+
+    def call(self, tool: str, *pairs: str) -> Any:
+        arguments = [part for pair in pairs for part in ("--tool-arg", pair)]
+        result = self("tools/call", "--tool-name", tool, *arguments)
+        assert not result.get("isError"), result
+        return result
