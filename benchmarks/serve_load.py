@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count, cycle
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,8 @@ async def _work(server: HttpServerProcess, clients: int, seconds: float) -> Load
     async with anyio.create_task_group() as tasks:
         ready: list[anyio.Event] = []
         go = anyio.Event()
-        for number, era in zip(range(clients), cycle(ERAS), strict=False):
+        for number in range(clients):
+            era = ERAS[number % len(ERAS)]
             ready.append(anyio.Event())
             tasks.start_soon(_one_client, server.url, era, number, load, ready[-1], go)
         for one in ready:

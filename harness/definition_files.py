@@ -8,12 +8,14 @@ wrong, and publish it all as one immutable snapshot that readers on any thread t
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import stat
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -28,6 +30,7 @@ __all__ = [
     "Snapshot",
     "children",
     "file_stat",
+    "identity",
     "no_such",
 ]
 
@@ -35,6 +38,13 @@ T = TypeVar("T")
 
 SETTLED_SECONDS = 2.0
 """A file as young as this may be saved again without a new time stamp (FAT counts in 2 s)."""
+
+
+_FRESH_SECONDS = 1.0
+"""A scan as young as this serves whoever asks for one."""
+
+_WATCHED_SECONDS = 10.0
+"""The same while somebody watches the files, in case not every change is noticed."""
 
 
 class FileStat(NamedTuple):
@@ -57,9 +67,12 @@ def file_stat(path: Path) -> FileStat:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise DefinitionError(f"{path}: not a regular file; put a text file there.")
-    return FileStat(
-        str(path), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-    )
+    return identity(str(path), status)
+
+
+def identity(path: str, status: os.stat_result) -> FileStat:
+    """Return the identity of the version of a file that was looked at."""
+    return FileStat(path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 class Found(NamedTuple):
@@ -105,7 +118,9 @@ class DefinitionRegistry(ABC, Generic[T]):
         self._lock = threading.Lock()
         self._loaded: dict[Path, _Loaded[T]] = {}
         self._snapshot: Snapshot[T] = Snapshot({}, {}, {}, 0)
+        self._watchers = 0
         self.reload()
+        self._scanned = -math.inf  # files may be put there between this and the first use
 
     @property
     def snapshot(self) -> Snapshot[T]:
@@ -158,6 +173,38 @@ class DefinitionRegistry(ABC, Generic[T]):
         has an entry in `errors`; a file that is gone takes its definition with it.
         """
         with self._lock:
+            return self._scan()
+
+    @property
+    def fresh(self) -> bool:
+        """Whether `refresh` has nothing to do; costs nothing to ask."""
+        seconds = _WATCHED_SECONDS if self._watchers else _FRESH_SECONDS
+        return time.monotonic() - self._scanned < seconds
+
+    def refresh(self) -> None:
+        """Scan the files again, unless that was done within the last second.
+
+        A scan under way serves all that wait for it. While somebody watches the files
+        (`watched`), ten seconds count instead. Blocks like `reload`.
+        """
+        if not self.fresh:
+            with self._lock:
+                if not self.fresh:
+                    self._scan()
+
+    @contextmanager
+    def watched(self) -> Generator[None, None, None]:
+        """Say that whoever holds this calls `reload` when a file changes."""
+        with self._lock:
+            self._watchers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watchers -= 1
+
+    def _scan(self) -> bool:
+        try:
             errors: dict[str, str] = {}
             loaded: dict[Path, _Loaded[T]] = {}
             items: dict[str, T] = {}
@@ -183,6 +230,8 @@ class DefinitionRegistry(ABC, Generic[T]):
                 items[name], digests[name], owners[name] = entry.item, digest, found
             self._loaded = loaded
             return self._publish(items, errors, digests)
+        finally:
+            self._scanned = time.monotonic()
 
     def _publish(
         self, items: dict[str, T], errors: dict[str, str], digests: dict[str, str]

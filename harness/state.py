@@ -52,6 +52,8 @@ class Mark(Enum):
     """Lives as long as the run; never stored."""
     EPHEMERAL = "ephemeral"
     """Lives for one step; never stored."""
+    CONTROL = "control"
+    """Made of ids that the harness reads again, and clean texts: redaction leaves it as it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,10 +112,14 @@ def _policy(settings: Settings) -> ExecutionPolicy:
         return DockerExecutionPolicy(network_enabled=settings.allow_network)
     from harness.shell.bubblewrap import BubblewrapExecutionPolicy
 
-    if settings.allow_network and hasattr(os, "geteuid") and os.geteuid() == 0:
+    if settings.allow_network and _as_root():
         logger.warning(
             "--allow-network as root: commands in the sandbox reach every service of this machine, "
             "abstract sockets included, as root. Run the server as another user, or take --execute "
             "docker"
         )
     return BubblewrapExecutionPolicy(network_enabled=settings.allow_network)
+
+
+def _as_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0

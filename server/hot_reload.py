@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 # Its signature names trio, which need not be installed.
 from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableType]
+
+from harness.definition_files import DefinitionRegistry
 
 __all__ = ["Kind", "OnChange", "Reloadable", "watch"]
 
@@ -221,12 +223,16 @@ class _Follower:
             if self._task_status is not None:
                 self._task_status.started()
                 self._task_status = None
-            while await self._look() == plan:
-                signal = await receive.receive()
-                if signal == "rebuild":
-                    break
-                if signal == "changed":
-                    await self._reload()
+            with ExitStack() as watching:
+                for registry in self._registries.values():
+                    if isinstance(registry, DefinitionRegistry):
+                        watching.enter_context(registry.watched())
+                while await self._look() == plan:
+                    signal = await receive.receive()
+                    if signal == "rebuild":
+                        break
+                    if signal == "changed":
+                        await self._reload()
             group.cancel_scope.cancel()
 
     async def _look(self) -> _Plan:

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Changed", "LiveRun", "RunCarrier", "Servers", "Work", "busy"]
 
-BRIEF_SECONDS = 1.0
-"""How long a driven call may take before it counts as a run at work."""
-
 QUEUE_SECONDS = 30.0
 """How long a driven call waits for other calls on its thread."""
 
@@ -72,13 +69,13 @@ class LiveRun:
         run_id: The run.
         thread_id: Its thread.
         brief: A driven call, which others may wait for.
+        counts: Whether it counts as one of its owner's runs at work.
         control: Ends it.
         finished: Set when it has paused or ended.
         listeners: Receive its events.
         unheard: Events so far, while nobody has listened yet.
         written: Paths of files it has written.
         line: The newest thing it does that is worth a line.
-        began: When it was begun, on the event loop's clock.
         result: Where it stopped.
         error: Why it could not be carried at all.
     """
@@ -86,13 +83,13 @@ class LiveRun:
     run_id: str
     thread_id: str
     brief: bool = False
+    counts: bool = True
     control: RunControl = field(default_factory=RunControl)
     finished: anyio.Event = field(default_factory=anyio.Event)
     listeners: list[Emit] = field(default_factory=list[Emit])
     unheard: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_UNHEARD))
     written: dict[str, None] = field(default_factory=dict[str, None])
     line: str | None = None
-    began: float = field(default_factory=anyio.current_time)
     result: RunResult | None = None
     error: HarnessError | None = None
 
@@ -192,12 +189,11 @@ class RunCarrier:
             raise busy(live.thread_id, holder.run_id)
 
     def working(self, owner: str) -> list[str]:
-        """Return the runs of somebody that are at work; driven calls once they take their time."""
-        now = anyio.current_time()
+        """Return the runs of somebody that are at work, as far as they count."""
         return [
             run_id
             for run_id, live in self.live.items()
-            if owner_of(run_id) == owner and (not live.brief or now - live.began > BRIEF_SECONDS)
+            if owner_of(run_id) == owner and live.counts
         ]
 
     def leave_gate(self, live: LiveRun) -> None:
@@ -304,7 +300,8 @@ class RunCarrier:
                 working = now is not None and now.status == "running"
                 if now is not None and working and not await self.is_dead(now.owner):
                     raise busy(run.thread_id, run.id)
-                if most is not None and len(self.working(owner_of(run.id))) >= most:
+                owner = owner_of(run.id)
+                if owner and most is not None and len(self.working(owner)) >= most:
                     raise ThreadBusy(
                         f"{most} runs of yours are at work, which is the most there may be; "
                         "nothing was stored. Answer again when one of them has ended."

@@ -39,6 +39,9 @@ __all__ = ["RunManager", "Snapshot"]
 DRIVE_SECONDS = 45.0
 """How long a driven call is waited for unless its client bears more or less."""
 
+LONG_TOOLS = frozenset({"execute"})
+"""Driven calls that count as runs at work."""
+
 POLL_SECONDS = 0.5
 """How often a run of another server process is looked at."""
 
@@ -145,8 +148,10 @@ class RunManager:
         caller = current_caller.get()
         run_id = caller.new_id("run", thread_id)
         live = LiveRun(run_id, thread_id or caller.new_id("thr"), brief=True)
+        live.counts = tool in LONG_TOOLS
         await self._enter(live, known_idle=thread_id is None or trust_cache)
-        self._require_room(live)
+        if live.counts:
+            self._require_room(live)
         call = ToolCall(_call_id(live.run_id), tool, args)
         live.note_written(tool, args)
 
@@ -294,8 +299,9 @@ class RunManager:
 
     def _require_room(self, live: LiveRun) -> None:
         """Refuse one more run of somebody who has enough of them at work, and leave its gate."""
-        working = self._carrier.working(owner_of(live.run_id))
-        if len(working) >= self._max_runs:
+        owner = owner_of(live.run_id)
+        working = self._carrier.working(owner)
+        if owner and len(working) >= self._max_runs:
             self._carrier.leave_gate(live)
             raise ThreadBusy(
                 f"{len(working)} runs of yours are at work, which is the most there may be; "

@@ -6,13 +6,14 @@ does not keep the others back: each path has its own result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from harness.backends.base import Backend, FileError, FileErrorCode, Files
 from harness.backends.file_guards import canonicaliser
 from harness.errors import StaleThread, ToolError, UnknownThread
+from harness.redaction.rules import PIIDetectionError
 from harness.tools import ToolRuntime
 
 if TYPE_CHECKING:
@@ -76,17 +77,32 @@ async def upload_files(
 
     Raises:
         ValueError: The agent has no files.
+        TypeError: A content is neither bytes nor text; nothing was written.
         ThreadBusy: A run moves the thread or waits to be resumed, and its state would have to
             change. Nothing in the state was written; files that live elsewhere were.
         StaleThread: Others changed the thread at the same time, again and again; as above.
     """
+    _check_contents(files)
     backend = backend or _backend(agent)
+    created: dict[str, bool] = {}  # by path, at the first try: a second one finds files on disk
+    blocked: dict[str, Transfer] = {}
     for tries in range(1, _MOST_TRIES + 1):
         state = await _state(agent, thread_id)
-        opened = backend.open(_runtime(agent, thread_id, state or {}, context, principal))
+
+        def opened(state: State = state or {}) -> Files:
+            return backend.open(_runtime(agent, thread_id, state, context, principal))
+
+        every = opened()
         done: set[str] = set()
-        results = [await _upload(opened, path, data, done, backend) for path, data in files.items()]
-        update = opened.update()
+        results = [
+            blocked.get(path) or await _upload(every, path, data, done, backend)
+            for path, data in files.items()
+        ]
+        results = [
+            replace(one, created=created.setdefault(one.path, one.created)) if one.ok else one
+            for one in results
+        ]
+        update = every.update()
         if not update and (state is not None or not done):
             return results
         try:
@@ -94,9 +110,43 @@ async def upload_files(
         except StaleThread:
             if tries == _MOST_TRIES:
                 raise
+        except PIIDetectionError:
+            found = await _blocked(agent, thread_id, files, opened, backend)
+            if not found.keys() - blocked.keys():
+                raise
+            blocked |= found
         else:
             return results
     raise AssertionError("the last try returns or raises")
+
+
+def _check_contents(files: Mapping[str, bytes | str]) -> None:
+    for path, data in files.items():
+        if not isinstance(data, bytes | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"{path}: a file's content is bytes or text; got {type(data).__name__}. Nothing "
+                "was written."
+            )
+
+
+async def _blocked(
+    agent: Agent,
+    thread_id: str,
+    files: Mapping[str, bytes | str],
+    opened: Callable[[], Files],
+    backend: Backend,
+) -> dict[str, Transfer]:
+    """Return the files of which a rule blocks a text, each asked for by itself."""
+    found: dict[str, Transfer] = {}
+    for path, data in files.items():
+        alone = opened()
+        await _upload(alone, path, data, set(), backend)
+        try:
+            await agent.check_input(thread_id, alone.update())
+        except PIIDetectionError as error:
+            why = f"{path}: {error} Nothing was written."
+            found[path] = Transfer(path, error="failed", message=why)
+    return found
 
 
 async def download_files(

@@ -27,7 +27,7 @@ from harness.records import changed
 from harness.redaction.rules import Keys, PIIDetectionError, Place, Redactor, Rule
 from harness.redaction.streams import DeltaStream
 from harness.redaction.values import clean_json, clean_json_bytes, clean_message
-from harness.state import ChannelWrite, Overwrite, State, StateSchema
+from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema
 
 if TYPE_CHECKING:
     from harness.loop.middleware import AgentMiddleware
@@ -131,7 +131,8 @@ class Screen:
             return ChannelWrite(name, self._messages(value, place, lenient))
         channel = schema[name]
         redactor = self.at(*((place,) if place else ()), lenient=lenient)
-        if redactor is None or not channel.stored or name == SALT:
+        kept_as_is = name == SALT or Mark.CONTROL in channel.marks
+        if redactor is None or not channel.stored or kept_as_is:
             return write
         data = channel.encode(value)
         cleaned = clean_json_bytes(data, redactor)

@@ -23,7 +23,7 @@ from harness.errors import CheckpointError, HarnessError, ToolError
 from harness.limits import LimitReached, Limits, Meter
 from harness.loop.interrupts import Interrupted, Pause
 from harness.loop.run_context import RunContext
-from harness.loop.thread_state import ThreadState
+from harness.loop.thread_state import Copied, ThreadState
 from harness.messages import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from harness.policy import CallPolicy
 from harness.policy.above import narrowing
@@ -239,7 +239,7 @@ class SubagentCall:
         return {
             **kept,
             **agent.update,
-            "messages": Overwrite([*messages, *closed, message]),
+            "messages": Copied([*messages, *closed, message]),
         }
 
     async def _go_on(

@@ -165,6 +165,16 @@ class ThreadAccess:
             assert thread.head is not None
             return thread.head
 
+    async def check_input(self, thread_id: str, values: Mapping[str, Any]) -> None:
+        """Look whether `add_input` would take the values; nothing is stored.
+
+        Raises:
+            InvalidUpdate: The values do not fit.
+            PIIDetectionError: A rule blocks a text in them.
+        """
+        loop = await self._open(thread_id, None, create=True)
+        loop.thread.check(values, "input")
+
     async def bulk_update_state(
         self, thread_id: str, updates: Sequence[tuple[Mapping[str, Any], Node | None]]
     ) -> Checkpoint:

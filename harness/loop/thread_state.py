@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from harness.loop.screening import Screen
     from harness.redaction.rules import Place
 
-__all__ = ["ThreadState", "begun_mark", "claim_mark"]
+__all__ = ["Copied", "ThreadState", "begun_mark", "claim_mark"]
 
 NOT_ANSWERED = (
     "{name} did not run, or did not finish: the user went on with a new message instead. Call it "
@@ -76,6 +76,10 @@ def begun_mark(call_id: str, answers: int) -> str:
 def claim_mark(call_id: str, ns: str) -> str:
     """Return the task id that says that a call goes on with the subagent of a namespace."""
     return f"{call_id}{_CLAIMS}{ns}"
+
+
+class Copied(Overwrite):
+    """The messages of a fork: those of its caller, which are clean, and last its task."""
 
 
 class ThreadState:
@@ -493,7 +497,7 @@ class ThreadState:
         if salt:  # what was stored for the step that would have followed is stored for this one
             step = step_id(self.head.id if self.head else None, salt)
             closing = [changed(task, step_id=step) for task in (*left, *closing)]
-        self.write(update, "input", "input")
+        self._take_in(update)
         if self.screen is not None:
             summary = self._screened_summary(self.screen, summary)
         author = "client" if first in ("after_model", "tools") else "input"
@@ -508,6 +512,23 @@ class ThreadState:
             salt=salt,
             hold=hold,
         )
+
+    def _take_in(self, update: Mapping[str, Any]) -> None:
+        """Write input. What a fork copies of its caller is clean, so only its task is looked at.
+
+        It is no input either: the caller may have read in a tool result what no input may hold.
+        """
+        messages = update.get("messages")
+        if self.screen is None or not isinstance(messages, Copied):
+            self.write(update, "input", "input")
+            return
+        *copied, task = messages.value
+        update = {**update, "messages": Overwrite(copied)}
+        writes = self.schema.writes(update, "input")
+        writes = [ChannelWrite(name, self.schema[name].coerce(value)) for name, value in writes]
+        self.state = self.joined(writes, "input")
+        self._writes.extend(writes)
+        self.write({"messages": [task]}, "input", "input")
 
     def _screened_summary(self, screen: Screen, summary: str) -> str:
         """Return the summary of input, and set the run's goal: both made of clean messages.

@@ -5,14 +5,13 @@ Models send them where a stream was cut inside of a character, or as escapes in 
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
 from harness.messages import (
     AIMessage,
-    Message,
     ProviderBlock,
     RedactedThinkingBlock,
     TextBlock,
@@ -23,25 +22,20 @@ from harness.redaction.values import clean_json
 
 __all__ = ["whole_characters"]
 
-MessageT = TypeVar("MessageT", bound=Message)
-
 _ANSWER = TypeAdapter(AIMessage)
 
 
-def whole_characters(message: MessageT) -> MessageT:
+def whole_characters(message: AIMessage) -> AIMessage:
     """Return a model's answer with U+FFFD for each half of a pair; nearly always the same object.
 
-    Texts, names, ids and arguments are looked at, their keys too. Other messages come back as
-    they are.
+    Texts, names, ids and arguments are looked at, their keys too.
     """
-    if not isinstance(message, AIMessage):
-        return message
     try:
         _require_whole(message)
     except (PydanticSerializationError, UnicodeEncodeError):
-        data = cast(Any, _ANSWER.dump_python(message))
+        data: Any = _ANSWER.dump_python(message)
         data["content"] = list(data["content"])
-        return cast(MessageT, _ANSWER.validate_python(clean_json(data, _whole)))
+        return _ANSWER.validate_python(clean_json(data, _whole))
     return message
 
 

@@ -99,7 +99,10 @@ class BackgroundState(TypedDict):
     """Tasks by id, oldest first."""
 
     background_tasks: Annotated[
-        NotRequired[_Tasks], Reducer(_joined, default=dict), Mark.OMIT_FROM_INPUT
+        NotRequired[_Tasks],
+        Reducer(_joined, default=dict),
+        Mark.OMIT_FROM_INPUT,
+        Mark.CONTROL,
     ]
 
 

@@ -123,14 +123,19 @@ class ClearToolUsesEdit:
         """See `ContextEdit`."""
         names = _call_names(stretch)
         made: list[Message] = []
-        cleared: set[str] = set()
-        for message in stretch:
+        cleared: dict[int, set[str]] = {}  # the ids, by the place of the answer that called
+        answer = -1
+        for place, message in enumerate(stretch):
+            if isinstance(message, AIMessage):
+                answer = place  # ids may come again: a result belongs to the answer before it
             if isinstance(message, ToolMessage) and self._clears(message, names):
-                cleared.add(message.tool_call_id)
+                cleared.setdefault(answer, set()).add(message.tool_call_id)
                 message = self._cleared(message)
             made.append(message)
-        if self.clear_tool_inputs and cleared:
-            made = [_without_inputs(one, cleared) for one in made]
+        if self.clear_tool_inputs:
+            for place, ids in cleared.items():
+                if place >= 0:
+                    made[place] = _without_inputs(made[place], ids)
         return made
 
     def _clears(self, message: Message, names: Mapping[str, str]) -> bool:

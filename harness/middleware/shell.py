@@ -215,9 +215,9 @@ class ShellToolMiddleware(AgentMiddleware):
         notices: list[str] = []
         others = self._pool.users(key)
         try:
-            layout = None if self._sandbox is None else await self._sandbox.layout(runtime)
-            async with self._pool.turn(key, restart=restart, layout=layout) as (seat, fresh):
-                session = seat.session
+            look = None if self._sandbox is None else partial(self._sandbox.layout, runtime)
+            async with self._pool.turn(key, restart=restart, look=look) as (seat, fresh):
+                session, layout = seat.session, seat.layout
                 assert session is not None
                 if others:
                     notices.append(

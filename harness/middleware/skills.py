@@ -111,7 +111,7 @@ class SkillsMiddleware(AgentMiddleware):
 
     Args:
         registry: Where the skills are; shared by any number of agents. Its files are looked at
-            before each model call, so what was saved counts at once.
+            before a model call, once in a second, so what was saved counts soon.
         names: Names of the skills this agent sees; None for all.
         pinned: Skills whose instructions are in the system prompt from the beginning. A caller
             pins more with the state key `pinned_skills`; for subagents it does not count.
@@ -195,9 +195,9 @@ class SkillsMiddleware(AgentMiddleware):
         }
 
     async def _look_again(self) -> None:
-        """Read saved files, so that they count at once where nobody watches them (peers C8.10)."""
-        if self._registry.roots:
-            await anyio.to_thread.run_sync(self._registry.reload)
+        """Read saved files, so that they count soon where nobody watches them (peers C8.10)."""
+        if self._registry.roots and not self._registry.fresh:
+            await anyio.to_thread.run_sync(self._registry.refresh)
 
     async def before_agent(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
         """Pin the listing when the thread starts, and the skills that shall be pinned.
@@ -326,6 +326,8 @@ class SkillsMiddleware(AgentMiddleware):
         return ToolResult(text, update={"skills_loaded": [name]})
 
     def _read(self, name: str, file: str, offset: int) -> str:
+        if name not in self._visible() and self._registry.roots:
+            self._registry.reload()  # it may have been saved a moment ago
         if not name:
             return page(self._list(), offset, "skill(")
         found = self._get(name)

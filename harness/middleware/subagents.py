@@ -14,6 +14,7 @@ from functools import cache
 from types import MethodType
 from typing import Annotated, Any, ClassVar, Protocol, cast
 
+import anyio.to_thread
 from pydantic import Field, JsonValue
 
 from harness.errors import ToolError
@@ -27,6 +28,7 @@ from harness.subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgen
 from harness.subagents.handles import Handle, SubAgentState, handle_id, the_handle
 from harness.subagents.listing import notice, section
 from harness.subagents.prebuilt import run_function
+from harness.subagents.registry import SubAgentRegistry
 from harness.tools import Fork, SubagentResult, Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["SubAgentMiddleware", "SubAgents"]
@@ -102,15 +104,23 @@ class SubAgentMiddleware(AgentMiddleware):
             self._newest = there, {name: one.description for name, one in there.items()}
         return self._newest[1]
 
-    def before_agent(self, state: State, runtime: Runtime) -> HookResult:
+    async def _look_again(self) -> None:
+        """Read saved files, so that they count soon where nobody watches them."""
+        registry = self._registry
+        if isinstance(registry, SubAgentRegistry) and registry.roots and not registry.fresh:
+            await anyio.to_thread.run_sync(registry.refresh)
+
+    async def before_agent(self, state: State, runtime: Runtime) -> HookResult:
         """Pin the list when the thread starts."""
+        await self._look_again()
         return None if "subagents_listed" in state else {"subagents_listed": self._now()}
 
-    def before_model(self, state: State, runtime: Runtime) -> HookResult:
+    async def before_model(self, state: State, runtime: Runtime) -> HookResult:
         """Tell the model about subagents that changed since it last heard of them.
 
         Once a summary has taken the last notice out of view, the list is made anew instead.
         """
+        await self._look_again()
         now = self._now()
         listed = cast("Mapping[str, str] | None", state.get("subagents_listed"))
         if listed is None:
@@ -172,6 +182,11 @@ class SubAgentMiddleware(AgentMiddleware):
             handle = the_handle(task_id, asked, runtime)
         definition = self._registry.get(subagent_type if handle is None else handle.agent)
         if isinstance(definition, CompiledSubAgent) and not definition.is_agent:
+            if handle is not None:
+                raise ToolError(
+                    f"nothing was started: {definition.name} is a function now, which knows "
+                    f"nothing of {task_id}. Leave out task_id, and tell it all it has to know."
+                )
             result = await run_function(definition, description, runtime)
             if result.status == "error":
                 return _failure(definition.name, text_of(result.content), result)

@@ -43,11 +43,16 @@ SYSTEM_PATHS: Sequence[str] = (
     "/etc/mime.types",
     "/etc/nsswitch.conf",
     "/etc/passwd",
-    "/etc/pki",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/openssl.cnf",
     "/etc/protocols",
     "/etc/resolv.conf",
     "/etc/services",
-    "/etc/ssl",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
 )
 """What a shell can read by default: programs and what they need; those that exist."""
 

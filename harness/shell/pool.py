@@ -97,14 +97,19 @@ class SessionPool:
 
     @asynccontextmanager
     async def turn(
-        self, key: Key, *, restart: bool = False, layout: Layout | None = None
+        self,
+        key: Key,
+        *,
+        restart: bool = False,
+        look: Callable[[], Awaitable[Layout]] | None = None,
     ) -> AsyncGenerator[tuple[Seat, bool]]:
         """Wait for the turn on a session; give its seat, and whether the session is a new one.
 
         Args:
             key: Whose session.
             restart: Open a new one in any case.
-            layout: What it must see; a session that sees something else gives way to a new one.
+            look: Says what it must see, once it is this call's turn: calls before it make files
+                that are guarded then. A session that sees something else gives way to a new one.
 
         Raises:
             ShellError: No session could be opened.
@@ -116,13 +121,16 @@ class SessionPool:
             try:
                 async with seat.lock:
                     if self._seats.get(key) is seat:  # else it was closed in the meantime
-                        yield seat, await self._ready(seat, restart, layout)
+                        yield seat, await self._ready(seat, restart, look)
                         return
             finally:
                 seat.users -= 1
 
-    async def _ready(self, seat: Seat, restart: bool, layout: Layout | None) -> bool:
+    async def _ready(
+        self, seat: Seat, restart: bool, look: Callable[[], Awaitable[Layout]] | None
+    ) -> bool:
         """See to it that a session is open; return whether it is a new one."""
+        layout = None if look is None else await look()
         seat.replaced = seat.alive and seat.layout != layout
         if seat.alive and not restart and not seat.replaced:
             return False

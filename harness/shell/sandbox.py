@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,8 @@ import anyio.to_thread
 from harness.backends.base import Backend
 from harness.backends.shared import SharedDirectory, shared_directories
 from harness.errors import AgentBuildError
-from harness.policy import BoundPolicy
+from harness.policy import BoundPolicy, PolicyFiles
+from harness.policy.joint import CallPolicy, JointPolicy
 from harness.shell.layout import Layout, SandboxPolicy
 from harness.shell.policies import ExecutionPolicy
 from harness.shell.session import ShellError, ShellSession, open_session
@@ -50,10 +51,12 @@ class Sandbox:
         network = _may_reach_network(self.policy, runtime.policy)
         if not self.policy.confines:
             return Layout(self.places[0], network=network)
-        table = partial(
-            layout_of, self.directories, runtime.policy, network=network, fixed=self.fixed
-        )
-        return await anyio.to_thread.run_sync(table)
+        return await anyio.to_thread.run_sync(self._table, runtime.policy, network)
+
+    def _table(self, policy: BoundPolicy | None, network: bool) -> Layout:
+        rules = () if policy is None else tuple(_rule_files(policy.policy))
+        fixed = [*self.fixed, *(one.resolve() for one in rules), *map(_held, rules)]
+        return layout_of(self.directories, policy, network=network, fixed=fixed)
 
     async def made(self, runtime: ToolRuntime, before: Layout) -> Sequence[str]:
         """Return guarded paths that were not there before: what is not there cannot be mounted.
@@ -149,3 +152,17 @@ def _may_reach_network(policy: SandboxPolicy, rules: BoundPolicy | None) -> bool
 
     reaching = judged(open_world=True)
     return reaching[0] == "allow" or (reaching[0] == "ask" and reaching == judged(open_world=False))
+
+
+def _rule_files(policy: CallPolicy) -> Iterator[Path]:
+    """Yield the files that rules are read from again; commands must not change what binds them."""
+    if isinstance(policy, PolicyFiles):
+        yield from policy.roots
+    elif isinstance(policy, JointPolicy):
+        for one in policy.parts():
+            yield from _rule_files(one)
+
+
+def _held(path: Path) -> Path:
+    """Return where a path's own name stands, which may be a link."""
+    return path.parent.resolve() / path.name

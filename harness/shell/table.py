@@ -72,9 +72,9 @@ def layout_of(
         if one.root is None:
             points[one.place] = "hidden"
     for place in tree.places(fixed):
-        if _effective(points, place) == "write":
-            points = {path: _fixed_in(place, path, access) for path, access in points.items()}
-            points[place] = "read"
+        access = _effective(points, place)
+        points = {path: _fixed_in(place, path, one) for path, one in points.items()}
+        points[place] = "read" if access == "write" else access
     points, lifted = _lifted(points, tree)
     real = [one for one in directories if one.root is not None]
     mounts = list(_mounts(real, points, tree))

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,30 +102,49 @@ def check_name(fields: Frontmatter) -> str:
     return name
 
 
-def skill_files(directory: Path, source: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the relative and the real path of each file of a skill.
+class SkillPath(NamedTuple):
+    """A file of a skill, looked at.
+
+    Attributes:
+        relative: Its path below the skill's folder.
+        real: Where it is.
+        status: What the file system says of it.
+    """
+
+    relative: str
+    real: str
+    status: os.stat_result
+
+
+def skill_files(directory: Path, confines: str) -> Iterator[SkillPath]:
+    """Yield each file of a skill; one look at each, as thousands are scanned again and again.
 
     Hidden files and caches are left out. A link to a file counts when its target lies within
-    `source`; links to directories are not followed.
+    `confines`, a real path; links to directories are not followed.
 
     Raises:
         DefinitionError: There are more than `MAX_FILES`.
         OSError: A directory cannot be listed.
     """
-    confines = Path(os.path.realpath(source))
-    pending = [directory]
+    pending = [("", directory)]
     count = 0
     while pending:
-        for entry in children(pending.pop()):
-            path = Path(entry.path)
+        above, where = pending.pop()
+        for entry in children(where):
+            relative = f"{above}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
-                pending.append(path)
+                pending.append((f"{relative}/", Path(entry.path)))
                 continue
-            if entry.is_symlink():
-                path = Path(os.path.realpath(path))
-                if not path.is_relative_to(confines):
-                    continue
-            if not path.is_file():
+            real = entry.path
+            try:
+                if entry.is_symlink():
+                    real = os.path.realpath(real)
+                    if not Path(real).is_relative_to(confines):
+                        continue
+                status = os.stat(real)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # a link to nothing, or gone meanwhile
+            if not stat.S_ISREG(status.st_mode):
                 continue
             count += 1
             if count > MAX_FILES:
@@ -132,7 +152,7 @@ def skill_files(directory: Path, source: Path) -> Iterator[tuple[str, Path]]:
                     f"{directory}: the skill has more than {MAX_FILES} files, the most a skill "
                     "may have. Move what it does not need elsewhere."
                 )
-            yield Path(entry.path).relative_to(directory).as_posix(), path
+            yield SkillPath(relative, real, status)
 
 
 def load_skill(path: Path, *, source: Path, label: str) -> Skill:
@@ -148,13 +168,14 @@ def load_skill(path: Path, *, source: Path, label: str) -> Skill:
         OSError: A file cannot be read.
     """
     directory = path.parent
-    contents: dict[str, Path] = dict(skill_files(directory, source))
+    found = list(skill_files(directory, os.path.realpath(source)))
+    contents = {one.relative: Path(one.real) for one in found}
     if SKILL_FILE not in contents:
         raise DefinitionError(
             f"{path}: is not a file inside {source}; links may not lead out of the source. "
             "Copy the file there."
         )
-    total = sum(file.stat().st_size for file in contents.values())
+    total = sum(one.status.st_size for one in found)
     if total > MAX_BYTES:
         raise DefinitionError(
             f"{directory}: the skill's files have {total:,} bytes; at most {MAX_BYTES:,} are "

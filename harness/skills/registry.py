@@ -11,7 +11,7 @@ from harness.definition_files import (
     FileStat,
     Found,
     children,
-    file_stat,
+    identity,
     no_such,
 )
 from harness.errors import ToolError
@@ -39,6 +39,7 @@ class SkillRegistry(DefinitionRegistry[Skill]):
         self._sources = {
             str(place): (path.absolute(), label) for place, (path, label) in enumerate(pairs)
         }
+        self._confines: dict[str, str] = {}
         super().__init__()
 
     @property
@@ -75,28 +76,27 @@ class SkillRegistry(DefinitionRegistry[Skill]):
                 )
 
     def _find_in(self, source: Path, key: str, errors: dict[str, str]) -> Iterable[Found]:
-        confines = os.path.realpath(source)
+        confines = self._confines[key] = os.path.realpath(source)
         for entry in children(source):
+            if not entry.is_dir() and entry.name != SKILL_FILE:
+                continue
             path = Path(entry.path)
             if entry.name == SKILL_FILE:
                 errors[str(path)] = (
                     f"{path}: {source} is a skill itself, not a directory of skills; name its "
                     "parent directory as the source."
                 )
-            elif not entry.is_dir():
-                continue
             elif entry.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(confines):
                 errors[str(path)] = (
                     f"{path}: links that lead out of the source are not followed. Copy the "
                     "folder, or name the directory it is in as a further source."
                 )
-            elif os.path.lexists(path / SKILL_FILE):
+            elif os.path.lexists(f"{entry.path}/{SKILL_FILE}"):
                 yield Found(path / SKILL_FILE, key)
 
     def _signature(self, found: Found) -> tuple[FileStat, ...]:
-        source, _ = self._sources[found.source]
-        files = skill_files(found.path.parent, source)
-        return tuple(file_stat(real) for _, real in sorted(files))
+        files = skill_files(found.path.parent, self._confines[found.source])
+        return tuple(identity(one.real, one.status) for one in sorted(files))
 
     def _load(self, found: Found) -> Skill:
         source, label = self._sources[found.source]

@@ -13,6 +13,8 @@ from harness.backends.state import FileData
 
 __all__ = ["MergedFiles", "merge_changes"]
 
+_SHOWN = 20
+
 Files = Mapping[str, FileData]
 
 
@@ -35,10 +37,13 @@ class MergedFiles:
         """Say what happened, for the model; empty if nothing did."""
         lines: list[str] = []
         if self.taken:
-            lines.append(f"Files of {task_id} are here now: {', '.join(self.taken)}.")
-        for path, aside in self.kept.items():
+            shown = ", ".join(self.taken[:_SHOWN]) + _more(len(self.taken))
+            lines.append(f"Files of {task_id} are here now: {shown}.")
+        for path, aside in list(self.kept.items())[:_SHOWN]:
             what = f"its version is in {aside}" if aside else f"{task_id} deleted it"
             lines.append(f"{path} was changed here too, so it stays as it is; {what}.")
+        if len(self.kept) > _SHOWN:
+            lines.append(f"So do {len(self.kept) - _SHOWN} more.")
         return " ".join(lines)
 
 
@@ -75,6 +80,10 @@ def merge_changes(base: Files, child: Files, own: Files, folder: str) -> MergedF
             _put(merged, present, aside, wanted)
         merged.kept[path] = aside
     return merged
+
+
+def _more(count: int) -> str:
+    return f" and {count - _SHOWN} more" if count > _SHOWN else ""
 
 
 def _put(

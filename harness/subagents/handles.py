@@ -55,7 +55,10 @@ class SubAgentState(TypedDict):
     """
 
     subagent_handles: Annotated[
-        NotRequired[dict[str, Handle]], Reducer(_merge, default=dict[str, Handle]), Mark.PRIVATE
+        NotRequired[dict[str, Handle]],
+        Reducer(_merge, default=dict[str, Handle]),
+        Mark.PRIVATE,
+        Mark.CONTROL,
     ]
     subagent_forked: Annotated[NotRequired[bool], Mark.PRIVATE]
     subagents_listed: Annotated[NotRequired[dict[str, str]], Mark.PRIVATE]

@@ -4,18 +4,24 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from harness.agent import Agent, create_agent
+from harness.backends.composite import CompositeBackend
 from harness.backends.directory import DirectoryBackend
+from harness.backends.state import StateBackend
 from harness.backends.store import StoreBackend
 from harness.backends.transfer import download_files, upload_files
+from harness.checkpoint.base import Batch
+from harness.checkpoint.memory import MemoryCheckpointer
 from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import ThreadBusy, UnknownThread
+from harness.errors import StaleThread, ThreadBusy, UnknownThread
 from harness.loop.carrier import RunOptions
 from harness.middleware.filesystem import FilesystemMiddleware
+from harness.middleware.pii import PIIMiddleware
 from harness.store.memory import MemoryStore
 from tests.backends.workbench import BACKENDS, make_backend
 from tests.loop.models import Turns, call, says
@@ -202,3 +208,50 @@ async def test_a_disk_that_fails_is_told_from_a_wrong_path(
         monkeypatch.setattr(os, "replace", full)
         (result,) = await upload_files(agent, "thr", {"/f": b"x"})
         assert result.error == "failed" and "No space left" in result.message
+
+
+async def test_a_text_that_a_rule_blocks_keeps_no_other_file_back():
+    middleware = [
+        FilesystemMiddleware(StateBackend()),
+        PIIMiddleware("email", strategy="block", apply_to_tool_results=True),
+    ]
+    agent = create_agent(Turns(says("hi")), middleware=middleware)
+    files = {"/a": "fine", "/b": "Ask bob@example.com.", "/c": "fine too"}
+    results = await upload_files(agent, "t", files)
+    assert [(one.path, one.ok, one.created) for one in results] == [
+        ("/a", True, True), ("/b", False, False), ("/c", True, True),
+    ]  # fmt: skip
+    assert "email" in results[1].message
+    found = await download_files(agent, "t", files)
+    assert [(one.data, one.error) for one in found] == [
+        (b"fine", None), (None, "not_found"), (b"fine too", None),
+    ]  # fmt: skip
+
+
+async def test_what_is_no_content_is_refused_before_anything_is_written():
+    agent = create_agent(Turns(says("hi")), middleware=[FilesystemMiddleware(StateBackend())])
+    files: Any = {"/a": "fine", "/b": 5}
+    with pytest.raises(TypeError, match=r"/b: .* bytes or text; got int\. Nothing was written"):
+        await upload_files(agent, "t", files)
+    with pytest.raises(UnknownThread):
+        await agent.get_state("t")
+
+
+async def test_a_file_on_disk_was_created_though_the_thread_had_to_be_tried_again(tmp_path: Path):
+    class Contended(MemoryCheckpointer):
+        stale = True
+
+        async def commit(self, batch: Batch) -> None:
+            if batch.checkpoints and self.stale:
+                self.stale = False
+                raise StaleThread("somebody was faster")
+            await super().commit(batch)
+
+    backend = CompositeBackend(StateBackend(), {"/disk": DirectoryBackend(tmp_path)})
+    agent = create_agent(
+        Turns(says("hi")),
+        middleware=[FilesystemMiddleware(backend)],
+        checkpointer=Contended(),
+    )
+    results = await upload_files(agent, "t", {"/disk/a": "x", "/b": "y"})
+    assert [(one.path, one.created) for one in results] == [("/disk/a", True), ("/b", True)]

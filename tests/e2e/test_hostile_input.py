@@ -283,9 +283,8 @@ async def test_any_string_in_any_argument_of_any_tool_gets_a_result(
             tried = list(strings_of(tools))
             assert len({tool for tool, _, _ in tried}) == len(tools)
             for tool, place, args in tried:
-                params = {"name": tool, "arguments": filled(args, text)}
-                if tool in {"task", "wait"}:
-                    params["arguments"].setdefault("wait_seconds", 5)
+                soon = {"wait_seconds": 5} if tool in {"task", "wait"} else {}
+                params = {"name": tool, "arguments": {**soon, **filled(args, text)}}
                 answer = await server.ask("tools/call", params)
                 said = answer.get("result", answer.get("error"))
                 assert "inside the server" not in json.dumps(said), (tool, place, said)

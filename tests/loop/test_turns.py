@@ -393,9 +393,9 @@ async def test_a_run_waits_for_what_is_being_written_from_outside(write: str, wh
     agent = gated.agent
     await gated.run("first")
     head = (await agent.get_state("t")).checkpoint.id
-    values = {"messages": [HumanMessage("from outside")]}
 
     async def from_outside() -> None:
+        values = {"messages": [HumanMessage("from outside")]}
         match write:
             case "add_input":
                 await agent.add_input("t", values)
@@ -404,7 +404,7 @@ async def test_a_run_waits_for_what_is_being_written_from_outside(write: str, wh
             case _:
                 await agent.fork("t", head)
 
-    for offset in range(6):
+    for offset in range(1, 7):  # the write begins first, and is at another place each time
         name = f"run{offset}"
         async with anyio.create_task_group() as group:
             group.start_soon(from_outside)

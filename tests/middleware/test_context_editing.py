@@ -440,3 +440,17 @@ def plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
         for block in message["content"]
     ]
     return {**message, "content": blocks}
+
+
+def test_a_call_whose_id_comes_again_loses_its_arguments_only_with_its_own_result() -> None:
+    edit = ClearToolUsesEdit(clear_tool_inputs=True, exclude_tools=("keep",))
+    messages = [
+        AIMessage((ToolCall("1", "keep", {"a": "first"}),)),
+        ToolMessage("1", "a result that stays, as it is excluded", name="keep"),
+        AIMessage((ToolCall("1", "look", {"a": "second"}),)),
+        ToolMessage("1", "a result that is long enough to be cleared", name="look"),
+    ]
+    first, _, second, _ = edit.edited(messages)
+    assert isinstance(first, AIMessage)
+    assert isinstance(second, AIMessage)
+    assert [one.tool_calls[0].args for one in (first, second)] == [{"a": "first"}, {}]

@@ -21,7 +21,7 @@ from harness.messages import AIMessage, ToolCall, ToolMessage
 from harness.middleware.execute import ExecuteMiddleware
 from harness.middleware.filesystem import FilesystemMiddleware
 from harness.models.base import ChatRequest
-from harness.policy import Policy, Rule
+from harness.policy import Policy, PolicyFiles, Rule
 from harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from harness.shell.policies import ExecutionPolicy, HostExecutionPolicy, ShellLimits
 from harness.subagents.definitions import SubAgent
@@ -381,6 +381,26 @@ async def test_a_guarded_path_that_a_command_makes_is_told_and_then_guarded(root
     assert facts(second)["output"].endswith("\n1\n")
     assert "guards" not in second.text + third.text
     assert (root / "a/.env").read_text() == "1\n"
+
+
+async def test_the_rules_cannot_be_rewritten_by_commands(root: Path) -> None:
+    file = root / "rules/policy.toml"
+    file.parent.mkdir()
+    file.write_text('[[rule]]\naction = "deny"\npath = "**/.env"\n')
+    (root / ".env").write_text("secret")
+    live = PolicyFiles([file])
+    agent = create_deep_agent(
+        Turns(
+            says("", runs("echo >rules/policy.toml; mv rules r; rm -rf rules")),
+            says("done"),
+        ),
+        backend=DirectoryBackend(root),
+        policy=live,
+        execution_policy=BubblewrapExecutionPolicy(),
+    )
+    await agent.ainvoke("Go")
+    assert not live.reload()
+    assert "deny" in file.read_text()
 
 
 async def test_rules_without_a_path_hold_for_commands_too(root: Path) -> None:

@@ -669,6 +669,19 @@ async def test_a_changed_policy_gives_a_new_shell_and_says_so(tmp_path: Path) ->
     await agent.aclose()
 
 
+async def test_what_a_call_before_it_made_is_guarded_for_a_call_that_waited(
+    tmp_path: Path,
+) -> None:
+    policy = Policy([Rule("deny", path="**/.env")])
+    turn = says("", runs("sleep 0.5; echo secret >.env", "c0"), runs("cat .env", "c1"))
+    agent = agent_of(over(tmp_path), turn, policy=policy)
+    made, read = results(await agent.ainvoke("Go"))
+    assert made.text.endswith("[exit code 0]")
+    assert "secret" not in read.text
+    assert "changed" in read.text
+    await agent.aclose()
+
+
 @pytest.mark.parametrize("action", ["allow", "deny"])
 async def test_a_shell_has_network_if_the_rules_let_it(tmp_path: Path, action: Any) -> None:
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")

@@ -351,9 +351,9 @@ def test_two_hundred_rules_are_judged_within_a_tenth_of_a_millisecond():
 
 
 def test_a_path_in_a_rule_about_commands_is_refused() -> None:
-    for tool in ("execute", "shell", ["execute", "shell"]):
+    for names in ("execute", "shell", ["execute", "shell"]):
         with pytest.raises(PolicyError, match="commands have no path"):
-            Rule("deny", tool=tool, path="/workspace/secret")
-    for tool in ("*", "exec*", ["execute", "read_file"]):
-        Rule("deny", tool=tool, path="/workspace/secret")
+            Rule("deny", tool=names, path="/workspace/secret")
+    for names in ("*", "exec*", ["execute", "read_file"]):
+        Rule("deny", tool=names, path="/workspace/secret")
     Rule("deny", tool="execute", path="/a", server="theirs")

@@ -95,7 +95,7 @@ def test_rules_that_commands_could_change_stop_the_start(
 ) -> None:
     inside, outside = root / "rules.toml", root.parent / "rules.toml"
     if way == "the config":
-        monkeypatch.setattr("server.commands.default_config_file", lambda: inside)
+        monkeypatch.setattr("server.commands.default_config_file", lambda: root / "config.toml")
         inside = outside
     real = outside if way == "a link from it" else inside
     real.write_text('[[rule]]\naction = "deny"\npath = "**/.env"\n')
@@ -142,11 +142,11 @@ async def test_commands_cannot_rewrite_what_agents_are_told(root: Path) -> None:
 def test_a_network_as_root_is_warned_of(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
+    monkeypatch.setattr("server.commands._as_root", lambda: False)
     given = settings(root, execute="bubblewrap", allow_network=True)
     commands_of(given, files_of(given))
     assert not caplog.records
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr("server.commands._as_root", lambda: True)
     commands_of(given, files_of(given))
     assert "--allow-network as root" in caplog.text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -342,8 +343,8 @@ def test_models_that_cannot_be_are_broken(home: Path) -> None:
 
 def test_the_sandbox_is_really_tried(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = only(examine_sandbox(settings(execute="bubblewrap")))
-    if sys.platform != "linux" or found.status == "broken":
-        pytest.skip(f"no sandbox here: {found.text}")
+    if shutil.which("bwrap") is None:
+        pytest.skip("there is no bubblewrap")
     assert found.text == "bubblewrap works"
     monkeypatch.setenv("PATH", str(home))
     fixed(only(examine_sandbox(settings(execute="bubblewrap"))), "broken", "not installed")

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCNotification, JSONRPCRequest
+from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
 from harness.mcp_servers.transports import sse_streams
 from server.settings import Settings
@@ -201,6 +202,23 @@ async def test_a_client_that_is_gone_breaks_the_stream() -> None:
     os.close(write_end)
 
 
+@posix
+async def test_an_error_that_a_client_answers_with_reaches_who_asked() -> None:
+    read_end, write_end = os.pipe()
+    answers_read, answers_write = os.pipe()
+    answer = {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "no"}}
+    os.write(write_end, lines(answer))
+    os.close(write_end)
+    with anyio.fail_after(5):
+        async with LineReader(read_end, LineWriter(answers_write)) as reader:
+            received = [message.message async for message in reader]
+    os.close(answers_write)
+    assert [type(one) for one in received] == [JSONRPCError]
+    assert os.read(answers_read, 1) == b"", "it was sent back instead"
+    os.close(answers_read)
+    os.close(read_end)
+
+
 # HTTP
 
 
@@ -320,3 +338,15 @@ def test_an_address_that_is_taken_or_not_ours_says_what_to_do() -> None:
             bind("127.0.0.1", port)
     with pytest.raises(AddressError, match="--host"):
         bind("203.0.113.7", 0)
+
+
+async def test_answers_do_not_wait_until_there_is_more_to_send() -> None:
+    accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.Future()
+    listener = bind("127.0.0.1", 0)
+    server = await asyncio.start_server(lambda _, w: accepted.set_result(w), sock=listener)
+    with socket.create_connection(listener.getsockname()), anyio.fail_after(5):
+        writer = await accepted
+        end: socket.socket = writer.get_extra_info("socket")
+        assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
+    server.close()

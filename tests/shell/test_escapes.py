@@ -12,6 +12,7 @@ import textwrap
 import time
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
@@ -95,9 +96,30 @@ class Host:
         return found
 
 
+@cache
+def apart() -> bool:
+    """Whether a sandbox has processes of its own and cannot write settings of the kernel.
+
+    Without that the attempts would end what is on this machine.
+    """
+    look = "readlink /proc/self/ns/pid; grep -c ' /proc/sys ro' /proc/self/mountinfo"
+
+    async def found() -> list[str]:
+        execution = BubblewrapExecutionPolicy()
+        session = await open_session(execution.launch_in(Layout("/tmp"), None, {}), execution)
+        try:
+            return text(await session.run(look, 10)).split()
+        finally:
+            await session.close()
+
+    own, fixed = anyio.run(found)
+    return own != os.readlink("/proc/self/ns/pid") and (os.getuid() != 0 or fixed == "1")
+
+
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Host]:
     need_bubblewrap()
+    assert apart()
     root, outside = tmp_path / "project", tmp_path / "home"
     for directory in (root / "private", root / "fixed", root / "src", outside):
         directory.mkdir(parents=True)
@@ -162,6 +184,12 @@ async def test_nothing_outside_can_be_read(host: Host, attempt: str) -> None:
     assert not re.search(r"^root:[^x]", text(result), re.MULTILINE)
 
 
+async def test_private_keys_of_the_system_are_not_there(host: Host) -> None:
+    result = await host.run("ls -d /etc/ssl/private /etc/pki/tls/private 2>/dev/null; ls /etc/ssl")
+    assert "private" not in text(result)
+    assert ("certs" in text(result)) == Path("/etc/ssl/certs").exists()
+
+
 async def test_the_journal_and_other_state_are_not_there(host: Host) -> None:
     state = host.outside / "state"
     state.mkdir(mode=0o700)
@@ -199,7 +227,10 @@ async def test_nothing_guarded_can_be_written(host: Host, attempt: str) -> None:
     modes = [(host.root / one).stat().st_mode for one in ("fixed", "fixed/text")]
     result = await host.run(WRITING[attempt].format(outside=host.outside))
     assert result.ending == "done"
-    assert Path("/proc/sys/kernel/core_pattern").read_text() == pattern
+    found = Path("/proc/sys/kernel/core_pattern").read_text()
+    if found != pattern:
+        Path("/proc/sys/kernel/core_pattern").write_text(pattern)
+    assert found == pattern
     assert sorted(os.listdir("/")) == names
     assert [(host.root / one).stat().st_mode for one in ("fixed", "fixed/text")] == modes
     assert sorted(one.name for one in host.outside.iterdir()) == ["secret"]
@@ -610,7 +641,7 @@ async def test_a_name_that_is_no_text_is_guarded_and_no_hindrance(host: Host) ->
     ("code", "bound"),
     [
         (
-            "import mmap\nm = mmap.mmap(-1, 1000 << 20)\n"
+            "import mmap\nm = mmap.mmap(-1, 290 << 20)\n"
             "for i in range(0, len(m), 4096): m[i] = 1\ntime.sleep(1000)",
             "more than 256 MiB of memory",
         ),
@@ -622,7 +653,9 @@ async def test_a_name_that_is_no_text_is_guarded_and_no_hindrance(host: Host) ->
         ),
     ],
 )
-async def test_bounds_need_no_control_group(host: Host, code: str, bound: str) -> None:
+async def test_bounds_are_held_where_no_control_group_would(
+    host: Host, code: str, bound: str
+) -> None:
     (host.root / "bomb.py").write_text(f"import time\n{code}\n")
     execution = BubblewrapExecutionPolicy(total_processes=64, total_memory_bytes=256 << 20)
     layout = await anyio.to_thread.run_sync(host.layout)
@@ -632,4 +665,4 @@ async def test_bounds_need_no_control_group(host: Host, code: str, bound: str) -
         result = await session.run("python3 bomb.py", 20)
     finally:
         await session.close()
-    assert result.passed == bound or (bound.endswith("memory") and "Killed" in text(result))
+    assert result.passed == bound
