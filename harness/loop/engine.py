@@ -160,6 +160,7 @@ class AgentLoop:
             LimitReached: The run tree met one of its limits.
             StaleThread: Somebody else moved the thread.
         """
+        self._paused = None  # an answer may have come since
         self.thread.take_kept()
         phase = self.thread.next
         while phase != "end":

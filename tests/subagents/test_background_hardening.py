@@ -371,3 +371,38 @@ def test_what_is_said_of_merged_files_is_bounded() -> None:
     kept = merge_changes({}, many, dict.fromkeys(many, FileData("y")), "/conflicts/task-1")
     assert kept.describe("task-1").endswith("180 more.")
     assert len(kept.describe("task-1")) < 5_000
+
+
+async def test_a_task_that_is_answered_while_another_call_is_at_work_goes_on(
+    journal: MemoryCheckpointer,
+) -> None:
+    begun, go_on = anyio.Event(), anyio.Event()
+
+    @tool
+    async def slow() -> str:
+        """Take time."""
+        begun.set()
+        await go_on.wait()
+        return "slow is done"
+
+    @tool
+    def blast() -> str:
+        """Make a hole."""
+        return "a hole"
+
+    cast = Cast(
+        main=[says("", start("c1")), says("Begun.")],
+        digger=[says("", call("s", "slow"), call("b", "blast")), says("dug")],
+    )
+    with anyio.fail_after(30):
+        async with BackgroundSubAgents(journal) as background:
+            main = family(background, cast, [slow, blast], interrupt_on={"blast": True})
+            result = await main.ainvoke("go", thread_id="t")
+            await begun.wait()
+            (run,) = [one for one in await journal.find_runs() if one.agent == "digger"]
+            while not (asked := await journal.interrupts(run.id)):
+                await anyio.lowlevel.checkpoint()
+            await background.answer(run.id, {asked[0].id: {"decision": "approve"}})
+            go_on.set()
+            ended = await view(background, result, "c1")
+    assert ended.status == "success"
