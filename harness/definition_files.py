@@ -40,6 +40,7 @@ SETTLED_SECONDS = 2.0
 """A file as young as this may be saved again without a new time stamp (FAT counts in 2 s)."""
 
 
+_SHARE = 1.0
 _FRESH_SECONDS = 1.0
 """A scan as young as this serves whoever asks for one."""
 
@@ -120,6 +121,7 @@ class DefinitionRegistry(ABC, Generic[T]):
         self._snapshot: Snapshot[T] = Snapshot({}, {}, {}, 0)
         self._watchers = 0
         self.reload()
+        self._took = 0.0
         self._scanned = -math.inf  # files may be put there between this and the first use
 
     @property
@@ -178,11 +180,15 @@ class DefinitionRegistry(ABC, Generic[T]):
     @property
     def fresh(self) -> bool:
         """Whether `refresh` has nothing to do; costs nothing to ask."""
-        seconds = _WATCHED_SECONDS if self._watchers else _FRESH_SECONDS
+        seconds = min(_FRESH_SECONDS, _SHARE * self._took)
+        seconds = _WATCHED_SECONDS if self._watchers else seconds
         return time.monotonic() - self._scanned < seconds
 
     def refresh(self) -> None:
-        """Scan the files again, unless that was done within the last second.
+        """Scan the files again, unless that was done just now.
+
+        It counts for as long as it took, a second at most: of few files a change is seen at once,
+        and many files are not read all the time.
 
         A scan under way serves all that wait for it. While somebody watches the files
         (`watched`), ten seconds count instead. Blocks like `reload`.
@@ -204,6 +210,7 @@ class DefinitionRegistry(ABC, Generic[T]):
                 self._watchers -= 1
 
     def _scan(self) -> bool:
+        began = time.monotonic()
         try:
             errors: dict[str, str] = {}
             loaded: dict[Path, _Loaded[T]] = {}
@@ -232,6 +239,7 @@ class DefinitionRegistry(ABC, Generic[T]):
             return self._publish(items, errors, digests)
         finally:
             self._scanned = time.monotonic()
+            self._took = self._scanned - began
 
     def _publish(
         self, items: dict[str, T], errors: dict[str, str], digests: dict[str, str]

@@ -221,7 +221,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         """Return what the model has to be told, and a mark of it; the old mark if nothing."""
         told = task.get("told", "")
         thread_id = task.get("thread_id", "")
-        if told.endswith(_FINAL) or self._launcher.carries(thread_id):
+        if told.endswith(_FINAL):
             return told, ""
         try:
             view = await self._launcher.look(thread_id)

@@ -39,6 +39,7 @@ async def test_the_calls_of_many_runs_share_one_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(definition_files, "_FRESH_SECONDS", 600.0)
+    monkeypatch.setattr(definition_files, "_SHARE", 1e9)
     write_skill(tmp_path, "a")
     registry = Counting([tmp_path])
     turns = [says("", call(f"c{number}", "nothing")) for number in range(5)]
@@ -58,6 +59,7 @@ async def test_what_is_saved_later_counts_once_the_last_look_is_old(
     registry.refresh()
     write_skill(tmp_path, "a")
     monkeypatch.setattr(definition_files, "_FRESH_SECONDS", 600.0)
+    monkeypatch.setattr(definition_files, "_SHARE", 1e9)
     registry.refresh()
     assert not registry.skills
     monkeypatch.setattr(definition_files, "_FRESH_SECONDS", 0.0)
@@ -130,6 +132,7 @@ async def test_a_skill_saved_a_moment_ago_is_found_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(definition_files, "_FRESH_SECONDS", 600.0)
+    monkeypatch.setattr(definition_files, "_SHARE", 1e9)
 
     @tool
     def save() -> str:
