@@ -29,7 +29,7 @@ POLICY = Policy(
     [
         Rule("deny", tool="*_file", path="/workspace/.env"),
         Rule("deny", tool="write_file", path="/workspace/tests/**", reason="tests are given"),
-        Rule("allow", tool="execute", command=["python3 -m unittest", "cat", "touch"]),
+        Rule("allow", tool="execute", command=["python3 -B -m unittest", "cat", "touch"]),
         Rule("ask", tool="execute", reason="not on the list"),
     ]
 )
@@ -42,10 +42,10 @@ def calls(name: str, **args: Any) -> dict[str, Any]:
 # What a real model would answer, turn by turn.
 SCRIPT = [
     calls("execute", command="cat .env; touch tests/mine.py"),
-    calls("execute", command="python3 -m unittest discover tests"),
+    calls("execute", command="python3 -B -m unittest discover tests"),
     calls("read_file", path="/workspace/program.py"),
     calls("edit_file", path="/workspace/program.py", old_string="+ 2", new_string="* 2"),
-    calls("execute", command="python3 -m unittest discover tests"),
+    calls("execute", command="python3 -B -m unittest discover tests"),
     calls("execute", command="cp program.py release.py"),
     {"text": "The program doubles; it is released."},
 ]

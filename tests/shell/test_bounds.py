@@ -30,7 +30,7 @@ def test_processes_are_counted_with_what_they_started(
             few, enough = Bounds(before + 2, 0), Bounds(before + 3, 0)
             for one in (few, enough):
                 monkeypatch.setattr(one, "_lists", lists and one._lists)
-            assert few.passed() == f"more than {before + 2} processes"
+            assert (few.passed() or "").startswith(f"more than {before + 2} processes")
             assert enough.passed() is None
         finally:
             os.killpg(child.pid, 9)
