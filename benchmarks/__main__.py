@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import context, crash, drive, journal, loop, search, serve, startup
+from benchmarks import context, crash, drive, journal, loop, search, serve, serve_reload, startup
 from benchmarks.report import Report
 
 Options = argparse.Namespace
@@ -43,6 +43,9 @@ def main() -> int:
     served.add_argument("--calls", type=int, default=200, help="calls per round")
     served.add_argument("--seconds", type=float, default=60.0, help="how long the clients work")
     served.add_argument("--clients", type=int, default=200, help="HTTP clients at once")
+    reloaded = command("reload", lambda o: serve_reload.run(o.skills, o.saves))
+    reloaded.add_argument("--skills", type=int, default=1_000, help="how many there are")
+    reloaded.add_argument("--saves", type=int, default=60, help="how often one is saved")
     killed = command("crash", lambda o: crash.run(o.kills))
     killed.add_argument("--kills", type=int, default=1_000, help="workers to kill")
 

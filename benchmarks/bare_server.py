@@ -58,7 +58,7 @@ async def main_http() -> None:
 
 
 async def main_ours(transport: str) -> None:
-    from server.settings import load_settings
+    from server.settings_sources import load_settings
     from server.transports import bind, serve_http, serve_stdio, stop_on_signals
 
     settings = load_settings({"transport": transport, "port": 0}, {})

@@ -41,8 +41,8 @@ from harness.messages import AIMessage, Message, ToolMessage
 
 __all__ = ["Outcome", "kill_repeatedly", "run"]
 
-LONGEST_LIFE = 0.4
-"""Seconds a worker lives at most, once it is at work."""
+LONGEST_LIFE = 0.2
+"""Seconds a worker lives at most, once it is at work: about as long as its threads take."""
 
 PATIENCE = 120.0
 """Seconds after which a worker that is not done is taken for stuck."""

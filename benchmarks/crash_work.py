@@ -1,7 +1,8 @@
 """The work that is killed: deep agents whose every effect leaves a line with a time.
 
-`python -m benchmarks.crash_work FOLDER` imports everything once and then forks a worker for each
-line `work <threads>` on standard input, so that a worker is at work within milliseconds. A worker
+`python -m benchmarks.crash_work FOLDER` imports everything once, carries one thread through in
+another folder, and then forks a worker for each line `work <threads>` on standard input, so that a
+worker is at work within milliseconds. A worker
 first goes on with what earlier ones left, then begins threads of its own. On standard output come
 `started <pid>`, the worker's lines, and `ended <status>`. A worker writes, with nanoseconds of the
 system's monotonic clock:
@@ -17,9 +18,10 @@ from __future__ import annotations
 import os
 import random
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +145,9 @@ def build(folder: Path, journal: SqliteCheckpointer) -> Agent:
 class _Worker:
     """Carries runs and says what is stored."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, say: Callable[[str], None]) -> None:
         self._agent = agent
+        self._say = say
         self._finished: dict[tuple[str, ...], list[str]] = {}
 
     async def begin(self, thread_id: str) -> None:
@@ -164,7 +167,7 @@ class _Worker:
                 one.id: {"decision": "approve"} for one in asked if not one.answered
             }
             run = (await self._agent.aresume(run.id, answers, options=self._options())).run
-        _say(f"end {time.monotonic_ns()} {run.thread_id} {run.status}")
+        self._say(f"end {time.monotonic_ns()} {run.thread_id} {run.status}")
 
     def _options(self) -> RunOptions:
         return RunOptions(emit=self._hear, modes=("checkpoints", "tasks"))
@@ -178,7 +181,9 @@ class _Worker:
             agent = (event.thread_id, *event.path)
             calls = self._finished.pop(agent, []) if data["author"] == "tools" else []
             main = data["checkpoint_id"] if len(event.path) == 1 else "-"
-            _say(f"ack {time.monotonic_ns()} {event.thread_id} {main} {','.join(calls) or '-'}")
+            self._say(
+                f"ack {time.monotonic_ns()} {event.thread_id} {main} {','.join(calls) or '-'}"
+            )
 
 
 def _say(line: str) -> None:
@@ -188,7 +193,7 @@ def _say(line: str) -> None:
 async def _work(folder: Path, threads: Sequence[str]) -> None:
     gate = anyio.CapacityLimiter(AT_ONCE)
     async with SqliteCheckpointer(folder / JOURNAL) as journal:
-        worker = _Worker(build(folder, journal))
+        worker = _Worker(build(folder, journal), _say)
         left = [
             run
             for status in ("running", "needs_approval")
@@ -208,6 +213,13 @@ async def _work(folder: Path, threads: Sequence[str]) -> None:
                 group.start_soon(go_on, run)
             for thread_id in threads:
                 group.start_soon(begin, thread_id)
+
+
+async def _warm_up(folder: Path) -> None:
+    """Carry a thread through, so that workers inherit whatever is made at its first use."""
+    (folder / FILES).mkdir()
+    async with SqliteCheckpointer(folder / JOURNAL) as journal:
+        await _Worker(build(folder, journal), say=lambda _: None).begin("thread-0")
 
 
 def _serve(folder: Path) -> None:
@@ -233,4 +245,6 @@ def _serve(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as elsewhere:
+        anyio.run(_warm_up, Path(elsewhere))
     _serve(Path(sys.argv[1]))

@@ -28,8 +28,17 @@ from benchmarks.bare_loop import ScriptModel
 from benchmarks.report import Bar, Report, spread
 from harness import messages
 from harness.agent import Agent, RunOptions
-from harness.checkpoint.base import Batch, Checkpoint, StoredWrite, TaskWrites, step_id
+from harness.checkpoint.base import (
+    Batch,
+    Checkpoint,
+    EventLimits,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+)
+from harness.checkpoint.laws import Clock
 from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.checkpoint.sqlite.committer import Committer
 from harness.deep_agent import create_deep_agent
 from harness.limits import Limits
 from harness.tools import Tool, tool
@@ -64,19 +73,27 @@ def run(rounds: int = 5) -> Report:
 # --- threads -------------------------------------------------------------------------------
 
 
-class Counting(SqliteCheckpointer):
-    """Counts what it is given."""
+class Groups(Committer):
+    """Counts its transactions."""
 
-    given = 0
-    groups = 0
+    made = 0
+
+    def _commit_queued(self, conn: sqlite3.Connection) -> None:
+        self.made += bool(self._queue)
+        super()._commit_queued(conn)
+
+
+class Counting(SqliteCheckpointer):
+    """Counts what it is given, and the transactions it makes of that."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.given = 0
+        self.groups = self._committer = Groups(self.path, Clock(), EventLimits())
 
     async def commit(self, batch: Batch) -> None:
         self.given += sum(len(one.value) for task in batch.writes for one in task.writes)
         await super().commit(batch)
-
-    def _commit_queued(self, conn: sqlite3.Connection) -> None:
-        self.groups += bool(self._queue)
-        super()._commit_queued(conn)
 
 
 WORDS = Path(messages.__file__).read_text(encoding="utf-8").split()
@@ -246,9 +263,9 @@ async def _shared_commits(folder: Path, measures: Measures, rounds: int) -> list
         for attempt in range(rounds):
             runs = [Steps(f"t{attempt}-{number}") for number in range(RUNS)]
             batches = [[steps.next() for _ in range(each)] for steps in runs]
-            journal.groups = 0
+            journal.groups.made = 0
             rates["ours"].append(RUNS * each / await _shared(journal, batches))
-            group = round(RUNS * each / journal.groups)
+            group = round(RUNS * each / journal.groups.made)
             sizes.append(group)
             values = [value_of(batch) for column in zip(*batches, strict=True) for batch in column]
             rates["sqlite3"].append(RUNS * each / _raw(conn, values, group))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -17,10 +18,10 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from benchmarks.client import ERAS, Era, WrongReply
 from benchmarks.http_client import HttpClient, HttpServerProcess
-from benchmarks.report import Bar, spread
+from benchmarks.report import Bar, Report, spread
 from benchmarks.startup import ours
 
-__all__ = ["RELOAD_LIMIT", "measure_reload"]
+__all__ = ["RELOAD_LIMIT", "measure_reload", "run"]
 
 RELOAD_LIMIT = 150.0
 """Milliseconds, at the 95th percentile."""
@@ -33,6 +34,12 @@ NOTICE_SECONDS = 10.0
 _CHANGED = "notifications/prompts/list_changed"
 
 
+def run(skills: int = 1_000, saves: int = 60) -> Report:
+    """Measure hot reload alone; it is a part of `serve`, too."""
+    with tempfile.TemporaryDirectory() as name:
+        return Report("reload", *measure_reload(Path(name), skills, saves))
+
+
 def measure_reload(
     folder: Path, skills: int, saves: int
 ) -> tuple[dict[str, dict[str, float | int | None]], list[Bar]]:
@@ -42,7 +49,7 @@ def measure_reload(
         _save(place, number, 0)
     command = ours(folder / "reload", "--skills", str(place), "--transport", "http", "--port", "0")
     with HttpServerProcess(command) as server:
-        series = anyio.run(_saves, server.url, place, skills, saves)
+        series, answers = anyio.run(_saves, server.url, place, skills, saves)
     measures: dict[str, dict[str, float | int | None]] = {}
     bars: list[Bar] = []
     for era, values in series.items():
@@ -50,11 +57,17 @@ def measure_reload(
         name = f"reload of one of {skills} skills, {era}"
         measures[f"{name}, ms"] = {**spread(values), "p95": round(p95, 1)}
         bars.append(Bar(f"{name}, p95", p95, RELOAD_LIMIT, "ms"))
+    for asked, values in answers.items():
+        measures[f"{asked} after the notice, ms"] = spread(values)
     return measures, bars
 
 
-async def _saves(url: str, place: Path, skills: int, saves: int) -> dict[Era, list[float]]:
+async def _saves(
+    url: str, place: Path, skills: int, saves: int
+) -> tuple[dict[Era, list[float]], dict[str, list[float]]]:
+    """Return the milliseconds from save to notice, and those of the questions that follow it."""
     series: dict[Era, list[float]] = {era: [] for era in ERAS}
+    answers: dict[str, list[float]] = {"skill()": [], "skills/list": []}
     heard, notices = anyio.create_memory_object_stream[tuple[Era, float]](1_000)
     async with anyio.create_task_group() as tasks:
         for era in ERAS:
@@ -72,10 +85,16 @@ async def _saves(url: str, place: Path, skills: int, saves: int) -> dict[Era, li
                     raise WrongReply(f"one save was told to the {era} client twice")
                 missing.discard(era)
                 series[era].append(1_000 * (at - saved_at))
-            await _expect_content(url, number, turn)
+            async with HttpClient(url, "modern") as client:
+                asked_at = time.perf_counter()
+                await _expect_content(client, number, turn)
+                told_at = time.perf_counter()
+                await client.request("skills/list", {})
+            answers["skill()"].append(1_000 * (told_at - asked_at))
+            answers["skills/list"].append(1_000 * (time.perf_counter() - told_at))
             await anyio.sleep(random.uniform(0.1, 0.3))  # not in step with the watcher
         tasks.cancel_scope.cancel()
-    return series
+    return series, answers
 
 
 async def _listen(
@@ -105,12 +124,11 @@ async def _after_acknowledgement(
         yield message
 
 
-async def _expect_content(url: str, number: int, turn: int) -> None:
+async def _expect_content(client: HttpClient, number: int, turn: int) -> None:
     """A notice without the change behind it would be worth nothing."""
-    async with HttpClient(url, "modern") as client:
-        shown = await client.call("skill", {"name": _name(number)})
-        if f"turn {turn}." not in str(shown):
-            raise WrongReply(f"skill {_name(number)} is not the one saved: {shown}")
+    shown = await client.call("skill", {"name": _name(number)})
+    if f"turn {turn}." not in str(shown):
+        raise WrongReply(f"skill {_name(number)} is not the one saved: {shown}")
 
 
 def _name(number: int) -> str:

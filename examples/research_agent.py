@@ -11,7 +11,7 @@ import anyio
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.deep_agent import create_deep_agent
 from harness.models.scripted import ScriptedModel
-from harness.subagents.background import BackgroundSubAgents
+from harness.subagents.background.launcher import BackgroundSubAgents
 from harness.subagents.definitions import SubAgent
 
 # What real models would answer.

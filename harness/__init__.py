@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from harness.store.memory import MemoryStore
     from harness.store.sqlite import SqliteStore
     from harness.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
-    from harness.subagents.background import BackgroundSubAgents
+    from harness.subagents.background.launcher import BackgroundSubAgents
     from harness.subagents.definitions import CompiledSubAgent, SubAgent
     from harness.subagents.registry import SubAgentRegistry
     from harness.subagents.remote import remote_subagent
@@ -247,7 +247,7 @@ _HOMES = {
         "ProviderStrategy",
         "ToolStrategy",
     ),
-    "harness.subagents.background": ("BackgroundSubAgents",),
+    "harness.subagents.background.launcher": ("BackgroundSubAgents",),
     "harness.subagents.definitions": (
         "CompiledSubAgent",
         "SubAgent",

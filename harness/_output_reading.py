@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pydantic import JsonValue
@@ -12,6 +11,7 @@ from pydantic import JsonValue
 from harness._output_schemas import OutputSchema, SchemaMismatch
 from harness.errors import HarnessError
 from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, ToolMessage
+from harness.records import record
 
 __all__ = [
     "Attempt",
@@ -64,7 +64,7 @@ HandleErrors: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reading:
     """What an answer comes to.
 
@@ -78,7 +78,7 @@ class Reading:
     value: Any | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Terms:
     """What an answer must be, and what happens when it is not.
 
@@ -97,7 +97,7 @@ class Terms:
     output_schema: Mapping[str, JsonValue] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Attempt:
     """An answer under its terms.
 

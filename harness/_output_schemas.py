@@ -29,6 +29,7 @@ from pydantic_core import PydanticSerializationError
 
 from harness.errors import AgentBuildError
 from harness.models._native_schema import open_place, resolve
+from harness.records import record
 from harness.tools import flat_schema
 
 __all__ = [
@@ -334,7 +335,7 @@ def annotation_of(members: Mapping[str, OutputSchema]) -> Any:
     return one | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Store:
     members: Mapping[str, _ClassSchema]
 

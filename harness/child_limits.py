@@ -69,6 +69,11 @@ class ChildMeter(Meter):
             self.model_calls -= 1
             raise
 
+    def take_back_model_call(self) -> None:
+        """See `Meter`."""
+        super().take_back_model_call()
+        self._above.take_back_model_call()
+
     def before_tool_call(self) -> None:
         """See `Meter`."""
         super().before_tool_call()

@@ -30,7 +30,7 @@ from harness.middleware.todo_list import TodoListMiddleware
 from harness.middleware.tool_descriptions import ToolDescriptionMiddleware
 from harness.middleware.tool_exclusion import ToolExclusionMiddleware
 from harness.models.base import ChatModel, PromptSection
-from harness.policy import CallPolicy, Policy
+from harness.policy import Action, CallPolicy, Policy
 from harness.profiles import Profile, ProfileRegistry, profile_for
 from harness.profiles.extras import fitted
 from harness.profiles.subagents import ProfiledSubAgents
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from harness.shell.policies import ExecutionPolicy
     from harness.store.base import Store
     from harness.structured_output import ResponseFormat
-    from harness.subagents.background import BackgroundSubAgents
+    from harness.subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["create_deep_agent"]
 
@@ -65,6 +65,7 @@ def create_deep_agent(
     system_prompt: str = "",
     backend: Backend | None = None,
     skills: SkillRegistry | None = None,
+    beyond_allowed_tools: Action = "allow",
     memory: MemoryFiles | None = None,
     subagents: SubAgentRegistry | Sequence[AnySubAgent] | None = None,
     interrupt_on: Mapping[str, bool | InterruptOnConfig] | None = None,
@@ -94,6 +95,8 @@ def create_deep_agent(
         system_prompt: Read after the built-in one and the profile's.
         backend: Where files live; in the thread by default.
         skills: What `skill` can load.
+        beyond_allowed_tools: What follows when a skill in use states `allowed-tools` and the model
+            calls another: `allow`, `ask` a person, or `deny`; see `SkillsMiddleware`.
         memory: Files the agent is always told.
         subagents: Who `task` can hand work to: a registry, or a sequence of `SubAgent` and
             `CompiledSubAgent`. A general-purpose one is there too unless one of that name is given.
@@ -137,6 +140,7 @@ def create_deep_agent(
         backend=backend,
         execute=execute,
         skills=skills or SkillRegistry([]),
+        beyond_allowed_tools=beyond_allowed_tools,
         memory=memory,
         interrupt_on=interrupt_on or {},
         policy=policy or Policy(),
@@ -236,6 +240,7 @@ class _Stack:
     backend: Backend
     execute: tuple[AgentMiddleware, ...]
     skills: SkillRegistry
+    beyond_allowed_tools: Action
     memory: MemoryFiles | None
     interrupt_on: Mapping[str, bool | InterruptOnConfig]
     policy: CallPolicy
@@ -271,7 +276,12 @@ class _Stack:
         from harness.middleware.background_subagents import BackgroundSubAgentMiddleware
 
         tasks = BackgroundSubAgentMiddleware(
-            known, self.subagent, self.background, agent_name=name, policy=self.policy
+            known,
+            self.subagent,
+            self.background,
+            agent_name=name,
+            policy=self.policy,
+            backend=self.backend,
         )
         return (waited_for, tasks)
 
@@ -337,7 +347,12 @@ class _Stack:
         looks at the cut view, and prompt caching at the request as it leaves.
         """
         skill_names = None if definition is None else definition.skills
-        skills = (SkillsMiddleware(self.skills, names=skill_names),) if teaches_skills else ()
+        skills = ()
+        if teaches_skills:
+            beyond = self.beyond_allowed_tools
+            skills = (
+                SkillsMiddleware(self.skills, names=skill_names, beyond_allowed_tools=beyond),
+            )
         added = () if definition is None else definition.middleware
         replaced = {one.name for one in added}
         given = [*(one for one in self.middleware if one.name not in replaced), *added]

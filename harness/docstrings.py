@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from harness.records import record
 
 __all__ = ["Docstring", "read_docstring"]
 
@@ -25,7 +26,7 @@ _REST_HEAD = re.compile(r":(?:param|parameter|arg|argument|key|keyword|type)\s[^
 _REST_ENTRY = re.compile(r":(?!type)\w+\s+(?:[^:]*\s)?(\w+)\s*:\s*(.*)")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Docstring:
     """A docstring, taken apart.
 

@@ -12,13 +12,13 @@ import functools
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic import JsonValue
 
 from harness.errors import HarnessError
+from harness.records import record
 
 if TYPE_CHECKING:
     import yaml
@@ -48,7 +48,7 @@ def decode(data: bytes, path: Path) -> str:
     """
     if len(data) > MAX_FILE_BYTES:
         raise DefinitionError(
-            f"{path}: the file has {len(data):,} bytes; at most {MAX_FILE_BYTES:,} are allowed. "
+            f"{path}: the file has more than {MAX_FILE_BYTES:,} bytes, the most there may be. "
             "Move material into files beside it."
         )
     try:
@@ -59,7 +59,7 @@ def decode(data: bytes, path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Frontmatter:
     """A parsed definition file.
 

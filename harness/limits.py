@@ -9,17 +9,26 @@ the call that was under way: one for each agent at work just then.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias, cast, get_args
+from collections.abc import Callable, Iterator
+from typing import ClassVar, cast
 
-from pydantic import JsonValue, TypeAdapter
-
-from harness.errors import HarnessError
+from harness.limit_records import (
+    BUDGETS,
+    THREAD,
+    UNITS,
+    Budget,
+    LimitName,
+    LimitReached,
+    Limits,
+    Remaining,
+    UnknownUsage,
+    Used,
+    counted,
+    shown,
+)
 from harness.messages import Usage
-from harness.prices import Price, UnknownPrice, price_of
-from harness.records import record
-from harness.usage_ledger import Ledger, LedgerLine
+from harness.prices import UnknownPrice, price_of
+from harness.usage_ledger import Ledger
 
 __all__ = [
     "LimitName",
@@ -32,196 +41,12 @@ __all__ = [
     "counted",
 ]
 
-LimitName: TypeAlias = Literal[
-    "model_calls",
-    "tool_calls",
-    "depth",
-    "fan_out",
-    "tokens",
-    "cost",
-    "seconds",
-    "thread_tokens",
-    "thread_cost",
-    "thread_model_calls",
-    "repeat",
-]
-"""A field of `Limits`, or `repeat`: the same calls with the same results again and again."""
-
-_Budget: TypeAlias = Literal[
-    "tokens", "cost", "seconds", "thread_tokens", "thread_cost", "thread_model_calls"
-]
-_BUDGETS: tuple[_Budget, ...] = get_args(_Budget)
-_THREAD = "thread_"
-"""Begins the names of bounds for all runs of a thread."""
-
-_UNITS: Mapping[LimitName, str] = {
-    "model_calls": "model calls",
-    "tool_calls": "tool calls",
-    "tokens": "tokens",
-    "cost": "US dollars",
-    "seconds": "seconds",
-    "thread_tokens": "tokens on the thread",
-    "thread_cost": "US dollars on the thread",
-    "thread_model_calls": "model calls on the thread",
-}
-
 _SOFT = 0.9
 """Share of a budget after which the main agent shall finish; one power more for each level below
 it, so that a subagent that wraps up leaves enough for those that wait for it."""
 
 _WARN = 0.75
 """Share of a bound after which the main agent is told what is left; likewise for subagents."""
-
-
-class LimitReached(Exception):
-    """A bound of the run tree was met; ends the run with a typed reason.
-
-    Attributes:
-        limit: Which one.
-        ns: Namespace of the subagent whose own bound it is; None for a bound of the whole tree.
-    """
-
-    def __init__(self, limit: LimitName, text: str, ns: str | None = None) -> None:
-        super().__init__(f"limit: {text}")
-        self.limit: LimitName = limit
-        self.ns = ns
-
-
-class UnknownUsage(HarnessError):
-    """A budget cannot be kept, because a model does not say how many tokens it used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one run may use, all of its subagents included.
-
-    Attributes:
-        model_calls: Answers of the agent's models.
-        tool_calls: Tool calls that start.
-        depth: Levels of subagents below the main agent; 0 for none.
-        fan_out: Subagents that one answer may start.
-        parallel_tool_calls: Calls of one answer that run at the same time; the rest wait.
-        tokens: All tokens: input, output, and those from and to the provider's prompt cache. None
-            for no bound, as for the next two.
-        cost: US dollars, by list prices (`harness.prices`).
-        seconds: Wall time while the run is carried; time it waits for answers does not count.
-        prices: Prices of models by the beginning of their name; they go before the list prices.
-        thread_tokens: Tokens of all runs of the thread together, this one and its subagents
-            included, by the journal's records of them. None for no bound, as for the next two.
-        thread_cost: Likewise US dollars.
-        thread_model_calls: Likewise model calls.
-
-    Raises:
-        ValueError: A bound is not positive (`depth` may be 0).
-    """
-
-    model_calls: int = 200
-    tool_calls: int = 1_000
-    depth: int = 3
-    fan_out: int = 32
-    parallel_tool_calls: int = 16
-    tokens: int | None = None
-    cost: float | None = None
-    seconds: float | None = None
-    prices: Mapping[str, Price] = field(default_factory=dict[str, Price], hash=False)
-    thread_tokens: int | None = None
-    thread_cost: float | None = None
-    thread_model_calls: int | None = None
-
-    @property
-    def for_thread(self) -> bool:
-        """Whether a bound is for all runs of the thread."""
-        bounds = (self.thread_tokens, self.thread_cost, self.thread_model_calls)
-        return any(one is not None for one in bounds)
-
-    def __post_init__(self) -> None:
-        if self.depth < 0:
-            raise ValueError(f"Limits.depth must be 0 or more; got {self.depth}")
-        for name in ("model_calls", "tool_calls", "fan_out", "parallel_tool_calls", *_BUDGETS):
-            value = cast("float | None", getattr(self, name))
-            if value is not None and not value > 0:
-                raise ValueError(f"Limits.{name} must be positive; got {value}")
-
-
-@record
-class Used:
-    """What a run tree has used; kept with a paused run, so that it goes on counting (peers E14).
-
-    Attributes:
-        model_calls: Model calls that began.
-        tool_calls: Tool calls that began.
-        usage: Tokens.
-        cost: US dollars of the calls whose price is known.
-        seconds: Wall time, pauses excluded.
-        unpriced_calls: Model calls that `cost` lacks, since their price or tokens are unknown.
-        ledger: The same tokens and dollars by agent and model.
-        children: What unfinished subagents with bounds of their own have used, by namespace.
-        thread: What other runs of the thread had used before, if that counted; so that the next
-            one need not look at all of them.
-    """
-
-    model_calls: int = 0
-    tool_calls: int = 0
-    usage: Usage = field(default_factory=Usage)
-    cost: float = 0.0
-    seconds: float = 0.0
-    unpriced_calls: int = 0
-    ledger: tuple[LedgerLine, ...] = ()
-    children: Mapping[str, Used] = field(default_factory=dict[str, "Used"])
-    thread: Used | None = None
-
-    @property
-    def tokens(self) -> int:
-        """All tokens together, as `Limits.tokens` counts them."""
-        return self.usage.total
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return it as JSON data."""
-        data: dict[str, JsonValue] = {
-            "model_calls": self.model_calls,
-            "tool_calls": self.tool_calls,
-            "usage": self.usage.to_json(),
-            "cost": self.cost,
-            "seconds": self.seconds,
-            "unpriced_calls": self.unpriced_calls,
-            "ledger": [line.to_json() for line in self.ledger],
-        }
-        if self.children:
-            data["children"] = {ns: one.to_json() for ns, one in self.children.items()}
-        if self.thread is not None:
-            data["thread"] = self.thread.to_json()
-        return data
-
-    def __add__(self, other: Used) -> Used:
-        """Return the sum of what two runs have used, without its ledger."""
-        return Used(
-            self.model_calls + other.model_calls,
-            self.tool_calls + other.tool_calls,
-            self.usage + other.usage,
-            self.cost + other.cost,
-            self.seconds + other.seconds,
-            self.unpriced_calls + other.unpriced_calls,
-        )
-
-    @staticmethod
-    def from_json(data: Mapping[str, JsonValue]) -> Used:
-        """Return what `to_json` made; keys that are missing count as unused.
-
-        Raises:
-            ValueError: The data is something else.
-        """
-        return TypeAdapter(Used).validate_python(data)
-
-
-@dataclass(frozen=True, slots=True)
-class Remaining:
-    """What a run tree may still use, in the units of `Limits`; None where there is no bound."""
-
-    model_calls: int
-    tool_calls: int
-    tokens: int | None
-    cost: float | None
-    seconds: float | None
 
 
 class Meter:
@@ -243,6 +68,7 @@ class Meter:
     """
 
     __slots__ = (
+        "__weakref__",
         "_budgets",
         "_children",
         "_clock",
@@ -282,8 +108,8 @@ class Meter:
         self.cost = used.cost
         self.unpriced_calls = used.unpriced_calls
         self._ledger = Ledger(used.ledger)
-        budgets: list[tuple[_Budget, float]] = []
-        for name in _BUDGETS:
+        budgets: list[tuple[Budget, float]] = []
+        for name in BUDGETS:
             bound = cast("float | None", getattr(limits, name))
             if bound is not None:
                 budgets.append((name, bound))
@@ -314,6 +140,10 @@ class Meter:
             raise reached
         self._check_measurable(model)
         self.model_calls += 1
+
+    def take_back_model_call(self) -> None:
+        """Count a model call no more that has ended before any model was asked."""
+        self.model_calls -= 1
 
     def before_tool_call(self) -> None:
         """Count a tool call, or raise `LimitReached`."""
@@ -510,29 +340,29 @@ class Meter:
         for name, bound in self._budgets:
             if self._amount(name) >= bound * _SOFT ** (depth + 1):
                 percent = int(100 * self._amount(name) / bound)
-                whose = "the" if name.startswith(_THREAD) else f"this {self.what}'s"
-                return f"{percent} % of {whose} {_shown(bound)} {_UNITS[name]} are used up."
+                whose = "the" if name.startswith(THREAD) else f"this {self.what}'s"
+                return f"{percent} % of {whose} {shown(bound)} {UNITS[name]} are used up."
         return None
 
     def _bound(self, name: LimitName, bound: float) -> str:
-        whose = "the " if name.startswith(_THREAD) else ""
+        whose = "the " if name.startswith(THREAD) else ""
         earlier = ", used by it and the runs before it," if whose else ""
-        return f"{whose}{_shown(bound)} {_UNITS[name]}{earlier}"
+        return f"{whose}{shown(bound)} {UNITS[name]}{earlier}"
 
     def _met(self, limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
-        instead = "begin a new thread" if limit.startswith(_THREAD) else "go on with a smaller goal"
+        instead = "begin a new thread" if limit.startswith(THREAD) else "go on with a smaller goal"
         return LimitReached(
             limit,
             f"{counted(limit, allowed, used)}{note}. What was done is kept. Raise the limit "
             f"{limit} and resume, or {instead}.",
         )
 
-    def _amount(self, name: _Budget) -> float:
-        own = name.removeprefix(_THREAD)
+    def _amount(self, name: Budget) -> float:
+        own = name.removeprefix(THREAD)
         earlier = 0 if own == name else cast("float", getattr(self._earlier, own))
         return earlier + cast("float", getattr(self, own))
 
-    def _left_of(self, *names: _Budget) -> float | None:
+    def _left_of(self, *names: Budget) -> float | None:
         left = [max(0, bound - self._amount(one)) for one, bound in self._budgets if one in names]
         return min(left, default=None)
 
@@ -560,12 +390,3 @@ class Meter:
                 f"calls of this {'thread' if earlier else 'run'} is not known, so the cost limit "
                 "cannot be kept. Use a limit on tokens."
             )
-
-
-def counted(limit: LimitName, allowed: float, used: float) -> str:
-    """Say what a bound allows and what is used of it."""
-    return f"{_shown(allowed)} {_UNITS[limit]} allowed, {_shown(used)} used"
-
-
-def _shown(amount: float) -> str:
-    return f"{amount:,}" if isinstance(amount, int) else f"{amount:,.4g}"

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal, TypeAlias, TypeGuard
 
 from pydantic import Discriminator, JsonValue
+
+from harness.records import record
 
 __all__ = [
     "REMOVE_ALL",
@@ -52,7 +54,7 @@ def _message_id() -> str:
     return new_id("msg")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TextBlock:
     """Plain text."""
 
@@ -60,7 +62,7 @@ class TextBlock:
     type: Literal["text"] = "text"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImageBlock:
     """An image; `data` is base64 without line breaks."""
 
@@ -69,7 +71,7 @@ class ImageBlock:
     type: Literal["image"] = "image"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DocumentBlock:
     """A document such as a PDF (`application/pdf`); `data` as for an image.
 
@@ -85,7 +87,7 @@ class DocumentBlock:
     type: Literal["document"] = "document"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AudioBlock:
     """A recording; `data` as for an image."""
 
@@ -94,7 +96,7 @@ class AudioBlock:
     type: Literal["audio"] = "audio"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VideoBlock:
     """A film; `data` as for an image."""
 
@@ -103,7 +105,7 @@ class VideoBlock:
     type: Literal["video"] = "video"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ThinkingBlock:
     """A model's reasoning. The signature is the provider's and must travel back unchanged."""
 
@@ -112,7 +114,7 @@ class ThinkingBlock:
     type: Literal["thinking"] = "thinking"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RedactedThinkingBlock:
     """Reasoning that the provider encrypted; kept only to be sent back."""
 
@@ -120,7 +122,7 @@ class RedactedThinkingBlock:
     type: Literal["redacted_thinking"] = "redacted_thinking"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProviderBlock:
     """A block only its provider understands (a server-side tool's use or result), kept verbatim."""
 
@@ -129,7 +131,7 @@ class ProviderBlock:
     type: Literal["provider"] = "provider"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolCall:
     """A request to run one tool.
 
@@ -165,7 +167,7 @@ AnswerBlock: TypeAlias = Annotated[
 """What a model can say."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Usage:
     """Tokens of one model call. `input_tokens` excludes what came from or went to the cache."""
 
@@ -202,7 +204,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HumanMessage:
     """What the user, or something speaking in the user's turn, says.
 
@@ -223,7 +225,7 @@ class HumanMessage:
         return text_of(self.content)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AIMessage:
     """A model's answer, or a driving client's in its place.
 
@@ -261,7 +263,7 @@ class AIMessage:
         return tuple([block for block in self.content if block.type == "tool_call"])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolMessage:
     """The result of one tool call.
 
@@ -294,7 +296,7 @@ REMOVE_ALL = "__all__"
 """Id for `RemoveMessage` that drops everything before it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RemoveMessage:
     """A write that deletes the message with this id, or all of them (`REMOVE_ALL`)."""
 
@@ -393,5 +395,5 @@ def pending_tool_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
         if isinstance(message, ToolMessage):
             answered.add(message.tool_call_id)
         elif isinstance(message, AIMessage):
-            return tuple(call for call in message.tool_calls if call.id not in answered)
+            return tuple([call for call in message.tool_calls if call.id not in answered])
     return ()

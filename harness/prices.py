@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from harness.errors import HarnessError
 from harness.messages import Usage
+from harness.records import record
 
 __all__ = ["PRICES", "PRICES_AS_OF", "Price", "UnknownPrice", "price_of"]
 
@@ -24,7 +24,7 @@ class UnknownPrice(HarnessError):
     """A cost limit cannot be kept, because the price of a model is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Price:
     """Prices of one model in US dollars per million tokens.
 

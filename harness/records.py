@@ -1,16 +1,23 @@
-"""Frozen, slotted dataclasses that are cheap to make and to copy.
+"""Frozen, slotted dataclasses that are cheap to declare, to make and to copy.
 
 A frozen dataclass assigns each field through `object.__setattr__`, a mutable one by a machine
 instruction. A round of the loop makes about fifty records, and that difference was a sixth of
 its time (`python -m benchmarks loop`). So a record is filled while it is an instance of a mutable
 twin of its class, with the same slots, and becomes one of the frozen class when it is whole.
+
+The standard decorator also compiles six functions for each class, and a server imports two hundred
+of them before its first answer: a tenth of its start (`python -m benchmarks startup`). Here only
+`__init__` is compiled; the others are closures over the names of the fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import cache, wraps
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, replace
+from functools import cache, partial
+from operator import attrgetter
+from reprlib import recursive_repr
 from typing import Any, TypeVar, cast, dataclass_transform
 
 __all__ = ["changed", "record"]
@@ -20,13 +27,28 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
-    """Return the class as `dataclass(frozen=True, slots=True)` makes it, with a faster `__init__`.
+    """Return the class as `dataclass(frozen=True, slots=True)` makes it.
 
-    For classes without bases, `__post_init__`, and fields that are keyword-only or not arguments.
-    Subclasses work as they do with the standard decorator.
+    For classes without bases, and fields that are neither keyword-only nor left out of the
+    arguments. Subclasses work as they do with the standard decorator.
     """
-    kind: type[Any] = dataclass(frozen=True, slots=True)(cls)
-    kind.__init__ = _fast_init(kind)
+    cls.__doc__ = cls.__doc__ or cls.__name__  # else the standard writes one, from the signature
+    kind = cast(Any, dataclass(init=False, repr=False, eq=False, slots=True)(cls))
+    kind.__dataclass_params__.frozen = True  # so subclasses may, and have to, be frozen too
+    every = fields(kind)
+    own = vars(cls)
+    if "__repr__" not in own:
+        kind.__repr__ = _repr
+    if "__setstate__" not in own:
+        kind.__setstate__ = _set_state
+    if "__eq__" not in own:
+        kind.__eq__ = _eq([one.name for one in every if one.compare])
+    if own.get("__hash__") is None:
+        kind.__hash__ = _hash(
+            [one.name for one in every if (one.compare if one.hash is None else one.hash)]
+        )
+    _freeze(kind, frozenset(one.name for one in every))
+    kind.__init__ = _init(kind, every)
     return kind
 
 
@@ -50,6 +72,104 @@ def changed(record: T, /, **changes: Any) -> T:
     return copy
 
 
+def _freeze(kind: Any, names: frozenset[str]) -> None:
+    parent = partial(cast(Any, super), kind)
+
+    def __setattr__(self: Any, name: str, value: Any) -> None:  # noqa: N807
+        if type(self) is kind or name in names:
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        parent(self).__setattr__(name, value)
+
+    def __delattr__(self: Any, name: str) -> None:  # noqa: N807
+        if type(self) is kind or name in names:
+            raise FrozenInstanceError(f"cannot delete field {name!r}")
+        parent(self).__delattr__(name)
+
+    kind.__setattr__, kind.__delattr__ = __setattr__, __delattr__
+
+
+def _eq(names: list[str]) -> Callable[[Any, object], bool]:
+    values = _values_of(names)
+
+    def __eq__(self: Any, other: object) -> bool:  # noqa: N807
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        return values(self) == values(other)
+
+    return __eq__
+
+
+def _hash(names: list[str]) -> Callable[[Any], int]:
+    values = _values_of(names)
+    return lambda self: hash(values(self))
+
+
+def _values_of(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what makes a tuple of these fields."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda self: tuple(getattr(self, name) for name in names)
+
+
+@recursive_repr()
+def _repr(self: Any) -> str:
+    shown = ", ".join(f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
+    return f"{self.__class__.__qualname__}({shown})"
+
+
+def _set_state(self: Any, state: tuple[Mapping[str, Any] | None, ...]) -> None:
+    """Fill a copy with what `object.__getstate__` returned: attributes, and slots."""
+    for values in state:
+        for name, value in (values or {}).items():
+            object.__setattr__(self, name, value)
+
+
+class _Made:
+    """Stands for what a default factory makes."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_MADE = _Made()
+
+
+def _init(kind: type[Any], every: tuple[Field[Any], ...]) -> Callable[..., None]:
+    """Return an `__init__` that does what the standard one does."""
+    names = [one.name for one in every]
+
+    def fill(self: Any, values: tuple[Any, ...]) -> None:
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    values: dict[str, Any] = {"MADE": _MADE, "FILL": fill}
+    arguments, lines = ["self"], list[str]()
+    for one in every:
+        if one.default is not MISSING:
+            values[f"DEFAULT_{one.name}"] = one.default
+            arguments.append(f"{one.name}=DEFAULT_{one.name}")
+        elif one.default_factory is not MISSING:
+            values[f"MAKE_{one.name}"] = one.default_factory
+            arguments.append(f"{one.name}=MADE")
+            lines.append(f"if {one.name} is MADE: {one.name} = MAKE_{one.name}()")
+        else:
+            arguments.append(one.name)
+    body = [
+        *lines,
+        "if self.__class__ is KIND:",
+        "    SET_CLASS(self, TWIN)",
+        *(f"    self.{name} = {name}" for name in names),
+        "    self.__class__ = KIND",
+        "else:",
+        f"    FILL(self, ({''.join(f'{name}, ' for name in names)}))",
+    ]
+    if hasattr(kind, "__post_init__"):
+        body.append("self.__post_init__()")
+    made = _function("__init__", arguments, body, kind, values)
+    made.__annotations__ = {one.name: one.type for one in every} | {"return": None}
+    return made
+
+
 def _twin(kind: type[Any]) -> type[Any]:
     """Return a mutable class whose instances can become instances of `kind`."""
     twin = type(kind.__name__, (), {"__slots__": tuple(one.name for one in fields(kind))})
@@ -65,33 +185,6 @@ def _copier(kind: type[Any]) -> Callable[[Any], Any]:
     return _function("copier", ["record"], ["copy = NEW(TWIN)", *lines, "return copy"], kind, {})
 
 
-def _fast_init(kind: type[Any]) -> Callable[..., None]:
-    """Return an `__init__` that does what the standard one does."""
-    standard: Callable[..., None] = kind.__init__
-    values: dict[str, Any] = {"STANDARD": standard, "MISSING": MISSING}
-    arguments, lines = ["self"], list[str]()
-    for one in fields(kind):
-        if one.default is not MISSING:
-            values[f"DEFAULT_{one.name}"] = one.default
-            arguments.append(f"{one.name}=DEFAULT_{one.name}")
-        elif one.default_factory is not MISSING:
-            values[f"MAKE_{one.name}"] = one.default_factory
-            arguments.append(f"{one.name}=MISSING")
-            lines.append(f"if {one.name} is MISSING: {one.name} = MAKE_{one.name}()")
-        else:
-            arguments.append(one.name)
-    names = ", ".join(one.name for one in fields(kind))
-    body = [
-        *lines,
-        "if self.__class__ is not KIND:",
-        f"    return STANDARD(self, {names})",
-        "SET_CLASS(self, TWIN)",
-        *(f"self.{one.name} = {one.name}" for one in fields(kind)),
-        "self.__class__ = KIND",
-    ]
-    return wraps(standard)(_function("__init__", arguments, body, kind, values))
-
-
 def _function(
     name: str, arguments: list[str], body: list[str], kind: type[Any], values: dict[str, Any]
 ) -> Callable[..., Any]:
@@ -99,13 +192,23 @@ def _function(
 
     What it uses besides is in capitals: the arguments of an `__init__` are named as the fields are.
     """
-    text = f"def {name}({', '.join(arguments)}):\n" + "".join(f"    {line}\n" for line in body)
     set_class: Any = object.__dict__["__class__"].__set__
-    known = {**values, "KIND": kind, "TWIN": _twin(kind), "NEW": object.__new__}
+    known = {"KIND": kind, "TWIN": _twin(kind), "NEW": object.__new__, "SET_CLASS": set_class}
+    known |= values
+    lines = [
+        f"def MAKE({', '.join(known)}):",
+        f"  def {name}({', '.join(arguments)}):",
+        *(f"    {line}" for line in body),
+        f"  return {name}",
+    ]
     made: dict[str, Any] = {}
+    module = sys.modules.get(kind.__module__)
+    # Its globals are those of the class, where the names of its annotations are looked up.
     exec(
-        compile(text, f"<{name} of {kind.__qualname__}>", "exec"),
-        known | {"SET_CLASS": set_class},
+        compile("\n".join(lines), f"<{name} of {kind.__qualname__}>", "exec"),
+        {} if module is None else vars(module),
         made,
     )
-    return made[name]
+    function = made["MAKE"](**known)
+    function.__qualname__ = f"{kind.__qualname__}.{name}"
+    return function

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from harness.errors import AgentBuildError, ToolError
+from harness.records import record
 
 __all__ = ["RetryOn", "RetryPolicy", "may_pass"]
 
@@ -55,7 +55,7 @@ def may_pass(error: BaseException) -> bool:
     return getattr(error, "retryable", False) is True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RetryPolicy:
     """How often to try, how long to wait in between, and after which errors.
 

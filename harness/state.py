@@ -21,6 +21,7 @@ from pydantic_core import PydanticSerializationError
 
 from harness.errors import AgentBuildError, CheckpointError, InvalidUpdate
 from harness.messages import Message, MessageWrite, ToolCall, add_messages
+from harness.records import record
 
 __all__ = [
     "AgentState",
@@ -56,7 +57,7 @@ class Mark(Enum):
     """Made of ids that the harness reads again, and clean texts: redaction leaves it as it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reducer:
     """Says how a write joins the value of its key.
 
@@ -75,7 +76,7 @@ class Reducer:
     reconcile: Callable[[Sequence[Any], Any, str], tuple[Any, str]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Overwrite:
     """A write that replaces the value instead of going through the reducer (peers A7.6)."""
 
@@ -340,8 +341,9 @@ class StateSchema:
         channels: dict[str, Channel] = {}
         for schema, owner in schemas:
             channels.update(channels_of(schema, owner))
-        for channel in channels.values():
-            channel.check()
+        for name, channel in channels.items():
+            if name not in _AGENT_KEYS:  # those are as the loop declares them
+                channel.check()
         return cls(channels)
 
     def __getitem__(self, name: str) -> Channel:

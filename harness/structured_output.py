@@ -30,6 +30,7 @@ from harness._output_schemas import OutputSchema, annotation_of, members_of, nam
 from harness.errors import AgentBuildError
 from harness.messages import AIMessage, Message
 from harness.models.base import ChatModel, ToolChoice, ToolSpec
+from harness.records import record
 
 __all__ = [
     "AutoStrategy",
@@ -52,7 +53,7 @@ Schema: TypeAlias = type | UnionType | Mapping[str, JsonValue]
 """A pydantic model, a dataclass, a TypedDict, a union of those, or a JSON schema of an object."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolStrategy:
     """The model answers by calling a tool; a union, or `oneOf` at the top, makes several tools.
 
@@ -76,7 +77,7 @@ class ToolStrategy:
         _check_handler(self.handle_errors)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProviderStrategy:
     """The provider holds the text of the answer to the schema, for models that can do it.
 
@@ -92,7 +93,7 @@ class ProviderStrategy:
         _check_repairs(self.max_repairs)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AutoStrategy:
     """As `ProviderStrategy` where the model and the schema allow it, else as `ToolStrategy`.
 
@@ -133,7 +134,7 @@ ResponseFormat: TypeAlias = Strategy | Schema
 """A strategy; a bare schema stands for `AutoStrategy(schema)`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OutputPlan:
     """How one model call asks for the output.
 

@@ -63,7 +63,7 @@ def json_tokens(value: object) -> int:
         return text_tokens(value) + 1
     if isinstance(value, Mapping):
         items = cast(Mapping[str, object], value).items()
-        return 1 + sum(text_tokens(key) + 1 + json_tokens(item) for key, item in items)
+        return 1 + sum([text_tokens(key) + 1 + json_tokens(item) for key, item in items])
     if isinstance(value, (list, tuple)):
         return 1 + sum(json_tokens(item) for item in cast(Sequence[object], value))
     return 1
@@ -115,7 +115,7 @@ def messages_tokens(messages: Iterable[Message]) -> int:
 
 def system_tokens(system: Iterable[PromptSection]) -> int:
     """Return the estimated tokens of a system prompt."""
-    return sum(text_tokens(section.text) for section in system)
+    return sum([text_tokens(section.text) for section in system])
 
 
 def _tool_tokens(tool: Tool) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pydantic import JsonValue
 
 from harness.errors import AgentBuildError
+from harness.records import record
 from harness.retries import RetryPolicy
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = ["CachePolicy", "ToolOptions", "wrong_marks"]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CachePolicy:
     """How long a result answers further calls, and which calls it answers (peers D1.10).
 

@@ -20,9 +20,10 @@ from harness.messages import (
     ToolMessage,
     is_media,
 )
+from harness.records import changed
 from harness.tool_runtime import ToolResult
 
-__all__ = ["NO_OUTPUT", "as_json", "result_of"]
+__all__ = ["NO_OUTPUT", "as_json", "result_of", "storable_text"]
 
 NO_OUTPUT = "(no output)"
 """What a model sees of a tool that returned nothing; providers refuse empty results."""
@@ -46,7 +47,7 @@ def result_of(value: object, name: str = "the tool") -> ToolResult:
     try:
         if isinstance(value, ToolResult):
             artifact = None if value.artifact is None else _plain(value.artifact)
-            return replace(value, content=_content(value.content), artifact=artifact)
+            return changed(value, content=_content(value.content), artifact=artifact)
         if isinstance(value, ToolMessage):
             return result_of(ToolResult(value.content, value.artifact, value.status), name)
         return ToolResult(_content(value))
@@ -66,7 +67,7 @@ def as_json(value: object) -> str:
         TypeError: It holds something that is no JSON data, such as bytes.
         ValueError: It holds NaN or infinity, or contains itself.
     """
-    return _encodable(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_jsonable))
+    return storable_text(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_jsonable))
 
 
 def _plain(value: object) -> JsonValue:
@@ -79,7 +80,7 @@ def _content(value: object) -> Content:
     if value is None:
         return NO_OUTPUT
     if isinstance(value, str):
-        return _encodable(value) if value.strip() else NO_OUTPUT
+        return storable_text(value) if value.strip() else NO_OUTPUT
     if isinstance(value, TextBlock) or is_media(value):
         return _blocks([value])
     if isinstance(value, list | tuple):
@@ -102,13 +103,13 @@ def _blocks(blocks: Sequence[ContentBlock]) -> Content:
 
 def _storable(block: ContentBlock) -> ContentBlock:
     if isinstance(block, TextBlock):
-        return replace(block, text=_encodable(block.text))
+        return replace(block, text=storable_text(block.text))
     if isinstance(block, DocumentBlock):
-        return replace(block, name=_encodable(block.name))
+        return replace(block, name=storable_text(block.name))
     return block
 
 
-def _encodable(text: str) -> str:
+def storable_text(text: str) -> str:
     """Return the text with halves of surrogate pairs, which no journal takes, replaced by `?`."""
     try:
         text.encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -65,7 +65,7 @@ class SubagentPlace:
     checkpoint_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fork:
     """Stands for the calling agent itself: a child with its messages, state, prompt and tools.
 
@@ -78,7 +78,7 @@ class Fork:
     update: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubagentResult:
     """What a subagent hands back.
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
@@ -25,6 +25,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from harness.errors import AgentBuildError
+from harness.records import record
 from harness.tool_runtime import Injected, ToolFunction, ToolResult, ToolRuntime
 
 __all__ = [
@@ -54,7 +55,7 @@ _RUNTIME_TYPES = (ToolRuntime, ToolRuntime | None)
 _SCHEMA_ERRORS = (PydanticSchemaGenerationError, PydanticUserError, TypeError, ValueError)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Slot:
     """One parameter of a tool's function.
 

@@ -62,7 +62,6 @@ def server_entry(namespace: str, project: Project, *more: dict[str, Any]) -> dic
         raise ValueError(f"{namespace!r} is no namespace; write one such as io.github.OWNER")
     package = {
         "registryType": "pypi",
-        "registryBaseUrl": "https://pypi.org",
         "identifier": project.name,
         "version": project.version,
         "runtimeHint": "uvx",

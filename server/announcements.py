@@ -4,7 +4,7 @@ Clients of 2026-07-28 listen on the subscription bus, older ones on their connec
 threads are collected for a moment and sent in one go, because a run commits many steps per second
 and a client that is told reads everything again.
 
-Tools never change: what they are does not depend on skills or threads.
+Tools are always the same ones; only what `task` says of the subagents there are changes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mcp.server.subscriptions import (
     ResourcesListChanged,
     ResourceUpdated,
     SubscriptionBus,
+    ToolsListChanged,
 )
 
 from server.auth.caller import owner_of
@@ -50,17 +51,24 @@ class Announcements:
         self._new_owners: set[str] = set()
         self._wake = anyio.Event()
 
-    async def menus_changed(self) -> None:
-        """Skills or subagents were added, edited or removed: so were prompts and resources."""
+    async def menus_changed(self, *, tools: bool) -> None:
+        """Skills or subagents were added, edited or removed: so were prompts and resources.
+
+        Args:
+            tools: Whether they were subagents, which the description of `task` lists.
+        """
+        if tools:
+            await self.bus.publish(ToolsListChanged())
+            self.sessions.tools_changed()
         await self.bus.publish(PromptsListChanged())
         await self.bus.publish(ResourcesListChanged())
-        await self.sessions.prompts_changed()
-        await self.sessions.resources_changed()
+        self.sessions.prompts_changed()
+        self.sessions.resources_changed()
 
     async def resource_changed(self, uri: str) -> None:
         """One resource has other content now."""
         await self.bus.publish(ResourceUpdated(uri=uri))
-        await self.sessions.resource_updated(uri)
+        self.sessions.resource_updated(uri)
 
     def thread_changed(
         self, thread_id: str, *, files: Iterable[str] = (), is_new: bool = False
@@ -78,15 +86,17 @@ class Announcements:
         self._wake.set()
 
     async def run(self) -> None:
-        """Announce what `thread_changed` notes; never returns."""
-        while True:
-            await self._wake.wait()
-            await anyio.sleep(COLLECT_SECONDS)
-            self._wake = anyio.Event()
-            try:
-                await self._announce()
-            except Exception:
-                logger.exception("a change was not announced to every client")
+        """Announce what `thread_changed` notes, and send all notices; never returns."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.sessions.run)
+            while True:
+                await self._wake.wait()
+                await anyio.sleep(COLLECT_SECONDS)
+                self._wake = anyio.Event()
+                try:
+                    await self._announce()
+                except Exception:
+                    logger.exception("a change was not announced to every client")
 
     async def _announce(self) -> None:
         changed, self._changed = self._changed, {}
@@ -94,10 +104,10 @@ class Announcements:
         for owner in new_owners:
             if not owner:  # listeners of 2026-07-28 cannot be told apart by it; they have the list
                 await self.bus.publish(ResourcesListChanged())
-            await self.sessions.resources_changed(owner)
+            self.sessions.resources_changed(owner)
         for owner in {owner_of(thread_id) for thread_id in changed}:
             await self.bus.publish(ResourceUpdated(uri=threads_uri(owner)))
-            await self.sessions.resource_updated(THREADS_URI, owner)
+            self.sessions.resource_updated(THREADS_URI, owner)
         for thread_id, files in changed.items():
             written = (thread_uri(thread_id, f"files{path}") for path in sorted(files))
             for uri in (*thread_uris(thread_id), *written):

@@ -12,9 +12,14 @@ import logging
 import os
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,19 +36,24 @@ from harness.deep_agent import create_deep_agent
 from harness.errors import HarnessError
 from harness.limits import Limits
 from harness.memory.files import MemoryFiles
-from harness.models.registry import DEFAULT_MODEL
+from harness.models.base import ChatModel
 from harness.policy import PolicyFiles
-from harness.profiles import ProfileRegistry
+from harness.records import record
 from harness.skills.registry import SkillRegistry
 from harness.subagents.registry import SubAgentRegistry
 from server.announcements import Announcements
+from server.auth.challenges import ScopesOf
 from server.auth.owned_journal import OwnedJournal
 from server.auth.principals import Principals
 from server.commands import commands_of, files_of
 from server.face import Face
 from server.file_reports import FileReports
 from server.journals import open_journal
-from server.lazy_model import LazyModel
+from server.live_agent import LiveAgent, LiveModels
+from server.live_settings import LiveSettings
+from server.open_requests import OpenRequests
+from server.own_files import GuardedRules
+from server.profile_files import ProfileFiles
 from server.runs import RunManager
 from server.services import Services
 from server.sessions import SessionRegistry
@@ -52,7 +62,9 @@ from server.state_dir import StateDir
 from server.takeover import ServerProcesses
 
 if TYPE_CHECKING:
+    from harness.loop.middleware import AgentMiddleware
     from harness.middleware.execute import ExecuteMiddleware
+    from harness.telemetry import TelemetryMiddleware
     from server.background import ServedTasks
 
 __all__ = ["App", "built_agent", "bundled_skills", "create_app"]
@@ -66,7 +78,7 @@ CLOSE_SECONDS = 0.2
 """Hosts kill a server soon after they asked it to end (clients, appendix)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class App:
     """A server that is ready to serve.
 
@@ -76,18 +88,33 @@ class App:
         agent: Returns the agent.
         announcements: Tells clients of changes.
         policy: The rules in front of every tool call.
+        profiles: Those of models.
+        settings: What the operator chose, and has changed since.
+        scopes_of: Returns of which scopes a tool needs one.
+        requests: What clients are being asked.
     """
 
     server: Server[Any]
     runs: RunManager
-    agent: Callable[[], Agent]
+    agent: LiveAgent
     announcements: Announcements
-    policy: PolicyFiles
+    policy: GuardedRules
+    profiles: ProfileFiles
+    settings: LiveSettings
+    scopes_of: ScopesOf
+    requests: OpenRequests
 
     def status(self) -> Mapping[str, JsonValue]:
         """Return what `/healthz` adds."""
-        broken: list[JsonValue] = [Path(path).name for path in self.policy.errors]
-        return {"active_runs": self.runs.active, **({"broken_policy": broken} if broken else {})}
+        broken = {
+            "broken_policy": self.policy.snapshot.errors,
+            "broken_profiles": self.profiles.errors,
+            "broken_settings": self.settings.errors,
+        }
+        names: dict[str, list[JsonValue]] = {
+            kind: [Path(path).name for path in errors] for kind, errors in broken.items() if errors
+        }
+        return {"active_runs": self.runs.active, **names}
 
 
 def bundled_skills() -> Path:
@@ -97,11 +124,17 @@ def bundled_skills() -> Path:
 
 
 @asynccontextmanager
-async def create_app(settings: Settings) -> AsyncGenerator[App]:
+async def create_app(
+    settings: Settings, read: Callable[[], Settings] | None = None
+) -> AsyncGenerator[App]:
     """Open the journal, put the server together, and continue what a dead server left.
 
     Leaving the block stops quickly: runs stay `running` in the journal, and the next server goes
     on with them.
+
+    Args:
+        settings: What the operator chose.
+        read: Reads it again when the configuration file was saved; None lets it stay as it is.
 
     Raises:
         StateDirError: The state directory cannot be used.
@@ -111,64 +144,109 @@ async def create_app(settings: Settings) -> AsyncGenerator[App]:
     state = StateDir.open(settings.state_dir)
     with state.claim() as owner:
         async with (
-            open_journal(settings, state) as journal,
+            _telemetry(settings) as telemetry,
+            open_journal(settings, state) as plain_journal,
             anyio.create_task_group() as group,
             AsyncExitStack() as stack,
         ):
-            parts = _Parts.of(settings)
-            model = _model(settings, parts)
+            journal = _traced(plain_journal, telemetry)
+            parts = _Parts.of(settings, telemetry)
+            live = LiveSettings(settings, read)
+            models = LiveModels(parts.profiles)
             tasks = _tasks(settings, journal)
             if tasks is not None:
                 await stack.enter_async_context(tasks.launcher)
             try:
-                app = _assemble(settings, model, state, journal, group, owner, parts, tasks)
+                app = _assemble(live, models, state, journal, group, owner, parts, tasks)
                 group.start_soon(app.announcements.run)
                 group.start_soon(_recover, app.runs)
-                group.start_soon(_watch, parts, app.announcements)
+                group.start_soon(_watch, parts, app)
                 yield app
             finally:
                 group.cancel_scope.cancel()
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-                    await model.aclose()
+                    await models.aclose()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Parts:
     """What is made from files and settings."""
 
     skills: SkillRegistry
     subagents: SubAgentRegistry
     memory: MemoryFiles
-    profiles: ProfileRegistry
+    profiles: ProfileFiles
     backend: Backend
     policy: PolicyFiles
+    rules: GuardedRules
     commands: ExecuteMiddleware | None
+    middleware: tuple[AgentMiddleware, ...]
+    settings: Settings
 
     @classmethod
-    def of(cls, settings: Settings) -> _Parts:
-        sources: list[Path | tuple[Path, str]] = [(bundled_skills(), "bundled"), *settings.skills]
+    def of(cls, settings: Settings, telemetry: TelemetryMiddleware | None) -> _Parts:
         backend = files_of(settings)
+        commands = commands_of(settings, backend)
+        policy = PolicyFiles(settings.policy)
         return cls(
-            SkillRegistry(sources),
+            SkillRegistry(_skill_sources(settings)),
             SubAgentRegistry(settings.agents),
             MemoryFiles(settings.memory),
-            ProfileRegistry(settings.profiles),
+            ProfileFiles(settings.profiles),
             backend,
-            PolicyFiles(settings.policy),
-            commands_of(settings, backend),
+            policy,
+            GuardedRules(settings, backend, policy),
+            commands,
+            () if telemetry is None else (telemetry,),
+            settings,
         )
+
+    def take(self, settings: Settings) -> None:
+        """Follow settings that have changed. Blocks.
+
+        Raises:
+            HarnessError: They cannot hold.
+        """
+        with self.rules.moving(settings):
+            self.profiles.use(settings.profiles)
+            self.policy.use(settings.policy)
+            self.skills.use(_skill_sources(settings))
+            self.subagents.use(settings.agents)
+            self.memory.use(settings.memory)
+        self.settings = settings
+
+
+def _skill_sources(settings: Settings) -> list[Path | tuple[Path, str]]:
+    return [(bundled_skills(), "bundled"), *settings.skills]
 
 
 def built_agent(settings: Settings) -> Agent:
     """Return the agent a server with these settings has, for looking at: it opens no journal."""
-    parts = _Parts.of(settings)
+    telemetry = None
+    if settings.telemetry != "off":
+        from harness.telemetry import TelemetryMiddleware
+
+        telemetry = TelemetryMiddleware(capture_content=settings.telemetry_content)
+    parts = _Parts.of(settings, telemetry)
     journal = MemoryCheckpointer()
-    return _agent(settings, _model(settings, parts), journal, parts, _tasks(settings, journal))
+    model = LiveModels(parts.profiles).of(settings)
+    return _agent(settings, model, journal, parts, _tasks(settings, journal))
 
 
-def _model(settings: Settings, parts: _Parts) -> LazyModel:
-    name = settings.model or DEFAULT_MODEL
-    return LazyModel(name, parts.profiles.for_model(name).init_kwargs)
+def _telemetry(settings: Settings) -> AbstractAsyncContextManager[TelemetryMiddleware | None]:
+    if settings.telemetry == "off":
+        return nullcontext()
+    from server.telemetry import exporting
+
+    return exporting(settings)
+
+
+def _traced(journal: Checkpointer, telemetry: TelemetryMiddleware | None) -> Checkpointer:
+    if telemetry is None:
+        return journal
+    from harness.telemetry import TracedCheckpointer
+
+    return TracedCheckpointer(journal, telemetry)
 
 
 def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
@@ -182,7 +260,7 @@ def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
 
 def _agent(
     settings: Settings,
-    model: LazyModel,
+    model: ChatModel,
     journal: Checkpointer,
     parts: _Parts,
     tasks: ServedTasks | None = None,
@@ -191,20 +269,22 @@ def _agent(
         model,
         backend=parts.backend,
         skills=parts.skills,
+        beyond_allowed_tools=settings.beyond_allowed_tools,
         memory=parts.memory,
         subagents=parts.subagents,
         interrupt_on=dict.fromkeys(settings.approve, True),
-        policy=parts.policy,
+        policy=parts.rules,
+        middleware=parts.middleware,
         checkpointer=journal,
-        profile=parts.profiles,
+        profile=parts.profiles.current,
         execution_policy=parts.commands,
         background=None if tasks is None else tasks.launcher,
     )
 
 
 def _assemble(
-    settings: Settings,
-    model: LazyModel,
+    live: LiveSettings,
+    models: LiveModels,
     state: StateDir,
     journal: Checkpointer,
     group: TaskGroup,
@@ -212,10 +292,12 @@ def _assemble(
     parts: _Parts,
     tasks: ServedTasks | None,
 ) -> App:
-    @cache
-    def agent() -> Agent:
-        return _agent(settings, model, journal, parts, tasks)
+    def build() -> Agent:
+        # Not those in force: they are so only once all have followed, the agent too.
+        return _agent(parts.settings, models.of(parts.settings), journal, parts, tasks)
 
+    settings = live.current
+    agent = LiveAgent(build)
     announcements = Announcements(sessions=SessionRegistry(settings.max_sessions))
     principals = Principals(state.path / "principals.jsonl")
     runs = RunManager(
@@ -229,10 +311,20 @@ def _assemble(
         principals,
         settings.max_runs,
     )
+
+    def follow(settings: Settings) -> None:
+        parts.take(settings)
+        if tasks is None:
+            agent.outdate()
+        runs.bound(Limits(**settings.limits.model_dump()), settings.max_runs)
+        announcements.sessions.most = settings.max_sessions
+        logging.getLogger().setLevel(settings.log_level.upper())
+
+    live.follow(follow)
     if tasks is not None:
         tasks.attach(runs)
     services = Services(
-        settings,
+        live,
         agent,
         OwnedJournal(journal),
         runs,
@@ -243,7 +335,17 @@ def _assemble(
         principals,
     )
     face = Face(services, _state_key(state.path / "request_state.key"))
-    return App(face.server, runs, agent, announcements, parts.policy)
+    return App(
+        face.server,
+        runs,
+        agent,
+        announcements,
+        parts.rules,
+        parts.profiles,
+        live,
+        face.scopes_of,
+        services.requests,
+    )
 
 
 async def _recover(runs: RunManager) -> None:
@@ -253,9 +355,15 @@ async def _recover(runs: RunManager) -> None:
         logger.error("runs of earlier servers were not continued: %s", error)
 
 
-async def _watch(parts: _Parts, announcements: Announcements) -> None:
+async def _watch(parts: _Parts, app: App) -> None:
     reports = FileReports()
-    broken = {"skills": parts.skills, "agents": parts.subagents, "policy": parts.policy}
+    broken = {
+        "skills": parts.skills,
+        "agents": parts.subagents,
+        "policy": parts.policy,
+        "profiles": parts.profiles,
+        "settings": app.settings,
+    }
     for kind, one in broken.items():
         reports.report(kind, one.errors)
     await anyio.sleep(WATCH_AFTER_SECONDS)
@@ -265,16 +373,23 @@ async def _watch(parts: _Parts, announcements: Announcements) -> None:
         if kind in broken:  # memory files say it themselves
             reports.report(kind, broken[kind].errors)
         if kind in ("skills", "agents"):
-            await announcements.menus_changed()
+            await app.announcements.menus_changed(tools=kind == "agents")
         elif kind == "policy" and not parts.policy.errors:
             # It guards everything, so not in silence.
             logger.warning("the policy has changed; it holds from the next call on")
+        elif kind == "profiles" and not parts.profiles.errors:
+            if app.settings.current.background_subagents:
+                logger.warning("profiles have changed; takes effect when the server starts again")
+            else:
+                app.agent.outdate()
 
     registries: dict[Kind, Reloadable] = {
+        "settings": app.settings,
         "skills": parts.skills,
         "agents": parts.subagents,
         "memory": parts.memory,
-        "policy": parts.policy,
+        "policy": parts.rules,
+        "profiles": parts.profiles,
     }
     await watch(registries, on_change)
 

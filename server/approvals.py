@@ -19,26 +19,39 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 from mcp.types import (
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitResult,
+    InputRequests,
     InputRequiredResult,
     InputResponse,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from harness.checkpoint.base import Interrupt
 from server.auth.caller import current_caller
+from server.sampling.desk import SampledCall
 
-__all__ = ["Decisions", "Way", "ask_live", "decisions", "input_required", "show", "way_to_ask"]
+__all__ = [
+    "Decisions",
+    "Way",
+    "ask_live",
+    "decisions",
+    "input_required",
+    "show",
+    "too_late",
+    "way_to_ask",
+]
 
 Way: TypeAlias = Literal["live", "retry", "none"]
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
 MAX_ARGS_CHARS = 2_000
 _PLAIN = ("string", "number", "integer", "boolean")
+_FORM_KEYS = ("type", "properties", "required")
 
 
 @dataclass(slots=True)
@@ -69,28 +82,44 @@ def way_to_ask(ctx: Context) -> Way:
     return "live" if ctx.session.can_send_request else "none"
 
 
-def input_required(questions: Sequence[Interrupt], state: str) -> InputRequiredResult:
-    """Return the result that makes a client of 2026-07-28 ask and call again."""
-    return InputRequiredResult(
-        input_requests={
-            one.id: ElicitRequest(
-                params=ElicitRequestFormParams(message=_message(one), requested_schema=_form(one))
-            )
-            for one in questions
-        },
-        request_state=state,
-    )
+def input_required(
+    questions: Sequence[Interrupt], state: str, calls: Sequence[SampledCall] = ()
+) -> InputRequiredResult:
+    """Return the result that makes a client of 2026-07-28 ask and call again.
+
+    Args:
+        questions: For the person.
+        state: What the repeated call brings back.
+        calls: For the client's model.
+    """
+    requests: InputRequests = {
+        one.id: ElicitRequest(
+            params=ElicitRequestFormParams(message=_message(one), requested_schema=_form(one))
+        )
+        for one in questions
+    }
+    requests |= {one.key: one.hand_out() for one in calls}
+    return InputRequiredResult(input_requests=requests, request_state=state)
 
 
-async def ask_live(ctx: Context, questions: Sequence[Interrupt]) -> Decisions:
-    """Ask one question after the other over the open connection; stop at one left undecided."""
-    responses: dict[str, InputResponse] = {}
+async def ask_live(
+    ctx: Context, questions: Sequence[Interrupt], responses: dict[str, InputResponse]
+) -> None:
+    """Ask one question after the other over the open connection; stop at one left undecided.
+
+    Args:
+        ctx: The request that waits for the run.
+        questions: For the person.
+        responses: Filled as they come: what has been decided is kept when the rest is given up.
+    """
     for one in questions:
-        response = await ctx.session.elicit_form(_message(one), _form(one), ctx.request_id)
+        try:
+            response = await ctx.session.elicit_form(_message(one), _form(one), ctx.request_id)
+        except (MCPError, ValidationError):  # declared, but not able to; `reply` is left
+            return
         responses[one.id] = response
         if response.action == "cancel":
-            break
-    return decisions(questions, responses)
+            return
 
 
 def decisions(questions: Sequence[Interrupt], responses: Mapping[str, InputResponse]) -> Decisions:
@@ -105,6 +134,15 @@ def decisions(questions: Sequence[Interrupt], responses: Mapping[str, InputRespo
         else:
             _accept(one, cast("dict[str, JsonValue]", response.content or {}), found)
     return found
+
+
+def too_late(stored: Mapping[str, JsonValue]) -> list[str]:
+    """Say which answers came too late, given what stands in their place by question."""
+    return [
+        f"{question} was answered before, with {json.dumps(answer, ensure_ascii=False)}; that "
+        "stands, and the answer given now was not stored."
+        for question, answer in stored.items()
+    ]
 
 
 def _decline(question: Interrupt, found: Decisions) -> None:
@@ -132,7 +170,7 @@ def _accept(question: Interrupt, content: dict[str, JsonValue], found: Decisions
         answer["message"] = given["message"]
     if answer["decision"] == "edit":
         edited = Decisions()
-        _parsed(question, str(given.get("args", "{}")), "args", edited)
+        _parsed(question, str(given.get("args", "")), "args", edited)
         if edited.problems:
             found.open += edited.open
             found.problems += edited.problems
@@ -145,8 +183,9 @@ def _parsed(question: Interrupt, text: str, name: str, found: Decisions) -> None
     try:
         found.answers[question.id] = cast("JsonValue", json.loads(text))
     except ValueError as error:
+        what = f"is not JSON ({error})" if text.strip() else "is missing"
         found.open.append(question.id)
-        found.problems.append(f"{name} of {question.id} is not JSON ({error}); nothing was decided")
+        found.problems.append(f"{name} of {question.id} {what}; nothing was decided.")
 
 
 def _choices(question: Interrupt) -> list[str]:
@@ -173,10 +212,8 @@ def _message(question: Interrupt) -> str:
 def _form(question: Interrupt) -> dict[str, Any]:
     if question.kind == "question":
         if _is_flat(question.answer_schema):
-            return {
-                key: question.answer_schema[key]
-                for key in _FORM_KEYS & question.answer_schema.keys()
-            }
+            schema = question.answer_schema
+            return {key: schema[key] for key in _FORM_KEYS if key in schema}
         is_text = question.answer_schema.get("type") == "string"
         hint = "" if is_text else f" as JSON that fits {json.dumps(question.answer_schema)}"
         answer = {"type": "string", "title": "Answer", "description": f"Your answer{hint}"}
@@ -202,9 +239,6 @@ def _form(question: Interrupt) -> dict[str, Any]:
             "description": "Only for edit: the new arguments as a JSON object.",
         }
     return {"type": "object", "properties": properties, "required": ["decision"]}
-
-
-_FORM_KEYS = {"type", "properties", "required"}
 
 
 def _explain(choices: Sequence[str]) -> str:

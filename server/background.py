@@ -14,8 +14,8 @@ from pydantic import JsonValue
 from harness.checkpoint.base import Checkpointer, Run
 from harness.loop.carrier import RunOptions
 from harness.messages import new_id
-from harness.subagents.background import AgentSource, BackgroundSubAgents
-from harness.subagents.background_runs import Behalf, accepted_run
+from harness.subagents.background.engine import AgentSource, Behalf, accepted_run
+from harness.subagents.background.launcher import BackgroundSubAgents
 from server.auth.caller import owner_of
 from server.runs import RunManager
 

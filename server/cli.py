@@ -7,6 +7,8 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -100,7 +102,11 @@ def cli(ctx: click.Context) -> None:
 @click.option("--skills", multiple=True, metavar="DIR", help="More skills. Repeatable.")
 @click.option("--agents", metavar="DIR", help="Directory of subagent files.")
 @click.option("--memory", multiple=True, metavar="FILE", help="Memory every run reads. Repeatable.")
-@click.option("--model", metavar="NAME", help="Model of delegated runs, anthropic:<id>.")
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="Model of delegated runs: anthropic:<id>, or sampling for the client's own.",
+)
 @click.option("--profiles", multiple=True, metavar="DIR", help="Profiles of models. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option(
@@ -113,6 +119,11 @@ def cli(ctx: click.Context) -> None:
     multiple=True,
     metavar="GLOB",
     help="Tools whose calls need a person's approval, such as 'write_*'. Repeatable.",
+)
+@click.option(
+    "--beyond-allowed-tools",
+    metavar="allow|ask|deny",
+    help="When an agent calls what the skill in use does not name in `allowed-tools`.  [allow]",
 )
 @click.option(
     "--policy",
@@ -136,6 +147,27 @@ def cli(ctx: click.Context) -> None:
     is_flag=True,
     default=None,
     help="Let delegated runs start subagents that work in the background.",
+)
+@click.option(
+    "--telemetry",
+    metavar="off|otlp|console",
+    help="Send OpenTelemetry spans and metrics to a collector, or print them to stderr.  [off]",
+)
+@click.option(
+    "--telemetry-content",
+    is_flag=True,
+    default=None,
+    help="Put what models and tools are given and say into the spans, too.",
+)
+@click.option(
+    "--toolsets",
+    multiple=True,
+    metavar="NAMES",
+    help="Offer clients only these: todos, files, skills, commands, delegation, history.  [all]",
+)
+@click.option("--exclude-tools", multiple=True, metavar="NAMES", help="Don't offer these tools.")
+@click.option(
+    "--read-only", is_flag=True, default=None, help="Offer only tools that change nothing."
 )
 @click.option("--wait-budget", metavar="SECONDS", help="How long a call waits for its run.  [45]")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
@@ -171,7 +203,8 @@ def demo(live: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     """List the middleware of the main agent, outermost first: hooks, tools, settings."""
-    from server.settings import SettingsError, load_settings
+    from server.settings import SettingsError
+    from server.settings_sources import load_settings
 
     try:
         settings = load_settings(flags, os.environ, config=config)
@@ -196,38 +229,47 @@ cli.add_command(token)
 
 
 def _serve(flags: dict[str, object], config: str | None) -> None:
-    from server.settings import SettingsError, load_settings
+    # Imports make only objects that stay; collecting among them is a twentieth of the start.
+    gc.disable()
+    from server.settings import SettingsError
+    from server.settings_sources import load_settings
 
     logging.basicConfig(stream=sys.stderr, format="deep-agent-mcp: %(levelname)s: %(message)s")
     try:
-        settings = load_settings(flags, os.environ, config=config)
+        environ = dict(os.environ)
+        settings = load_settings(flags, environ, config=config)
     except SettingsError as error:
-        raise _Refused(str(error)) from None
+        raise _not_started([error]) from None
     # Child processes, which may run what a model wrote, are not given it.
     os.environ.pop("DEEP_AGENT_JOURNAL_KEY", None)
     logging.getLogger().setLevel(settings.log_level.upper())
-    _run(settings)
+    again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
+    _run(settings, again)
 
 
-def _run(settings: Settings) -> None:
-    # Imports make only objects that stay; collecting among them is a twentieth of the start.
-    gc.disable()
+def _run(settings: Settings, read: Callable[[], Settings]) -> None:
     import anyio
 
     from harness.errors import HarnessError
+    from server.settings import SettingsError
     from server.state_dir import StateDirError
     from server.transports import AddressError
 
     refused: list[Exception] = []
     try:
         try:
-            anyio.run(_main, settings, backend="asyncio")
-        except* (AddressError, StateDirError, HarnessError) as group:
+            anyio.run(_main, settings, read, backend="asyncio")
+        except* (AddressError, SettingsError, StateDirError, HarnessError) as group:
             refused += _leaves(group)
     except KeyboardInterrupt:  # before the signal handlers stand
         sys.exit(130)
     if refused:
-        raise _Refused("\n".join(map(str, refused)))
+        raise _not_started(refused)
+
+
+def _not_started(errors: Sequence[Exception]) -> _Refused:
+    text = "\n".join(map(str, errors)).rstrip(".")
+    return _Refused(f"{text}. Nothing was started.")
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
@@ -238,7 +280,7 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
     return found
 
 
-async def _main(settings: Settings) -> None:
+async def _main(settings: Settings, read: Callable[[], Settings]) -> None:
     from server.transports import bind, serve_http, serve_stdio, stop_on_signals
 
     over_http = settings.transport != "stdio"
@@ -247,13 +289,21 @@ async def _main(settings: Settings) -> None:
     from server.app import create_app  # the harness; not needed to find that a port is taken
 
     with stop_on_signals() as stop:
-        async with create_app(settings) as app:
+        async with create_app(settings, read) as app:
             gc.freeze()
             gc.enable()
             if listener is None:
                 await serve_stdio(app.server, stop)
             else:
-                await serve_http(app.server, settings, stop, listener=listener, status=app.status)
+                await serve_http(
+                    app.server,
+                    settings,
+                    stop,
+                    listener=listener,
+                    status=app.status,
+                    scopes_of=app.scopes_of,
+                    stopping=app.requests.close,
+                )
 
 
 def main() -> None:

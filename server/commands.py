@@ -6,16 +6,17 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from harness.backends.base import Backend
-from harness.backends.directory import DirectoryBackend
 from harness.backends.state import StateBackend
 from harness.errors import AgentBuildError
-from server.settings import Settings, default_config_file
+from server.own_files import own_files, places_in
+from server.settings import CommandSettings, Settings
 
 if TYPE_CHECKING:
     from harness.middleware.execute import ExecuteMiddleware
+    from harness.shell.jobs import JobLimits
     from harness.shell.policies import ExecutionPolicy
 
 __all__ = ["DRIVEN_COMMANDS", "commands_of", "files_of"]
@@ -32,6 +33,8 @@ def files_of(settings: Settings) -> Backend:
     """Return where files live: with commands on, the root is at `/workspace`."""
     if settings.root is None:
         return StateBackend()
+    from harness.backends.directory import DirectoryBackend  # not needed without a root
+
     directory = DirectoryBackend(settings.root)
     if settings.execute == "off":
         return directory
@@ -50,49 +53,61 @@ def commands_of(settings: Settings, backend: Backend) -> ExecuteMiddleware | Non
         return None
     from harness.middleware.execute import ExecuteMiddleware  # few run commands
 
+    _require_root(settings)
     _require_outside(settings)
     try:
         return ExecuteMiddleware(
             backend,
             execution_policy=_policy(settings),
+            jobs=_job_limits(settings.commands),
             job_directory=settings.state_dir / JOBS_DIRECTORY,
+            max_kept_bytes=settings.commands.kept_bytes,
             fixed=_instructions(settings),
         )
     except AgentBuildError as error:
+        raise AgentBuildError(f"--execute {settings.execute} is not possible: {error}") from error
+
+
+def _require_root(settings: Settings) -> None:
+    """Refuse commands that would see none of the files they are about.
+
+    Raises:
+        AgentBuildError: There is no root.
+    """
+    if settings.root is None:
         raise AgentBuildError(
-            f"--execute {settings.execute} is not possible: {error}. Nothing was started"
-        ) from error
+            f"--execute {settings.execute} needs --root DIR, the directory that commands and file "
+            "tools work in: without it files live inside the thread, where no command sees them. "
+            "An empty directory will do"
+        )
 
 
 def _require_outside(settings: Settings) -> None:
     """Refuse files in the root that commands must not read or write.
+
+    Rules for the file tools are not enough: what a command cannot change is mounted so, and a
+    mount is lost when an editor replaces the file. Directories that are only read keep theirs.
 
     Raises:
         AgentBuildError: There is one; the text names it.
     """
     if settings.root is None:
         return
-    root = settings.root.resolve()
-    if settings.state_dir.resolve().is_relative_to(root):
-        raise AgentBuildError(
-            f"commands could read the journal: the state directory {settings.state_dir} is inside "
-            f"the root {settings.root}. Nothing was started. Name another one with --state-dir"
-        )
-    files = [("the policy", one) for one in settings.policy]
-    files.append(("the configuration", default_config_file()))
-    if settings.tls_key is not None:
-        files.append(("the private key", settings.tls_key))
-    for name, path in files:
-        if any(one.is_relative_to(root) for one in (path.resolve(), _held(path))):
+    for one in own_files(settings):
+        if one.is_directory and not one.secret:
+            continue
+        if not places_in(settings.root, one.path):
+            continue
+        if one.path == settings.state_dir:
             raise AgentBuildError(
-                f"commands could change what binds them: {name} {path} is inside the root "
-                f"{settings.root}. Nothing was started. Keep it elsewhere"
+                f"commands could read the journal: {one.name} {one.path} is inside the root "
+                f"{settings.root}. Name another one with --state-dir"
             )
-
-
-def _held(path: Path) -> Path:
-    """Return where a path's own name stands, which may be a link."""
-    return path.parent.resolve() / path.name
+        could = "read what is secret" if one.secret else "change what binds them"
+        raise AgentBuildError(
+            f"commands could {could}: {one.name} {one.path} is inside the root {settings.root}. "
+            "Keep it elsewhere"
+        )
 
 
 def _instructions(settings: Settings) -> Sequence[Path]:
@@ -101,15 +116,45 @@ def _instructions(settings: Settings) -> Sequence[Path]:
     return (*agents, *settings.skills, *settings.profiles, *settings.memory)
 
 
-def _policy(settings: Settings) -> ExecutionPolicy:
-    if settings.execute == "host":
-        from harness.shell.policies import HostExecutionPolicy
+def _job_limits(bounds: CommandSettings) -> JobLimits | None:
+    from harness.shell.jobs import JobLimits
 
-        return HostExecutionPolicy()
+    if not bounds.jobs:
+        return None
+    return JobLimits(
+        running=bounds.jobs,
+        running_in_all=max(bounds.jobs, bounds.jobs_in_all),
+        seconds=bounds.job_seconds,
+        output_bytes=bounds.job_output_bytes,
+    )
+
+
+def _policy(settings: Settings) -> ExecutionPolicy:
+    bounds = settings.commands
+    common: _Common = {
+        "command_timeout": bounds.seconds,
+        "max_command_timeout": bounds.max_seconds,
+        "max_output_lines": bounds.output_lines,
+        "max_output_bytes": bounds.output_bytes,
+        "cpu_time_seconds": bounds.cpu_seconds,
+    }
     if settings.execute == "docker":
         from harness.shell.docker import DockerExecutionPolicy
 
-        return DockerExecutionPolicy(network_enabled=settings.allow_network)
+        return DockerExecutionPolicy(
+            network_enabled=settings.allow_network,
+            memory_bytes=bounds.memory_bytes,
+            max_processes=bounds.processes,
+            **common,
+        )
+    in_all: _InAll = {
+        "total_memory_bytes": bounds.memory_bytes,
+        "total_processes": bounds.processes,
+    }
+    if settings.execute == "host":
+        from harness.shell.policies import HostExecutionPolicy
+
+        return HostExecutionPolicy(**in_all, **common)
     from harness.shell.bubblewrap import BubblewrapExecutionPolicy
 
     if settings.allow_network and _as_root():
@@ -118,7 +163,24 @@ def _policy(settings: Settings) -> ExecutionPolicy:
             "abstract sockets included, as root. Run the server as another user, or take --execute "
             "docker"
         )
-    return BubblewrapExecutionPolicy(network_enabled=settings.allow_network)
+    return BubblewrapExecutionPolicy(network_enabled=settings.allow_network, **in_all, **common)
+
+
+class _Common(TypedDict):
+    """What bounds commands, whatever they run in."""
+
+    command_timeout: float
+    max_command_timeout: float
+    max_output_lines: int
+    max_output_bytes: int
+    cpu_time_seconds: int | None
+
+
+class _InAll(TypedDict):
+    """What bounds all processes together, outside of containers."""
+
+    total_memory_bytes: int
+    total_processes: int
 
 
 def _as_root() -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from mcp.server.caching import CacheHint
-from mcp.server.context import CallNext, HandlerResult
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
@@ -30,14 +30,16 @@ from pydantic import JsonValue
 
 from harness.errors import HarnessError
 from harness.tools import InvalidArguments
-from server.auth.caller import current_caller
+from server.auth.caller import Scope, current_caller
 from server.auth.identify import Identify
 from server.commands import DRIVEN_COMMANDS
 from server.completions import Completions
+from server.instructions import instructions
 from server.prompts import Prompts
 from server.resources import Resources
 from server.results import error, unknown
 from server.services import Context, Services
+from server.settings import Settings
 from server.skill_methods import (
     SKILLS_EXTENSION,
     SKILLS_SETTINGS,
@@ -45,20 +47,23 @@ from server.skill_methods import (
     SkillMethods,
     SkillParams,
 )
+from server.subagent_texts import listed
 from server.tasks.handshake import HandshakeTasks
 from server.tasks.listening import TaskListenHandler
 from server.tasks.methods import created
 from server.tasks.negotiation import missing_extension, takes_tasks
 from server.tasks.registration import add_tasks
 from server.tasks.states import find_task
-from server.tools.base import FaceTool, TaskStarted, ToolReply
-from server.tools.delegation import Delegation
+from server.tools.base import FaceTool, TaskStarted, ToolReply, without_advice
+from server.tools.delegation import Delegation, with_subagents
 from server.tools.driven import DRIVEN, driven_tool
 from server.tools.history import History
+from server.toolsets import withheld_tools
 from server.uris import may_watch
 from server.version import NAME, version
+from server.viewer.app import UI_EXTENSION, UI_SETTINGS
 
-__all__ = ["INSTRUCTIONS", "Face"]
+__all__ = ["Face"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,25 +72,8 @@ APPROVAL_SECONDS = 24 * 3600.0
 
 TOOLS_FRESH_MS = 3_600_000
 
-INSTRUCTIONS = """\
-A durable deep agent: todos, files, skills and agents, kept in threads that survive restarts.
-
-Two ways to work, freely mixed on one thread:
-- Drive: call write_todos, ls, read_file, write_file, edit_file, glob, grep and skill yourself.
-- Delegate: task(goal) lets an agent with its own model work until it is done.
-
-Rules
-- Every result names its thread_id. Pass it on in each later call of the same work; without it a \
-new thread begins.
-- For work of three or more steps keep a list with write_todos, and update it as you go.
-- Before work that a skill may cover, call skill() to see what there is, then skill(name).
-- task and wait return when the run is done, or status "running" when the time is over: that is no \
-error. Call wait(run_id); it blocks, so do not poll. A run goes on without you.
-- status "needs_approval": show the pending questions to the user and pass the decision on with \
-reply(run_id, …). Never decide for the user.
-- threads() finds threads and runs again; threads(thread_id) shows todos, runs, questions and \
-checkpoints; rewind(thread_id, checkpoint_id) undoes, files on disk included.
-- Errors say what failed, whether anything happened, and what to call next."""
+EXTENSIONS = {SKILLS_EXTENSION: SKILLS_SETTINGS, UI_EXTENSION: UI_SETTINGS}
+"""Those of both eras."""
 
 
 class Face:
@@ -98,12 +86,14 @@ class Face:
     def __init__(self, services: Services, state_key: bytes) -> None:
         self._services = services
         self._made: dict[str, FaceTool] = {}
+        self._withheld = withheld_tools(services.settings)
         self._old_tasks = HandshakeTasks(services, self._reply)
         self.server = self._build()
         security = RequestStateSecurity(keys=[state_key], ttl=APPROVAL_SECONDS)
-        # In place of the SDK's own list, which traces every message even if nobody listens.
+        traced = _traced(self.server, services.settings)
         needs_token = services.settings.needs_token and services.settings.transport != "stdio"
         self.server.middleware[:] = [
+            *traced,
             Identify(services.principals, needs_token=needs_token),
             services.announcements.sessions.middleware,
             _with_extensions,
@@ -120,7 +110,7 @@ class Face:
             NAME,
             version=version(),
             title="Deep Agent",
-            instructions=INSTRUCTIONS,
+            instructions=instructions(self._withheld),
             cache_hints={"tools/list": CacheHint(ttl_ms=TOOLS_FRESH_MS)},
             get_tool_input_schema=self._input_schema,
             on_list_tools=self._list_tools,
@@ -138,7 +128,7 @@ class Face:
         server.add_request_handler("skills/list", PaginatedRequestParams, skills.list)
         server.add_request_handler("skills/get", SkillParams, skills.get)
         server.add_request_handler("resources/directory/read", DirectoryParams, skills.directory)
-        server.extensions[SKILLS_EXTENSION] = SKILLS_SETTINGS
+        server.extensions |= EXTENSIONS
         add_tasks(server, services, self._old_tasks)
         return server
 
@@ -146,14 +136,24 @@ class Face:
 
     @property
     def tools(self) -> Mapping[str, FaceTool]:
-        """The tools by name, in the order they are listed; always the same ones."""
+        """The tools by name that are offered, in the order they are listed; always the same."""
         if not self._made:
             agent_tools = self._services.agent().tools
             names = [*DRIVEN, *(one for one in DRIVEN_COMMANDS if one in agent_tools)]
             driven = [driven_tool(agent_tools[name], self._services) for name in names]
             own = [*Delegation(self._services).tools(), *History(self._services).tools()]
-            self._made = {one.definition.name: one for one in [*driven, *own]}
+            made = {one.definition.name: one for one in [*driven, *own]}
+            self._made = {
+                name: one.unaware_of(self._withheld)
+                for name, one in made.items()
+                if name not in self._withheld
+            }
         return self._made
+
+    def scopes_of(self, name: str) -> frozenset[Scope]:
+        """Return the scopes of which a tool needs one; none if there is no such tool."""
+        tool = self.tools.get(name)
+        return frozenset() if tool is None else tool.scopes
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         tool = self.tools.get(name)
@@ -162,7 +162,10 @@ class Face:
     async def _list_tools(
         self, ctx: Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        return ListToolsResult(tools=[one.definition for one in self.tools.values()])
+        subagents = listed(self._services.subagents.subagents)
+        return ListToolsResult(
+            tools=[with_subagents(one.definition, subagents) for one in self.tools.values()]
+        )
 
     async def _call_tool(
         self, ctx: Context, params: CallToolRequestParams
@@ -174,6 +177,10 @@ class Face:
         return reply
 
     async def _reply(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:
+        reply = await self._said(ctx, params)
+        return without_advice(reply, self._withheld) if self._withheld else reply
+
+    async def _said(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:
         tool = self.tools.get(params.name)
         if tool is None:
             advice = f"Tools: {', '.join(self.tools)}."
@@ -210,6 +217,15 @@ class Face:
         return EmptyResult()
 
 
+def _traced(server: Server[Any], settings: Settings) -> list[ServerMiddleware[Any]]:
+    """Return the middleware of the SDK, which traces every message even if nobody listens."""
+    if settings.telemetry == "off":
+        return []
+    from server.telemetry import RequestSpans
+
+    return [RequestSpans(one, texts=settings.telemetry_content) for one in server.middleware]
+
+
 async def _with_extensions(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Put the extensions back into the handshake's result: the SDK drops them (mcp 2.8)."""
     result = await call_next(ctx)
@@ -218,5 +234,5 @@ async def _with_extensions(ctx: Context, call_next: CallNext) -> HandlerResult:
     capabilities = cast("dict[str, Any]", result.get("capabilities") or {})
     return {
         **result,
-        "capabilities": {**capabilities, "extensions": {SKILLS_EXTENSION: SKILLS_SETTINGS}},
+        "capabilities": {**capabilities, "extensions": EXTENSIONS},
     }

@@ -109,7 +109,8 @@ def _request(
     key = os.environ.get(KEY_VARIABLE) if with_key else None
     if with_key and not key:
         raise _Refused(f"--with-key: {KEY_VARIABLE} is not set here. Nothing was changed.")
-    return Request(placement, list(serve.words()), key, not model.startswith("scripted:"))
+    keyless = model.startswith(("scripted:", "sampling"))
+    return Request(placement, list(serve.words()), key, not keyless)
 
 
 class ServeOptions:
@@ -149,7 +150,8 @@ class ServeOptions:
 
     def check(self) -> None:
         """Refuse values that the server would refuse; those a client fills in are not known yet."""
-        from server.settings import SettingsError, load_settings
+        from server.settings import SettingsError
+        from server.settings_sources import load_settings
 
         known = {name: value for name, value in self.flags.items() if not _is_unknown(value)}
         try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from harness.checkpoint.base import Checkpointer
 from harness.checkpoint.encryption import EncryptedCheckpointer, require_plain
 from harness.checkpoint.keyring import Keyring
 from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.records import record
 from server.settings import Settings, SettingsError
 from server.state_dir import StateDir, StateDirError
 
@@ -34,7 +34,7 @@ async def open_journal(settings: Settings, state: StateDir) -> AsyncGenerator[Ch
             yield encrypted
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sealed:
     """What `seal_journal` has done.
 

@@ -12,6 +12,7 @@ from typing import Any
 from harness.messages import AIMessage
 from harness.models.base import ChatModel, ChatRequest, Delta
 from harness.models.registry import DEFAULT_MODEL, init_chat_model
+from server.sampling.model import is_sampling, sampling_model
 
 __all__ = ["LazyModel"]
 
@@ -20,7 +21,7 @@ class LazyModel:
     """Stands for the model of that name until it is needed.
 
     Args:
-        name: For `init_chat_model`; None for the default.
+        name: For `init_chat_model`, or `sampling`; None for the default.
         settings: Keywords that go with it.
     """
 
@@ -32,7 +33,8 @@ class LazyModel:
     @property
     def _model(self) -> ChatModel:
         if self._made is None:
-            self._made = init_chat_model(self._name, **self._settings)
+            make = sampling_model if is_sampling(self._name) else init_chat_model
+            self._made = make(self._name, **self._settings)
         return self._made
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Collection, Mapping
+from dataclasses import fields, is_dataclass
+from typing import cast
 
 from pydantic import JsonValue
 
@@ -21,7 +22,7 @@ MOST = 100
 _SECRET = re.compile(r"env|header|key|token|salt|secret|password")
 """Names of settings that may hold what nobody shall read over a shoulder."""
 
-_UNKNOWN = object()
+_DATA = (str, int, float, Mapping, list, tuple, set, frozenset)
 
 
 def list_middleware(agent: Agent) -> Answer:
@@ -57,19 +58,58 @@ def _row(one: AgentMiddleware) -> dict[str, JsonValue]:
 
 
 def _settings(one: AgentMiddleware) -> dict[str, JsonValue]:
-    """Return the arguments it was made with, as far as it kept them and they are plain data."""
+    """Return the arguments it was made with, as it keeps them if it keeps them under their names.
+
+    Of what is no data only what was given is told, by its name.
+    """
+    if type(one).__init__ is object.__init__:
+        return {}
+    args, options = one.made_with
+    try:
+        given = inspect.signature(type(one).__init__).bind(one, *args, **options)
+    except (TypeError, ValueError):  # made in a way of its own
+        return {}
+    chosen = {*given.arguments}
+    given.apply_defaults()
     found: dict[str, JsonValue] = {}
-    for name in inspect.signature(type(one).__init__).parameters:
-        value = getattr(one, name, getattr(one, f"_{name}", _UNKNOWN))
-        if value is not _UNKNOWN and _is_plain(value):
-            found[name] = "…" if _SECRET.search(name) and value else cast("JsonValue", value)
+    for name, argument in [*given.arguments.items()][1:]:
+        if given.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            continue
+        kept = getattr(one, f"_{name}", argument)
+        value = kept if hasattr(AgentMiddleware, name) else getattr(one, name, kept)
+        if _is_plain(value) or name in chosen:
+            found[name] = _told(name, value)
     return found
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, _DATA)
+
+
+def _told(name: str, value: object, depth: int = 4) -> JsonValue:
+    """Return a value as data; what may be a secret is left out."""
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    if _SECRET.search(name):
+        return "…"
+    if isinstance(value, str):
+        return value
+    if depth == 0:
+        return "…"
+    if is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "name"):
+        value = {one.name: getattr(value, one.name) for one in fields(value)}
     if isinstance(value, Mapping):
-        pairs = cast("Mapping[object, object]", value).items()
-        return all(isinstance(key, str) and _is_plain(one) for key, one in pairs)
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return all(map(_is_plain, cast("Sequence[object]", value)))
-    return value is None or isinstance(value, str | int | float)
+        items = cast("Mapping[object, object]", value).items()
+        return {str(key): _told(str(key), one, depth - 1) for key, one in items}
+    if isinstance(value, Collection) and not isinstance(value, bytes):
+        return [_told(name, one, depth - 1) for one in cast("Collection[object]", value)]
+    return _named(value)
+
+
+def _named(value: object) -> str:
+    """Return what people call something that is no data."""
+    for attribute in ("name", "__name__"):
+        name: object = getattr(value, attribute, None)
+        if isinstance(name, str) and name:
+            return name
+    return type(value).__name__

@@ -7,7 +7,7 @@ before it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
@@ -24,11 +24,13 @@ from mcp.types import (
 
 from harness.errors import UnknownThread
 from harness.middleware.todo_list import render_todos
+from harness.records import record
 from harness.skills import SKILL_FILE, Skill
 from harness.subagents.definitions import AnySubAgent
 from server.auth.caller import current_caller
 from server.results import unknown
 from server.services import Context, Services
+from server.toolsets import withheld_tools, without
 
 __all__ = ["Prompts"]
 
@@ -37,7 +39,7 @@ RESUME = "resume-thread"
 AGENT_PREFIX = "agent-"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Menu:
     """The prompts there are now, by name."""
 
@@ -75,6 +77,7 @@ class Prompts:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._withheld = withheld_tools(services.settings)
 
     async def list(self, ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
         """Return a page of prompts; the cursor is the name of the page's last one."""
@@ -95,7 +98,8 @@ class Prompts:
         given = {key: value.strip() for key, value in (params.arguments or {}).items()}
         if params.name in menu.skills:
             skill = menu.skills[params.name]
-            return _message(_skill_text(skill, given.get("goal", "")), skill.description)
+            reads = "skill" not in self._withheld
+            return _message(_skill_text(skill, given.get("goal", ""), reads), skill.description)
         subagent = menu.subagents.get(params.name.removeprefix(AGENT_PREFIX))
         if subagent is not None and params.name.startswith(AGENT_PREFIX):
             goal = _needed(params.name, given, "goal")
@@ -109,7 +113,8 @@ class Prompts:
         raise MCPError(INVALID_PARAMS, unknown("prompt", params.name, known, advice))
 
     def _menu(self) -> _Menu:
-        return _Menu(self._services.skills.skills, self._services.subagents.subagents)
+        menu = _Menu(self._services.skills.skills, self._services.subagents.subagents)
+        return replace(menu, subagents={}) if "task" in self._withheld else menu
 
     async def _resume(self, thread_id: str, goal: str) -> str:
         missing = MCPError(
@@ -121,10 +126,11 @@ class Prompts:
             state = await self._services.agent().get_state(thread_id)
         except UnknownThread as error:
             raise missing from error
-        parts = [
+        advice = (
             f'Go on with thread {thread_id}: pass thread_id="{thread_id}" in every call. See what '
             "was done with the tool threads, and read files before you change them."
-        ]
+        )
+        parts = [without(advice, self._withheld)]
         if todos := state.values.get("todos"):
             parts.append(f"Its todos:\n{render_todos(todos)}")
         if goal:
@@ -144,10 +150,10 @@ def _message(text: str, description: str) -> GetPromptResult:
     return GetPromptResult(description=description, messages=[message])
 
 
-def _skill_text(skill: Skill, goal: str) -> str:
+def _skill_text(skill: Skill, goal: str, reads: bool) -> str:
     others = [file.path for file in skill.files if file.path != SKILL_FILE]
     parts = [f"Follow these instructions (skill {skill.name}).", skill.body.strip()]
-    if others:
+    if others and reads:
         parts.append(
             f'Its other files, read with skill(name="{skill.name}", file=…): ' + ", ".join(others)
         )

@@ -1,8 +1,9 @@
 """What clients can read: threads, and skills by the URIs of SEP-2640.
 
 A thread has `todos`, `transcript`, `checkpoints`, `files` and one resource per file, a run has
-`events`; subagents describe themselves. Lists are paged: skills and subagents first, then threads,
-newest first; a thread that changes between two pages may move up, but none that stays is left out.
+`events`; subagents describe themselves; and there is the page that shows runs (`server.viewer`).
+Lists are paged: skills and subagents first, then threads, newest first; a thread that changes
+between two pages may move up, but none that stays is left out.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from server.subagent_texts import described
 from server.transcripts import transcript
 from server.uris import (
     THREADS_URI,
+    VIEWER_URI,
     agent_uri,
     parse_agent,
     parse_run_events,
@@ -54,6 +56,7 @@ from server.uris import (
     skill_uri,
     thread_uri,
 )
+from server.viewer.app import viewer_contents, viewer_resource
 
 __all__ = ["Resources"]
 
@@ -91,7 +94,7 @@ class Resources:
             )
             rows = await self._services.journal.threads(limit=1)
             following = _cursor(None) if rows else None
-            found = [first, *self._skills(), *self._subagents()]
+            found = [first, viewer_resource(), *self._skills(), *self._subagents()]
             return ListResourcesResult(resources=found, next_cursor=following)
         before = _before(cursor)
         rows = await self._services.journal.threads(limit=THREADS_PER_PAGE + 1, before=before)
@@ -183,6 +186,8 @@ class Resources:
         uri = params.uri
         if uri == THREADS_URI:
             return _json(uri, await self._threads())
+        if uri == VIEWER_URI:
+            return viewer_contents()
         if (skill := parse_skill(uri)) is not None:
             data = await read_skill_file(self._services.skills, *skill)
             if data is None:

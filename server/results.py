@@ -13,11 +13,13 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
+
+from harness.records import record
 
 __all__ = ["MAX_CHARS", "Answer", "cut", "error", "moment", "unknown"]
 
@@ -25,7 +27,7 @@ MAX_CHARS = 9_500
 """Characters of text or JSON that one result may have; some clients cut from 10,000 on."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Answer:
     """The result of a tool call before it is put into protocol words.
 
@@ -74,19 +76,25 @@ def _bounded(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
         sizes = {
             key: len(json.dumps(value, ensure_ascii=False))
             for key, value in data.items()
-            if isinstance(value, str | list) and len(value) > 1
+            if isinstance(value, str | list) and len(value) > _least(value)
         }
         if not sizes:
             break
         key = max(sizes, key=lambda name: sizes[name])
         value = data[key]
         assert isinstance(value, str | list)
-        keep = max(1, min(len(value) - 1, int(len(value) * (1 - (over + 100) / sizes[key]))))
+        fitting = int(len(value) * (1 - (over + 100) / sizes[key]))
+        keep = max(_least(value), min(len(value) - 1, fitting))
         data[key] = value[:keep]
         if key not in shortened:
             shortened.append(key)
             data["truncated"] = shortened
     return data
+
+
+def _least(value: str | list[JsonValue]) -> int:
+    """Return how much of a value stays in any case: an id that is cut leads nowhere."""
+    return 1 if isinstance(value, list) else 100
 
 
 def unknown(kind: str, wanted: str, known: Iterable[str], advice: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -18,25 +17,22 @@ from harness.agent import Agent, RunOptions, RunResult
 from harness.checkpoint.base import Batch, Checkpointer, Run
 from harness.errors import HarnessError, RunEnded, ThreadBusy
 from harness.limits import Limits
-from harness.loop.events import Emit, Event, StreamMode
-from harness.loop.run_context import RunControl
-from harness.subagents.background_runs import parent_thread
+from harness.loop.events import Event, StreamMode
+from harness.subagents.background.threads import parent_thread
 from server.auth.caller import owner_of
 from server.auth.principals import Principals
+from server.live_run import LiveRun
 from server.progress import describe
+from server.sampling.desk import Offer, SamplingDesk
 from server.thread_gate import GateHolder, ThreadGates
 
 if TYPE_CHECKING:
-    from harness.subagents.background import BackgroundSubAgents
+    from harness.subagents.background.launcher import BackgroundSubAgents
 
-__all__ = ["Changed", "LiveRun", "RunCarrier", "Servers", "Work", "busy"]
+__all__ = ["Changed", "RunCarrier", "Servers", "Work", "busy"]
 
 QUEUE_SECONDS = 30.0
 """How long a driven call waits for other calls on its thread."""
-
-MAX_UNHEARD = 16
-
-WRITERS = ("write_file", "edit_file")
 
 logger = logging.getLogger(__name__)
 
@@ -61,66 +57,6 @@ class Changed(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class LiveRun:
-    """A run this process works on.
-
-    Attributes:
-        run_id: The run.
-        thread_id: Its thread.
-        brief: A driven call, which others may wait for.
-        counts: Whether it counts as one of its owner's runs at work.
-        control: Ends it.
-        finished: Set when it has paused or ended.
-        listeners: Receive its events.
-        unheard: Events so far, while nobody has listened yet.
-        written: Paths of files it has written.
-        line: The newest thing it does that is worth a line.
-        result: Where it stopped.
-        error: Why it could not be carried at all.
-    """
-
-    run_id: str
-    thread_id: str
-    brief: bool = False
-    counts: bool = True
-    control: RunControl = field(default_factory=RunControl)
-    finished: anyio.Event = field(default_factory=anyio.Event)
-    listeners: list[Emit] = field(default_factory=list[Emit])
-    unheard: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_UNHEARD))
-    written: dict[str, None] = field(default_factory=dict[str, None])
-    line: str | None = None
-    result: RunResult | None = None
-    error: HarnessError | None = None
-
-    def hear(self, event: Event) -> None:
-        """Pass an event on, or keep it for the first listener: a run starts before its caller."""
-        for listener in self.listeners:
-            listener(event)
-        if not self.listeners:
-            self.unheard.append(event)
-
-    async def listen(self, emit: Emit | None) -> None:
-        """Wait until the run has paused or ended; its events go to `emit` meanwhile."""
-        if emit is None:
-            await self.finished.wait()
-            return
-        while self.unheard:
-            emit(self.unheard.popleft())
-        self.listeners.append(emit)
-        try:
-            await self.finished.wait()
-        finally:
-            self.listeners.remove(emit)
-
-    def note_written(self, tool: object, args: object) -> None:
-        """Remember which file a call writes, for the notice that goes out after it."""
-        if tool in WRITERS and isinstance(args, dict):
-            path = cast("dict[str, object]", args).get("path")
-            if isinstance(path, str):
-                self.written["/" + path.lstrip("/")] = None
-
-
 Work: TypeAlias = Callable[[Agent, RunOptions], Awaitable[RunResult]]
 """Starts or resumes a run."""
 
@@ -135,7 +71,12 @@ def busy(thread_id: str, run_id: str) -> ThreadBusy:
 
 
 class RunCarrier:
-    """Carries runs; see `RunManager` for the arguments."""
+    """Carries runs; see `RunManager` for the arguments.
+
+    Attributes:
+        live: Runs at work, by id.
+        stuck: Why runs that nobody works on cannot go on, as far as was tried.
+    """
 
     def __init__(
         self,
@@ -149,13 +90,16 @@ class RunCarrier:
         principals: Principals | None = None,
     ) -> None:
         self.live: dict[str, LiveRun] = {}
+        self.stuck: dict[str, str] = {}
+        self._let_go = set[str]()  # and not looked at yet whether they go on
+        self.desk = SamplingDesk(changed)
         self.changed = changed
         self._agent = agent
         self._journal = journal
         self._group = group
         self.owner = owner
         self._servers = servers
-        self._limits = limits
+        self.limits = limits
         self._principals = principals
         self._gates = ThreadGates()
         self.tasks: BackgroundSubAgents | None = None
@@ -188,6 +132,11 @@ class RunCarrier:
         if holder is not None:
             raise busy(live.thread_id, holder.run_id)
 
+    def holds_gate(self, run: Run) -> bool:
+        """Whether the gate of its thread is a run's own: it is carried, or about to be."""
+        holder = self._gates.holder(run.thread_id)
+        return holder is not None and holder.run_id == run.id
+
     def working(self, owner: str) -> list[str]:
         """Return the runs of somebody that are at work, as far as they count."""
         return [
@@ -209,17 +158,26 @@ class RunCarrier:
         key: str | None = None,
         is_new: bool = False,
     ) -> None:
-        """Carry a run whose gate was taken, independent of the request that asked for it."""
+        """Carry a run whose gate was taken, independent of the request that asked for it.
+
+        Raises:
+            HarnessError: It is nobody's who is known; the gate was left.
+        """
+        try:
+            principal = self._principals.of(live.run_id) if self._principals else ""
+        except BaseException:
+            self.leave_gate(live)
+            raise
         options = RunOptions(
             run_id=live.run_id,
             emit=lambda event: self._hear(live, event),
             modes=modes,
-            limits=self._limits,
+            limits=self.limits,
             control=live.control,
             owner=self.owner,
             idempotency_key=key,
             log_events=not live.brief,
-            principal=self._principals.of(live.run_id) if self._principals else "",
+            principal=principal,
         )
         self.live[live.run_id] = live
         self._group.start_soon(self._carry, live, work, options, is_new)
@@ -227,7 +185,10 @@ class RunCarrier:
     async def _carry(self, live: LiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
         """Carry a run to its pause or end. Nothing it does may end the task group."""
         try:
-            live.result = await work(self._agent(), options)
+            with self.desk.carrying(
+                live.run_id, live.thread_id, live.control.pause, live.offer
+            ) as live.sampled:
+                live.result = await work(self._agent(), options)
         except HarnessError as error:
             live.error = error
         except Exception as error:
@@ -237,6 +198,7 @@ class RunCarrier:
                 "the server's log has the details. What it had committed stays."
             )
         finally:
+            self._let_go.add(live.run_id)
             del self.live[live.run_id]
             self._gates.leave(live.thread_id)
             live.control.accepted.set()
@@ -245,10 +207,13 @@ class RunCarrier:
         if self.tasks is not None:
             self.tasks.stirred(live.thread_id)
         await self._go_on_if_answered(live)
+        self._let_go.discard(live.run_id)
 
     def _hear(self, live: LiveRun, event: Event) -> None:
         live.hear(event)
         live.line = describe(event) or live.line
+        if live.sampled is not None:
+            live.sampled.hear(event)
         if event.data.get("event") == "tool_start":
             live.note_written(event.data.get("name"), event.data.get("args"))
         if event.mode == "checkpoints":
@@ -271,7 +236,12 @@ class RunCarrier:
     # --- resuming --------------------------------------------------------------------------
 
     async def resume(
-        self, run: Run, answers: Mapping[str, JsonValue], *, most: int | None = None
+        self,
+        run: Run,
+        answers: Mapping[str, JsonValue],
+        *,
+        most: int | None = None,
+        offer: Offer | None = None,
     ) -> None:
         """Go on with a run that waits, failed, or was left behind.
 
@@ -279,13 +249,14 @@ class RunCarrier:
             run: The run.
             answers: What was answered.
             most: How many runs of its owner may be at work, this one included.
+            offer: What the client lends of its model that makes it go on.
 
         Raises:
             ThreadBusy: Its thread is in use, another living process works on it, or its owner has
                 enough runs at work.
             HarnessError: As for `Agent.aresume`; nothing was stored.
         """
-        live = LiveRun(run.id, run.thread_id)
+        live = LiveRun(run.id, run.thread_id, offer=offer)
         await self.take_gate(live)
 
         async def work(main: Agent, options: RunOptions) -> RunResult:
@@ -293,12 +264,12 @@ class RunCarrier:
             options = replace(options, limits=agent.limits or options.limits)
             return await agent.aresume(run.id, answers, options=options)
 
-        spawned = False
+        passed_on = False
         try:
             async with self._servers.takeover():
                 now = await self._journal.run(run.id)
                 working = now is not None and now.status == "running"
-                if now is not None and working and not await self.is_dead(now.owner):
+                if now is not None and working and not await self.is_left(now):
                     raise busy(run.thread_id, run.id)
                 owner = owner_of(run.id)
                 if owner and most is not None and len(self.working(owner)) >= most:
@@ -306,32 +277,47 @@ class RunCarrier:
                         f"{most} runs of yours are at work, which is the most there may be; "
                         "nothing was stored. Answer again when one of them has ended."
                     )
+                passed_on = True
                 self.spawn(live, work)
-                spawned = True
                 await live.control.accepted.wait()
         finally:
-            if not spawned:
+            if not passed_on:
                 self.leave_gate(live)
         if live.error is not None:
             raise live.error
 
-    async def is_dead(self, owner: str | None) -> bool:
-        """Whether nobody works on a run that is recorded as this process's or another's."""
-        if owner == self.owner:
+    def goes_on(self, run_id: str) -> bool:
+        """Whether a run works here, or is about to if it asks nothing any more."""
+        return run_id in self.live or run_id in self._let_go
+
+    async def is_left(self, run: Run) -> bool:
+        """Whether nobody works on a run that is recorded as `running`.
+
+        This process leaves one, too, where its journal did not take in how it ended.
+        """
+        if run.id in self.live:
             return False
-        return owner is None or not await anyio.to_thread.run_sync(self._servers.is_alive, owner)
+        if run.owner == self.owner:  # it may have ended since its record was read
+            now = await self._journal.run(run.id)
+            return now is not None and now.status == "running" and run.id not in self.live
+        return run.owner is None or not await anyio.to_thread.run_sync(
+            self._servers.is_alive, run.owner
+        )
 
     async def adopt(self, run: Run) -> bool:
         """Continue a run that nobody works on; return whether it is this process's run now.
 
-        What stands in the way is logged: it is no caller's fault, and the next look tries again.
+        What stands in the way is no caller's fault, and the next look tries again.
         """
         if run.id in self.live:
             return True
         try:
             await self._resume_or_end(run)
+            self.stuck.pop(run.id, None)
         except HarnessError as error:
-            logger.warning("run %s cannot be continued now: %s", run.id, error)
+            if self.stuck.get(run.id) != str(error):  # it is tried twice a second
+                logger.warning("run %s cannot be continued now: %s", run.id, error)
+            self.stuck[run.id] = str(error)
         except Exception:
             logger.exception("run %s cannot be continued now", run.id)
         return run.id in self.live
@@ -342,9 +328,14 @@ class RunCarrier:
         try:
             await self.resume(run, {})
         except RunEnded as error:
-            if await self._is_still(run):
-                ended = replace(run, status="failed", reason=str(error))
-                await self._journal.commit(Batch(run.thread_id, runs=[ended]))
+            await self.end_superseded(run, error)
+
+    async def end_superseded(self, run: Run, error: RunEnded) -> None:
+        """Record that a run cannot go on, unless somebody has moved it on."""
+        if await self._is_still(run):
+            ended = replace(run, status="failed", reason=str(error))
+            await self._journal.commit(Batch(run.thread_id, runs=[ended]))
+            self.changed(run.thread_id)
 
     async def _is_still(self, run: Run) -> bool:
         """Whether nobody has moved the run on since its record was read."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from harness.checkpoint.base import RunEvent
+from harness.records import record
 from server.auth.owned_journal import JournalReader
 from server.results import moment
 
@@ -19,7 +19,7 @@ PAGE_EVENTS = 100
 VALUE_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EventPage:
     """Some events of a run, oldest first.
 
@@ -101,7 +101,8 @@ def _line(event: RunEvent) -> str:
     name = str(data.pop("name", ""))
     data.pop("tool_call_id", None)
     more = "; ".join(f"{key}: {_one_line(value)}" for key, value in data.items())
-    head = f"{event.seq}. {' / '.join(event.path)}: {what} {name}".rstrip()
+    place = f"{event.seq}. {moment(event.created_at)} {' / '.join(event.path)}"
+    head = f"{place}: {what} {name}".rstrip()
     return f"{head}; {more}" if more else head
 
 

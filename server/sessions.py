@@ -9,7 +9,8 @@ SDK says `listChanged: false` on its own (mcp 2.9).
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import anyio
@@ -26,12 +27,10 @@ __all__ = ["MAX_WATCHED", "SessionRegistry"]
 MAX_WATCHED = 1_000
 """How many resources one connection may watch."""
 
-SEND_SECONDS = 2.0
-"""How long one slow client may hold up its own notice before it is dropped."""
-
 logger = logging.getLogger(__name__)
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
+Send: TypeAlias = Callable[[ServerSession], Awaitable[None]]
 
 
 def _connection(ctx: Context) -> Connection:
@@ -39,25 +38,59 @@ def _connection(ctx: Context) -> Connection:
     return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
 
 
+@dataclass(slots=True, eq=False)
+class _Client:
+    """A connection, and what it has not been told yet.
+
+    Attributes:
+        session: Reaches it.
+        caller: Who it is.
+        watched: The resources it wants to know of.
+        notices: What to send, by what it says: the same news twice is news once.
+        sending: Ends what is being sent; None while nothing is.
+    """
+
+    session: ServerSession
+    caller: Caller
+    watched: set[str] = field(default_factory=set[str])
+    notices: dict[str, Send] = field(default_factory=dict[str, Send])
+    sending: anyio.CancelScope | None = None
+
+    async def send(self, scope: anyio.CancelScope) -> None:
+        """Send what there is, for as long as the client takes and the connection lasts."""
+        with scope:
+            while self.notices:
+                send = self.notices.pop(next(iter(self.notices)))
+                try:
+                    await send(self.session)
+                except Exception:
+                    logger.exception("a client was not told of a change")
+        self.sending = None
+
+
 class SessionRegistry:
     """Connected clients of the handshake era and the resources each of them watches.
+
+    Each is told at its own pace: one that reads nothing holds up nobody else.
 
     Args:
         most: Connections that one principal may have open; without authentication there is no
             bound.
 
+    Attributes:
+        most: The same, for connections that are opened from now on.
+
     Append `registry.middleware` to `Server.middleware`; route `resources/subscribe` and
-    `resources/unsubscribe` to `subscribe` and `unsubscribe`.
+    `resources/unsubscribe` to `subscribe` and `unsubscribe`; `run` sends what is announced.
     """
 
     def __init__(self, most: int = 100) -> None:
-        self._most = most
-        self._callers: dict[Connection, Caller] = {}
-        self._sessions: dict[Connection, ServerSession] = {}
-        self._watched: dict[Connection, set[str]] = {}
+        self.most = most
+        self._clients: dict[Connection, _Client] = {}
+        self._wake = anyio.Event()
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._clients)
 
     async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Register the session of a handshake that succeeds.
@@ -71,16 +104,18 @@ class SessionRegistry:
         if ctx.method != "initialize" or not isinstance(result, dict):
             return result
         connection = _connection(ctx)
-        if connection not in self._sessions:
+        known = self._clients.get(connection)
+        if known is None:
             connection.exit_stack.callback(self._forget, connection)
-        self._sessions[connection] = ctx.session
-        self._callers[connection] = current_caller.get()
+            self._clients[connection] = _Client(ctx.session, current_caller.get())
+        else:
+            known.session, known.caller = ctx.session, current_caller.get()
         return _promising_notices(result)
 
     def _require_room(self, connection: Connection) -> None:
         principal = current_caller.get().principal
-        others = [one for one, caller in self._callers.items() if caller.principal == principal]
-        if principal and len(others) >= self._most and connection not in others:
+        others = [one for one, it in self._clients.items() if it.caller.principal == principal]
+        if principal and len(others) >= self.most and connection not in others:
             raise MCPError(
                 INVALID_REQUEST,
                 f"You have {len(others)} connections open, which is the most there may be. Close "
@@ -93,7 +128,7 @@ class SessionRegistry:
         Raises:
             MCPError: It watches as many as one connection may.
         """
-        watched = self._watched.setdefault(_connection(ctx), set())
+        watched = self._clients[_connection(ctx)].watched
         if len(watched) >= MAX_WATCHED and uri not in watched:
             raise MCPError(
                 INVALID_REQUEST,
@@ -104,53 +139,50 @@ class SessionRegistry:
 
     def unsubscribe(self, ctx: Context, uri: str) -> None:
         """Stop telling it; a URI it does not watch is fine."""
-        self._watched.get(_connection(ctx), set()).discard(uri)
+        client = self._clients[_connection(ctx)]
+        client.watched.discard(uri)
+        client.notices.pop(uri, None)
 
-    async def tools_changed(self) -> None:
+    def tools_changed(self) -> None:
         """Announce that the list of tools changed."""
-        await self._each(list(self._sessions), ServerSession.send_tool_list_changed)
+        self._tell(self._clients.values(), "tools", ServerSession.send_tool_list_changed)
 
-    async def prompts_changed(self) -> None:
+    def prompts_changed(self) -> None:
         """Announce that the list of prompts changed."""
-        await self._each(list(self._sessions), ServerSession.send_prompt_list_changed)
+        self._tell(self._clients.values(), "prompts", ServerSession.send_prompt_list_changed)
 
-    async def resources_changed(self, owner: str | None = None) -> None:
+    def resources_changed(self, owner: str | None = None) -> None:
         """Announce that the list of resources changed; with an owner, only to them."""
-        told = [one for one in self._sessions if self._concerns(one, owner)]
-        await self._each(told, ServerSession.send_resource_list_changed)
+        self._tell(self._of(owner), "resources", ServerSession.send_resource_list_changed)
 
-    async def resource_updated(self, uri: str, owner: str | None = None) -> None:
+    def resource_updated(self, uri: str, owner: str | None = None) -> None:
         """Announce a change of a resource to those who watch it; with an owner, only to them."""
-        watching = [
-            connection
-            for connection, uris in self._watched.items()
-            if uri in uris and self._concerns(connection, owner)
-        ]
-        await self._each(watching, lambda session: session.send_resource_updated(uri))
+        watching = [one for one in self._of(owner) if uri in one.watched]
+        self._tell(watching, uri, lambda session: session.send_resource_updated(uri))
 
-    def _concerns(self, connection: Connection, owner: str | None) -> bool:
-        caller = self._callers.get(connection)
-        return owner is None or (caller is not None and caller.owner == owner)
-
-    async def _each(
-        self, connections: list[Connection], send: Callable[[ServerSession], Awaitable[None]]
-    ) -> None:
-        async def tell(session: ServerSession) -> None:
-            with anyio.move_on_after(SEND_SECONDS) as scope:
-                await send(session)
-            if scope.cancelled_caught:
-                logger.warning("a client took no notice for %s s; it was dropped", SEND_SECONDS)
-
+    async def run(self) -> None:
+        """Send what is announced; never returns."""
         async with anyio.create_task_group() as tasks:
-            for connection in connections:
-                session = self._sessions.get(connection)
-                if session is not None:
-                    tasks.start_soon(tell, session)
+            while True:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                for one in self._clients.values():
+                    if one.notices and one.sending is None:
+                        one.sending = anyio.CancelScope()
+                        tasks.start_soon(one.send, one.sending)
+
+    def _of(self, owner: str | None) -> list[_Client]:
+        return [one for one in self._clients.values() if owner in (None, one.caller.owner)]
+
+    def _tell(self, clients: Iterable[_Client], what: str, send: Send) -> None:
+        for one in clients:
+            one.notices[what] = send
+        self._wake.set()
 
     def _forget(self, connection: Connection) -> None:
-        self._sessions.pop(connection, None)
-        self._callers.pop(connection, None)
-        self._watched.pop(connection, None)
+        gone = self._clients.pop(connection)
+        if gone.sending is not None:
+            gone.sending.cancel()
 
 
 def _promising_notices(result: dict[str, Any]) -> dict[str, Any]:

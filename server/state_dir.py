@@ -12,8 +12,9 @@ import os
 import secrets
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from harness.records import record
 
 __all__ = ["StateDir", "StateDirError"]
 
@@ -35,7 +36,7 @@ class StateDirError(Exception):
     """The state directory cannot be used; the text says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StateDir:
     """Names and locks inside a state directory. Make one with `StateDir.open`."""
 
@@ -151,6 +152,6 @@ def _discard(path: Path) -> None:
 
 def _unusable(path: Path, why: str) -> str:
     return (
-        f"state directory {path} cannot be used: {why}. Nothing was started. Choose another with "
+        f"state directory {path} cannot be used: {why}. Choose another with "
         "--state-dir DIR or DEEP_AGENT_STATE_DIR, or make this one writable."
     )

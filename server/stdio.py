@@ -24,7 +24,6 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
@@ -44,6 +43,8 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 from pydantic_core import from_json
+
+from harness.records import record
 
 if TYPE_CHECKING:
     from typing import Self
@@ -276,7 +277,7 @@ def _too_long(size: int) -> ErrorData:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Refused:
     """A line that is no message, and what its sender is told; errors are messages themselves."""
 

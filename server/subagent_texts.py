@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from harness.subagents.definitions import AnySubAgent, CompiledSubAgent
+from collections.abc import Mapping
 
-__all__ = ["described"]
+from harness.subagents.definitions import GENERAL_PURPOSE, AnySubAgent, CompiledSubAgent
+
+__all__ = ["described", "listed"]
+
+_EACH = 160
+_ALL = 2_000
 
 
 def described(subagent: AnySubAgent) -> str:
@@ -25,6 +30,19 @@ def described(subagent: AnySubAgent) -> str:
     if subagent.system_prompt:
         parts.append(f"## Instructions\n\n{subagent.system_prompt.strip()}")
     return "\n\n".join(parts) + "\n"
+
+
+def listed(subagents: Mapping[str, AnySubAgent]) -> str:
+    """Return one line for each subagent of the operator, cut to what a tool's description bears."""
+    lines: list[str] = []
+    own = [one for name, one in sorted(subagents.items()) if name != GENERAL_PURPOSE.name]
+    for one in own:
+        text = " ".join(one.description.split())
+        lines.append(f"- {one.name}: {text if len(text) <= _EACH else text[: _EACH - 1] + '…'}")
+        if sum(map(len, lines)) > _ALL:
+            left = len(own) - len(lines) + 1
+            return "\n".join([*lines[:-1], f"- and {left} more, which are resources agent://NAME"])
+    return "\n".join(lines)
 
 
 def _name(one: object) -> str:

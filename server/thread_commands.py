@@ -183,7 +183,7 @@ def prune(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def delete(flags: dict[str, str | None], thread: tuple[str, ...], yes: bool) -> None:
-    """Delete threads with their history. Files on disk stay as they are."""
+    """Delete threads with their history and background tasks. Files on disk stay as they are."""
     if not yes:
         click.confirm(f"Delete {', '.join(thread)} for good?", abort=True)
     _within(flags, lambda office: office.delete(thread))
@@ -276,7 +276,8 @@ def _work(flags: dict[str, str | None], work: Callable[[Settings], Awaitable[T]]
 
     from harness.backends.base import FileError
     from harness.errors import HarnessError
-    from server.settings import SettingsError, load_settings
+    from server.settings import SettingsError
+    from server.settings_sources import load_settings
     from server.state_dir import StateDirError
 
     given = dict(flags)

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from harness.records import record
+
 __all__ = ["GateHolder", "ThreadGates"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GateHolder:
     """The run that moves a thread. `brief` is a driven call that others may wait for."""
 

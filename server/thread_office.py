@@ -14,6 +14,7 @@ from harness.checkpoint.transfer import export_thread, import_thread
 from harness.deep_agent import create_deep_agent
 from harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownThread
 from harness.messages import new_id
+from harness.subagents.background.threads import delete_with_tasks, task_threads
 from server.commands import files_of
 from server.journals import open_journal
 from server.lazy_model import LazyModel
@@ -34,8 +35,8 @@ _UNFINISHED = ("running", "needs_approval")
 class ThreadOffice:
     """Reads and changes the threads of one state directory.
 
-    Servers on the same directory may be running. What changes a thread is refused while one of
-    them works on it, and keeps them from beginning meanwhile.
+    Servers on the same directory may be running. To rewind or delete a thread is refused while one
+    of them works on it, and keeps them from beginning meanwhile.
 
     Args:
         settings: What the operator chose.
@@ -169,17 +170,22 @@ class ThreadOffice:
         return target
 
     async def delete(self, thread_ids: Sequence[str]) -> None:
-        """Delete threads with all that belongs to them; either all of them or none.
+        """Delete threads with all that belongs to them, background tasks too.
+
+        If one of them may not go, none does.
 
         Raises:
             UnknownThread: There is no such thread.
-            ThreadBusy: A server works on one of them.
+            ThreadBusy: A server works on one of them, or on a task of it.
         """
         async with self._processes.takeover():
             for thread_id in thread_ids:
                 self._require_unowned(await self._require(thread_id))
+                for task in await task_threads(self._journal, thread_id):
+                    for run in await self._journal.find_runs(thread_id=task):
+                        self._require_unowned(run)
             for thread_id in thread_ids:
-                await self._journal.delete_thread(thread_id)
+                await delete_with_tasks(self._journal, thread_id)
 
     async def export(self, thread_id: str, file: TextIO) -> None:
         """Write a thread as JSON lines.
@@ -210,7 +216,7 @@ class ThreadOffice:
         """Remove old checkpoints of one thread, or all, and give their room back.
 
         Args:
-            thread_id: The thread; None for all.
+            thread_id: The thread, with its background tasks; None for all.
             keep_latest: How many of the newest stay.
             older_than: Only those from before this Unix time go.
             max_size: Then the oldest go until a thread takes no more bytes.
@@ -221,15 +227,18 @@ class ThreadOffice:
         Raises:
             UnknownThread: There is no such thread.
         """
+        chosen: list[str | None] = [thread_id]
         if thread_id is not None:
             await self._require(thread_id)
+            chosen += await task_threads(self._journal, thread_id)
         removed = 0
-        if keep_latest is not None or older_than is not None:
-            removed = await self._journal.prune(
-                thread_id, keep_latest=keep_latest, older_than=older_than
-            )
-        if max_size is not None:
-            removed += await prune_to_size(self._journal, max_size, thread_id)
+        for one in chosen:
+            if keep_latest is not None or older_than is not None:
+                removed += await self._journal.prune(
+                    one, keep_latest=keep_latest, older_than=older_than
+                )
+            if max_size is not None:
+                removed += await prune_to_size(self._journal, max_size, one)
         try:
             await self._journal.vacuum()
         except CheckpointError as error:
@@ -237,7 +246,8 @@ class ThreadOffice:
         return removed
 
     def _require_unowned(self, run: Run | None) -> None:
-        owner = run.owner if run is not None and run.status == "running" else None
+        in_line = run is not None and run.status == "paused" and run.attempt == 1
+        owner = run.owner if run is not None and (in_line or run.status == "running") else None
         if run is not None and owner is not None and self._processes.is_alive(owner):
             raise ThreadBusy(
                 f"a server works on run {run.id} of {run.thread_id}; nothing was done. Wait for "

@@ -128,7 +128,8 @@ def revoke(ctx: click.Context, token_id: str) -> None:
 @contextmanager
 def _tokens(ctx: click.Context) -> Generator[TokenFile]:
     from server.auth.tokens import TokenError, TokenFile
-    from server.settings import SettingsError, load_settings
+    from server.settings import SettingsError
+    from server.settings_sources import load_settings
 
     flags, config = ctx.obj
     try:

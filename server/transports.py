@@ -3,7 +3,8 @@
 Every transport serves both protocol eras; the SDK tells them apart by what the client sends first
 (stdio, SSE) or by the `MCP-Protocol-Version` header (Streamable HTTP).
 
-The HTTP app has `/mcp` (Streamable HTTP), `/sse` with `/messages/` (the older pair) and `/healthz`.
+The HTTP app has `/mcp` (Streamable HTTP), `/sse` with `/messages/` (the older pair),
+`/healthz`, and `/ui`, the page that shows runs.
 Host and Origin are checked on every path, whatever address is bound (mcp 2.5), then who is calling
 (`server.auth`) and how often.
 """
@@ -27,7 +28,7 @@ import anyio
 from mcp.server.lowlevel import Server
 from pydantic import JsonValue
 
-from server.settings import Settings
+from server.settings import Settings, is_loopback
 from server.version import NAME, version
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
     from mcp.server.sse import SseServerTransport
     from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from server.auth.challenges import ScopesOf
 
 __all__ = [
     "AddressError",
@@ -154,10 +157,31 @@ class _CheckedHosts:
         from starlette.requests import ClientDisconnect, Request
 
         refusal = await self._check.validate_request(Request(scope, receive))
+        arriving = _arriving(receive) if scope["method"] == "POST" else receive
         try:
-            await (self._app if refusal is None else refusal)(scope, receive, send)
+            await (self._app if refusal is None else refusal)(scope, arriving, send)
         except ClientDisconnect:
             logger.debug("a client went away before its request had come whole")
+
+
+def _arriving(receive: Receive) -> Receive:
+    """Return what receives a body, and raises `ClientDisconnect` if it does not come whole.
+
+    The SDK would log a traceback for that.
+    """
+    from starlette.requests import ClientDisconnect
+
+    is_whole = False
+
+    async def next_message() -> Message:
+        nonlocal is_whole
+        message = await receive()
+        if message["type"] == "http.disconnect" and not is_whole:
+            raise ClientDisconnect
+        is_whole = is_whole or not message.get("more_body", False)
+        return message
+
+    return next_message
 
 
 class _OpenSse:
@@ -176,15 +200,22 @@ class _OpenSse:
             await self._server.run(read, write, options)
 
 
-def http_app(server: Server[Any], settings: Settings, status: Status | None = None) -> Starlette:
+def http_app(
+    server: Server[Any],
+    settings: Settings,
+    status: Status | None = None,
+    scopes_of: ScopesOf = lambda _tool: (),
+) -> Starlette:
     """Build the ASGI app with Streamable HTTP, the older SSE pair and `/healthz`.
 
     Args:
         server: Serves both eras on every path.
         settings: `host` and `allow_hosts` decide which Host and Origin headers are accepted.
         status: Facts that `/healthz` adds to name and version.
+        scopes_of: What a token needs for a tool, for OAuth clients that can ask for more.
     """
     from mcp.server.sse import SseServerTransport
+    from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.requests import Request
@@ -193,13 +224,11 @@ def http_app(server: Server[Any], settings: Settings, status: Status | None = No
 
     from server.auth.http import auth_middleware, metadata_routes
     from server.auth.request_limits import RequestLimits
+    from server.resumable_sessions import ResumableSessions
+    from server.viewer.page import viewer_routes
 
     checks = security(settings)
-    streamable = server.streamable_http_app(
-        transport_security=checks,
-        host=settings.host,
-        max_request_body_size=settings.max_body_bytes,
-    )
+    sessions = ResumableSessions(server, checks, settings.max_body_bytes)
     sse = SseServerTransport("/messages/", checks, settings.max_body_bytes)
 
     def health(_: Request) -> JSONResponse:
@@ -208,22 +237,23 @@ def http_app(server: Server[Any], settings: Settings, status: Status | None = No
 
     return Starlette(
         routes=[
-            *streamable.routes,
+            Route("/mcp", StreamableHTTPASGIApp(sessions)),
             Route("/sse", _OpenSse(server, sse), methods=["GET"]),
             Mount("/messages/", app=sse.handle_post_message),
             Route("/healthz", health, methods=["GET"]),
+            *viewer_routes(),
             *metadata_routes(settings),
         ],
         middleware=[
             Middleware(_CheckedHosts, checks),
-            *auth_middleware(settings),
+            *auth_middleware(settings, scopes_of),
             Middleware(
                 RequestLimits,
                 per_minute=settings.max_requests_per_minute,
                 at_once=2 * settings.max_sessions + 16,
             ),
         ],
-        lifespan=lambda _app: server.session_manager.run(),
+        lifespan=lambda _app: sessions.serving(),
     )
 
 
@@ -260,7 +290,7 @@ def _refused(host: str, port: int, error: OSError) -> str:
         advice = "this user may not bind it. Choose a port above 1023 with --port"
     else:
         advice = f"{error.strerror or error}. Choose an address of this machine with --host"
-    return f"cannot listen on {host} port {port}: {advice}. Nothing was started."
+    return f"cannot listen on {host} port {port}: {advice}."
 
 
 async def serve_http(
@@ -270,8 +300,12 @@ async def serve_http(
     *,
     listener: socket.socket,
     status: Status | None = None,
+    scopes_of: ScopesOf = lambda _tool: (),
+    stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve HTTP clients on a socket made by `bind` until `stop` is set; closes the socket.
+
+    `stopping` is called then, while clients still hear what is sent to them.
 
     Once listening, the URL is said on stderr for people, and as one line of JSON on stdout for
     programs: `{"event": "listening", "transport", "url", "sse_url", "health_url", "port", "pid"}`.
@@ -281,7 +315,7 @@ async def serve_http(
     from server.slow_requests import TimedProtocol
 
     config = uvicorn.Config(
-        http_app(server, settings, status),
+        http_app(server, settings, status, scopes_of),
         http=TimedProtocol,
         log_config=None,
         access_log=False,
@@ -294,7 +328,7 @@ async def serve_http(
     web = _server_class()(config)
     with listener:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_announce_and_stop, web, settings, listener, stop)
+            tasks.start_soon(_announce_and_stop, web, settings, listener, stop, stopping)
             await web.serve(sockets=[listener])
             tasks.cancel_scope.cancel()
 
@@ -313,10 +347,15 @@ def _server_class() -> type[uvicorn.Server]:
 
 
 async def _announce_and_stop(
-    web: uvicorn.Server, settings: Settings, listener: socket.socket, stop: anyio.Event
+    web: uvicorn.Server,
+    settings: Settings,
+    listener: socket.socket,
+    stop: anyio.Event,
+    stopping: Callable[[], None],
 ) -> None:
     _announce(settings, listener.getsockname()[1])
     await stop.wait()
+    stopping()
     # What uvicorn's own signal handler would call; event streams hook it and end by themselves.
     web.handle_exit(signal.SIGTERM, None)
 
@@ -339,3 +378,11 @@ def _announce(settings: Settings, port: int) -> None:
     print(json.dumps(event), flush=True)  # noqa: T201
     if settings.allow_hosts and not settings.needs_token:
         logger.warning("no authentication: whoever reaches %s can use this server", base)
+    exposed = not is_loopback(settings.host) and scheme == "http" and not settings.trusted_proxies
+    if settings.needs_token and exposed:
+        logger.warning(
+            "tokens go to %s in the clear, for everybody between to read. Serve HTTPS with "
+            "--tls-cert and --tls-key, or behind a proxy that does and is named with "
+            "--trusted-proxy",
+            base,
+        )

@@ -12,6 +12,7 @@ __all__ = [
     "AGENT_SCHEME",
     "SKILL_SCHEME",
     "THREADS_URI",
+    "VIEWER_URI",
     "ThreadPart",
     "agent_uri",
     "may_watch",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 THREADS_URI = "threads://recent"
+VIEWER_URI = "ui://deep-agent/runs"
 THREAD_SCHEME = "thread://"
 SKILL_SCHEME = "skill://"
 AGENT_SCHEME = "agent://"
@@ -70,11 +72,12 @@ def parse_thread(uri: str) -> tuple[str, str] | None:
 
 def may_watch(uri: str) -> bool:
     """Whether there are changes of it that the caller may be told of."""
+    if len(uri) > MAX_URI_CHARS:
+        return False
     thread = parse_thread(uri)
     if thread is not None:
         return current_caller.get().owns(thread[0])
-    known = (THREADS_URI, SKILL_SCHEME, AGENT_SCHEME, "run://")
-    return len(uri) <= MAX_URI_CHARS and uri.startswith(known)
+    return uri == THREADS_URI or uri.startswith((SKILL_SCHEME, AGENT_SCHEME, "run://"))
 
 
 def parse_run_events(uri: str) -> tuple[str, int] | None:

@@ -1,5 +1,13 @@
 """Fixtures every test may use."""
 
+import gc
+import importlib
+import os
+import sys
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -7,7 +15,48 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
+# What one worker has compiled the others read: else each rewrites the asserts of all files.
+sys.dont_write_bytecode = False
+
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two workers a core, up to eight: half of the time goes by waiting for child processes."""
+    return min(8, 2 * (os.cpu_count() or 1))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect, and let the garbage collector leave alone what lives as long as the process."""
+    gc.disable()
+    _import_another_part_first(session.config)
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
+
+
+def _import_another_part_first(config: pytest.Config) -> None:
+    """Let each worker of a whole run compile a part of the files before it needs the others."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None or config.args != config.getini("testpaths"):
+        return
+    root = Path(__file__).parent
+    files = sorted(root.rglob("test_*.py"))
+    for path in files[int(worker["workerid"][2:]) :: worker["workercount"]]:
+        with suppress(Exception, pytest.skip.Exception):  # collecting it tells what is wrong
+            importlib.import_module(".".join(path.relative_to(root.parent).with_suffix("").parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let logs hold halves of surrogate pairs, which pytest-xdist passes to nobody."""
+    report = yield
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report

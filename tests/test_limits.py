@@ -7,6 +7,7 @@ from anthropic.types import model as anthropic_models
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.child_limits import ChildMeter
 from harness.errors import HarnessError
 from harness.limits import LimitReached, Limits, Meter, UnknownUsage, Used
 from harness.messages import Usage
@@ -65,6 +66,15 @@ def test_a_met_limit_says_what_was_used_and_what_to_do():
         one.before_tool_call()
     assert caught.value.limit == "tool_calls"
     assert (one.model_calls, one.tool_calls) == (2, 1)
+
+
+def test_a_model_call_that_asked_nobody_is_taken_back_for_the_subagent_and_the_whole_tree():
+    tree = meter(model_calls=3)
+    child = ChildMeter(Limits(model_calls=1), tree, "task:1", 1)
+    for _ in range(5):
+        child.before_model_call(depth=1)
+        child.take_back_model_call()
+    assert (child.model_calls, tree.model_calls) == (0, 0)
 
 
 def test_one_answer_starts_a_bounded_number_of_subagents():
@@ -314,3 +324,19 @@ def test_every_model_the_sdk_names_has_a_price_or_is_known_to_have_none():
     unpriced = {name for name in literal.__args__ if price_of(name) is None}
     # By invitation only, prices not published; retired.
     assert unpriced == {"claude-mythos-5-2", "claude-mythos-preview"}
+
+
+def test_a_bound_on_the_cost_of_a_thread_alone_needs_known_prices_too():
+    meter = Meter(Limits(thread_cost=1.0))
+    with pytest.raises(UnknownPrice, match="price of nobody:model is not known"):
+        meter.before_model_call("nobody:model")
+    assert meter.model_calls == 0
+    meter.before_model_call("anthropic:claude-sonnet-5-5")
+
+
+def test_a_bound_on_the_tokens_of_a_thread_alone_needs_models_that_report_them():
+    meter = Meter(Limits(thread_tokens=1_000))
+    meter.before_model_call("nobody:model")
+    meter.add(None, "nobody:model")
+    with pytest.raises(UnknownUsage, match="does not report its tokens"):
+        meter.before_model_call("nobody:model")

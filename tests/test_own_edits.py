@@ -9,7 +9,7 @@ import pytest
 from harness.backends.directory import DirectoryBackend
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.deep_agent import create_deep_agent
-from harness.definition_files import Found
+from harness.definition_sources import Found
 from harness.loop.agent import Agent
 from harness.memory import MemoryFiles
 from harness.messages import HumanMessage, ToolMessage

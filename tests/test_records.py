@@ -2,7 +2,10 @@
 
 import copy
 import inspect
+import math
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
 from typing import Any
@@ -60,6 +63,45 @@ class Guarded:
     def __post_init__(self) -> None:
         if self.x < 0:
             raise ValueError("below zero")
+
+
+@record
+class Checked:
+    x: int
+    doubled: int = 0
+
+    def __post_init__(self) -> None:
+        if self.x < 0:
+            raise ValueError("below zero")
+        object.__setattr__(self, "doubled", 2 * self.x)
+
+
+@record
+class Own:
+    """Says itself what it shows, equals and hashes to."""
+
+    name: str
+    secret: str = ""
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Own) and self.name.lower() == other.name.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.name.lower())
+
+
+@record
+class Counted:
+    count: float
+
+
+@record
+class Unhashed:
+    name: str
+    tags: list[str] = field(default_factory=list[str], hash=False)
 
 
 @record
@@ -135,6 +177,29 @@ def test_fields_may_have_the_names_of_anything():
     assert changed(made, kind=9, record=0) == OddNames(9, record=0)
 
 
+def test_what_a_record_checks_and_fills_in_itself_is_done_when_it_is_made():
+    assert Checked(3).doubled == 6
+    assert changed(Checked(3), x=-1).x == -1
+    with pytest.raises(ValueError, match="below zero"):
+        Checked(-1)
+
+
+def test_declaring_one_compiles_a_single_function():
+    code = (
+        "import sys\n"
+        "from harness.records import record\n"
+        "class Point:\n"
+        "    x: int\n"
+        "    y: int = 0\n"
+        "compiled = []\n"
+        "sys.addaudithook(lambda name, about: name == 'compile' and compiled.append(about[1]))\n"
+        "record(Point)\n"
+        "print(compiled)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    assert (done.stdout.strip(), done.stderr) == ("['<__init__ of Point>']", "")
+
+
 # --- what frozen dataclasses promise ---------------------------------------------------------
 
 
@@ -168,13 +233,38 @@ def test_equal_records_have_one_hash_and_those_with_lists_have_none():
         hash(Point(1))
 
 
+def test_fields_outside_of_the_hash_are_compared_all_the_same():
+    assert hash(Unhashed("a", ["x"])) == hash(Unhashed("a"))
+    assert Unhashed("a", ["x"]) != Unhashed("a")
+
+
+def test_what_a_record_defines_itself_stays():
+    made = Own("a", "hidden")
+    assert repr(made) == "<a>"
+    assert made == Own("A") and hash(made) == hash(Own("A"))
+
+
+def test_a_value_equals_itself_even_if_it_is_not_a_number():
+    made = Named(float("nan"))  # type: ignore[arg-type]
+    assert made == changed(made, colour="red") and Counted(math.nan) == Counted(math.nan)
+
+
+def test_a_record_that_holds_itself_can_be_shown():
+    tags: list[Any] = []
+    made = Point(1, tags=tags)
+    tags.append(made)
+    assert repr(made) == "Point(x=1, y=0, tags=[...])"
+
+
 def test_records_match_patterns_by_place():
     match Point(1, 2):
         case Point(x, y):
             assert (x, y) == (1, 2)
 
 
-@pytest.mark.parametrize("made", [Point(1, 2, ["a"], "n"), Marked("a", mark=3), Empty()])
+@pytest.mark.parametrize(
+    "made", [Point(1, 2, ["a"], "n"), Marked("a", mark=3), Empty(), Checked(2), Own("a")]
+)
 @pytest.mark.parametrize(
     "through",
     [

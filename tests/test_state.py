@@ -49,7 +49,7 @@ def test_the_items_of_all_come_in_order(values: list[bytes], joined: list[Any]) 
     assert json.loads(joined_lists(values)) == joined
 
 
-@given(st.lists(st.lists(ANY_JSON)), st.data())
+@given(st.lists(st.lists(ANY_JSON, max_size=4), max_size=4), st.data())
 def test_any_lists_however_they_are_spaced(lists: list[list[Any]], data: st.DataObject) -> None:
     def text(one: list[Any]) -> bytes:
         indent = data.draw(st.sampled_from([None, 0, 2]))

@@ -10,14 +10,15 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+
+from harness.records import record
 
 __all__ = ["Attributes", "version"]
 
 _ACCESS_LIST = "system.posix_acl_access"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Attributes:
     """Mode, owner and extended attributes of a file.
 

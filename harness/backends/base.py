@@ -9,10 +9,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from harness.errors import ToolError
+from harness.records import record
 from harness.tools import ToolRuntime
 
 __all__ = [
@@ -54,7 +54,7 @@ class FileError(ToolError):
         self.path = path
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileEntry:
     """A file or directory in a listing. `size` is in bytes, `modified` Unix time in seconds."""
 
@@ -64,7 +64,7 @@ class FileEntry:
     modified: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GrepMatch:
     """One matching line. `line` counts from 1."""
 
@@ -73,7 +73,7 @@ class GrepMatch:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Page:
     """Results up to a cap; `truncated` says that there were more."""
 

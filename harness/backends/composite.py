@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -29,6 +29,7 @@ from harness.backends.state import StateBackend
 from harness.backends.tree import checked_path, every_path, walk_order
 from harness.checkpoint.base import Batch, FileChange
 from harness.errors import AgentBuildError, ToolError
+from harness.records import record
 from harness.tools import JournalWriter, ToolRuntime
 
 __all__ = ["CompositeBackend", "CompositeFiles"]
@@ -36,7 +37,7 @@ __all__ = ["CompositeBackend", "CompositeFiles"]
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Part:
     """A backend and the path it is mounted at; empty for the default."""
 
@@ -395,7 +396,7 @@ class CompositeFiles:
         return [answers[part.prefix] for part in (owner, *further) if part.prefix in answers]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Prefixing:
     """Records changes of a part's files under their paths of the whole."""
 

@@ -13,7 +13,6 @@ import secrets
 import stat
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
@@ -37,6 +36,7 @@ from harness.backends.tree import (
     require_shallow,
     require_writable,
 )
+from harness.records import record
 
 __all__ = ["DescriptorTree"]
 
@@ -45,7 +45,7 @@ _MAX_LINKS = 40
 _NAME = attrgetter("name")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Place:
     """A name in an open directory. `name` is `.` for the directory itself."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -17,6 +17,7 @@ from harness.backends.search import Budget, Unhurried, find_lines
 from harness.backends.tree import Tree
 from harness.backends.widened import widened
 from harness.errors import ToolError
+from harness.records import record
 
 if TYPE_CHECKING:
     import regex
@@ -30,7 +31,7 @@ _T = TypeVar("_T")
 _Document: TypeAlias = tuple[str, Callable[[], bytes | None]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DirectorySearch:
     """Searches below the root of a directory backend.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pydantic import JsonValue
 
@@ -12,7 +12,6 @@ from harness.backends.base import FileEntry, GrepMatch
 from harness.backends.pages import Listing, Row, call_text, shown
 from harness.backends.tree import size_text
 from harness.messages import DocumentBlock, ImageBlock, TextBlock
-from harness.tools import ToolResult
 
 __all__ = [
     "ENTRIES",
@@ -28,7 +27,6 @@ __all__ = [
     "match_line",
     "match_rows",
     "next_page",
-    "results",
     "schema",
     "span",
 ]
@@ -126,26 +124,6 @@ def next_page(
     if not listing.rows or listing.end >= total:
         return {}
     return {"next": call_text(name, **arguments, offset=listing.end)}
-
-
-def results(
-    head: str,
-    listing: Listing,
-    offset: int,
-    total: int,
-    truncated: bool,
-    more: Mapping[str, JsonValue],
-) -> ToolResult:
-    """Return search results as text and data."""
-    notes = [f"[{span(listing, offset, total, head)}"]
-    if truncated:
-        notes.append("the search was cut off, so there may be more: narrow it to see them")
-    if more:
-        notes.append(f"next: {more['next']}")
-    text = "\n".join(["; ".join(notes) + "]", *listing.lines])
-    return ToolResult(
-        text, {"total": total, "truncated": truncated, "results": listing.rows, **more}
-    )
 
 
 def schema(properties: dict[str, JsonValue], *optional: str) -> dict[str, JsonValue]:

@@ -8,7 +8,7 @@ time ran out, the answer says so, and what to ask instead.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import JsonValue
 
@@ -17,6 +17,7 @@ from harness.backends.file_results import entry_row, match_rows, next_page, span
 from harness.backends.ignore import Unignored
 from harness.backends.pages import Listing, Row
 from harness.backends.search import Unhurried, glob_matcher
+from harness.records import record
 from harness.tools import ToolResult
 
 __all__ = ["Found", "answer", "found_files", "found_lines"]
@@ -36,7 +37,7 @@ _PARTLY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Found:
     """Rows from the first on.
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import anyio.to_thread
 
@@ -21,6 +20,7 @@ from harness.backends.base import FileError, Files, PathTest
 from harness.backends.ignore_patterns import MOST_CHARS, expression_of
 from harness.backends.search import Budget, glob_matcher
 from harness.backends.text import decode
+from harness.records import record
 
 __all__ = ["Unignored", "kept_by_gitignore", "without_ignored"]
 
@@ -37,7 +37,7 @@ _TRIMMED = re.compile(r"((?:\\.|[^\\ ]| +(?=[^ ]))*) *", re.DOTALL)
 """A line, and in it what is left without the spaces at its end; escaped ones stay."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Rule:
     """A line of a `.gitignore` file."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from harness.backends.text import Text
+from harness.records import record
 
 __all__ = ["Listing", "call_text", "fit", "read_page", "shown"]
 
@@ -30,7 +30,7 @@ def shown(path: str) -> str:
     return path if path.isprintable() else json.dumps(path)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listing:
     """A page of rows.
 

@@ -8,7 +8,6 @@ where links lead, and which files a listing or a search comes to. A listing leav
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import anyio.to_thread
@@ -16,6 +15,7 @@ import anyio.to_thread
 from harness.backends.base import Backend, FileEntry, FileError, Files, Page, PathTest
 from harness.policy import BoundPolicy
 from harness.policy.paths import path_forms, paths_in
+from harness.records import record
 from harness.tools import ToolRuntime
 
 __all__ = ["PolicedFiles", "policed"]
@@ -32,7 +32,7 @@ def policed(files: Files, backend: Backend, runtime: ToolRuntime) -> Files:
     return PolicedFiles(files, runtime.policy, real, frozenset(one.exact for one in named))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PolicedFiles:
     """`Files` behind a policy.
 

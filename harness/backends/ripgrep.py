@@ -11,18 +11,18 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import anyio
 
 from harness.backends.tree import MAX_DEPTH, nameable
+from harness.records import record
 
 __all__ = ["Candidates", "candidates", "find_ripgrep"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Candidates:
     """Files that may match.
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio.to_thread
-from wcmatch import glob as wcglob
-from wcmatch._wcparse import PatternLimitException
 
 from harness.backends.base import GrepMatch, Page, PathTest
 from harness.backends.text import decode
@@ -39,7 +37,6 @@ _MAX_SHOWN = 500
 _MAX_GLOB = 1_000
 _MAX_EXPRESSION = 2_000
 """Characters of what is searched for; answers repeat it."""
-_GLOB_FLAGS = wcglob.GLOBSTAR | wcglob.BRACE | wcglob.DOTGLOB | wcglob.FORCEUNIX | wcglob.CASE
 _LITERAL = re.compile(r"[A-Za-z0-9_ ]{3,}")
 
 
@@ -118,8 +115,12 @@ def glob_matcher(pattern: str | PathTest, path: str) -> PathTest:
     if not pattern.strip():
         raise ToolError("a glob pattern is needed, such as *.py or docs/**/*.md")
     _require_short(pattern, "glob", _MAX_GLOB)
+    from wcmatch import glob  # not needed to start
+    from wcmatch._wcparse import PatternLimitException
+
+    flags = glob.GLOBSTAR | glob.BRACE | glob.DOTGLOB | glob.FORCEUNIX | glob.CASE
     try:
-        included, excluded = wcglob.translate(pattern, flags=_GLOB_FLAGS, limit=200)
+        included, excluded = glob.translate(pattern, flags=flags, limit=200)
     except (PatternLimitException, re.error) as error:
         raise ToolError(f"the glob {pattern!r} cannot be used: {error}") from error
     test = _matcher(included, excluded)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness.backends.base import Backend
@@ -11,6 +10,7 @@ from harness.backends.composite import CompositeBackend
 from harness.backends.directory import DirectoryBackend
 from harness.backends.state import StateBackend
 from harness.errors import AgentBuildError
+from harness.records import record
 
 __all__ = ["WORKSPACE", "SharedDirectory", "shared_directories", "with_workspace"]
 
@@ -18,7 +18,7 @@ WORKSPACE = "/workspace"
 """Where a directory is that was given without a place."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SharedDirectory:
     """A part of a backend.
 

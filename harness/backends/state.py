@@ -6,7 +6,6 @@ import base64
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import anyio.to_thread
@@ -14,6 +13,7 @@ import anyio.to_thread
 from harness.backends.base import FileEntry, FileError, Page, PathTest
 from harness.backends.search import Budget, find_lines, line_pattern, meant
 from harness.backends.tree import changed, checked_path, size_text, walk_order
+from harness.records import record
 from harness.state import Reducer
 from harness.tools import ToolRuntime
 
@@ -24,7 +24,7 @@ MAX_BYTES = 16 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileData:
     """A file in the state.
 

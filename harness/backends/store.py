@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from itertools import islice
@@ -24,6 +23,7 @@ from harness.backends.state import FileData
 from harness.backends.store_turns import Turn, turn_of
 from harness.backends.tree import changed, checked_path, size_text, walk_order
 from harness.errors import AgentBuildError, ToolError
+from harness.records import record
 from harness.redaction.stores import unscreened
 from harness.store.base import (
     Delete,
@@ -132,7 +132,7 @@ class StoreBackend:
         return lock
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Entry:
     """What is known of a file without its content."""
 

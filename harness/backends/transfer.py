@@ -7,12 +7,13 @@ does not keep the others back: each path has its own result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from harness.backends.base import Backend, FileError, FileErrorCode, Files
 from harness.backends.file_guards import canonicaliser
 from harness.errors import StaleThread, ToolError, UnknownThread
+from harness.records import record
 from harness.redaction.rules import PIIDetectionError
 from harness.tools import ToolRuntime
 
@@ -25,7 +26,7 @@ __all__ = ["Transfer", "download_files", "upload_files"]
 _MOST_TRIES = 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transfer:
     """What became of one path.
 

@@ -13,11 +13,11 @@ import os
 import stat
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from harness.backends.base import FileEntry, FileError, PathTest, canonical_path
 from harness.errors import ToolError
+from harness.records import record
 
 __all__ = [
     "MAX_DEPTH",
@@ -65,7 +65,7 @@ WRITE_FLAGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Present:
     """What is at a place that is about to change.
 

@@ -7,18 +7,18 @@ happened. Such a record is recognised (the file is still as it was before) and d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 
 from harness.backends.base import FileError
 from harness.backends.tree import Present, Tree
 from harness.checkpoint.base import FileChange
 from harness.errors import ToolError
+from harness.records import record
 
 __all__ = ["Undo", "apply", "plan"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Undo:
     """One file to put back: what is there now, and the content it had (None: it did not exist)."""
 

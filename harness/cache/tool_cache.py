@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -11,12 +10,13 @@ from harness.cache.base import Cache
 from harness.cache.entries import Entries
 from harness.cache.keys import tool_key
 from harness.messages import Content
+from harness.records import record
 from harness.tools import CachePolicy, Tool, ToolResult
 
 __all__ = ["ToolCache"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Stored:
     """The part of a result that is the same whoever asks."""
 

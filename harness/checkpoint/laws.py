@@ -100,25 +100,28 @@ def admit(
     Raises:
         StaleThread: Somebody else moved the thread.
     """
-    where = f"thread {checkpoint.thread_id!r}"
-    if checkpoint.ns:
-        where += f" (namespace {checkpoint.ns!r})"
     if exists:
         raise StaleThread(
-            f"checkpoint {checkpoint.id} of {where} exists already: another run finished this "
-            f"step first. {_RELOAD}"
+            f"checkpoint {checkpoint.id} of {_where(checkpoint)} exists already: another run "
+            f"finished this step first. {_RELOAD}"
         )
     if checkpoint.parent_id is not None and not parent_exists:
         raise StaleThread(
-            f"checkpoint {checkpoint.id} of {where} grew from {checkpoint.parent_id}, which is "
-            f"not in the journal: the thread was deleted meanwhile, or its parent never stored. "
-            f"{_RELOAD}"
+            f"checkpoint {checkpoint.id} of {_where(checkpoint)} grew from "
+            f"{checkpoint.parent_id}, which is not in the journal: the thread was deleted "
+            f"meanwhile, or its parent never stored. {_RELOAD}"
         )
     if checkpoint.source in ("input", "loop") and not (parent_is_head or imported):
         raise StaleThread(
-            f"{where} has moved on from {checkpoint.parent_id or 'its beginning'}, from which "
-            f"checkpoint {checkpoint.id} grew: another run or a rewind was faster. {_RELOAD}"
+            f"{_where(checkpoint)} has moved on from {checkpoint.parent_id or 'its beginning'}, "
+            f"from which checkpoint {checkpoint.id} grew: another run or a rewind was faster. "
+            f"{_RELOAD}"
         )
+
+
+def _where(checkpoint: Checkpoint) -> str:
+    ns = f" (namespace {checkpoint.ns!r})" if checkpoint.ns else ""
+    return f"thread {checkpoint.thread_id!r}{ns}"
 
 
 def late_write(thread_id: str, step: str, task_id: str) -> StaleThread:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
@@ -144,7 +144,7 @@ class Snapshot:
     writes: tuple[StoredWrite, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Interrupt:
     """A durable question that a run waits for.
 
@@ -218,7 +218,7 @@ class Run:
     base: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileChange:
     """What a file on a real disk was before a tool changed it; written before the change.
 
@@ -263,7 +263,7 @@ class RunEvent:
     seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EventLimits:
     """How many events a journal keeps. Those beyond go when further ones are stored.
 
@@ -276,7 +276,7 @@ class EventLimits:
     seconds: float = 7 * 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ThreadInfo:
     """One row of a list of threads."""
 
@@ -317,7 +317,7 @@ class Batch:
     imported: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ThreadSlice:
     """A checkpoint and what is needed to rebuild its state.
 

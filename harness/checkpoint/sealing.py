@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue
@@ -37,7 +36,7 @@ from harness.checkpoint.cipher import Cipher, Damaged, UnknownKey
 from harness.checkpoint.codec import compress, decompress
 from harness.checkpoint.laws import json_text
 from harness.errors import CheckpointError
-from harness.records import changed
+from harness.records import changed, record
 
 __all__ = ["FIELDS", "Sealer", "is_sealed"]
 
@@ -128,7 +127,7 @@ def _path(data: bytes) -> tuple[str, ...]:
     return tuple(_json(data))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Form:
     """How one type of value is sealed.
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
-from pydantic_core import to_json
 
 from harness.checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
 from harness.errors import HarnessError
@@ -21,8 +20,11 @@ from harness.loop.events import Emit, StreamMode
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.run_context import RunContext, RunControl
 from harness.loop.run_journal import Durability
+from harness.loop.thread_usage import noted
 from harness.messages import ToolMessage, Usage
+from harness.records import record
 from harness.state import Mark, State, StateSchema
+from harness.tool_results import storable_text
 
 __all__ = ["Carrier", "RunOptions", "RunResult", "public_state"]
 
@@ -34,7 +36,7 @@ _STOP_SECONDS = 10
 StopReason: TypeAlias = RunStatus | LimitName
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunOptions:
     """How one run is carried out.
 
@@ -79,7 +81,7 @@ class RunOptions:
     principal: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunResult:
     """Where a run stands when it stops.
 
@@ -234,7 +236,8 @@ class Carrier:
             await self._record("cancelled", f"{reason}; its input was not accepted")
 
     async def _record(self, status: RunStatus, reason: str | None) -> None:
-        used = to_json(self._context.meter.used().to_json()).decode()
+        used = noted(self._context.meter)
+        reason = None if reason is None else storable_text(reason)
         run = self._context.update_run(status=status, reason=reason, used=used)
         with anyio.CancelScope(shield=True):
             await self._context.journal.commit(Batch(run.thread_id, runs=[run]))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, get_args
 from pydantic import JsonValue
 
 from harness.checkpoint.base import Next
+from harness.loop.hooks import Hook, phase_hooks
 from harness.loop.interrupts import Breakpoints
 from harness.loop.middleware import AgentMiddleware, HookName, hooks_of
 from harness.loop.run_context import StateCache
@@ -64,21 +65,22 @@ class AgentDefinition:
     states: StateCache = field(default_factory=StateCache)
 
     @cached_property
-    def _hooks(self) -> Mapping[HookName, Sequence[AgentMiddleware]]:
-        found = {hook: hooks_of(self.middleware, hook) for hook in get_args(HookName)}
-        return {
-            hook: users if hook.startswith("before") else users[::-1]
-            for hook, users in found.items()
-        }
+    def _hooks(self) -> Mapping[HookName, Sequence[Hook]]:
+        return {name: phase_hooks(self.middleware, name) for name in get_args(HookName)}
 
-    def hooks(self, hook: HookName) -> Sequence[AgentMiddleware]:
-        """Return the middleware with this hook, in the order it runs."""
-        return self._hooks[hook]
+    def hooks(self, name: HookName) -> Sequence[Hook]:
+        """Return the hooks of a phase, in the order in which they run."""
+        return self._hooks[name]
 
     @cached_property
     def told_of_stops(self) -> Sequence[AgentMiddleware]:
         """The middleware that has a `run_stopped`."""
         return hooks_of(self.middleware, "run_stopped")
+
+    @cached_property
+    def watchers(self) -> Sequence[AgentMiddleware]:
+        """The middleware that has a `wrap_internal_call`, outermost first."""
+        return hooks_of(self.middleware, "wrap_internal_call")
 
     @cached_property
     def model_wraps(self) -> Sequence[Wrap]:

@@ -7,12 +7,12 @@ loop, dashed ones the jumps that hooks declare.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import get_args
 
 from harness.loop.definition import AgentDefinition
-from harness.loop.middleware import HookName, hooks_of, jumps_of
+from harness.loop.middleware import HookName, hooks_of
+from harness.records import record
 
 __all__ = ["draw_mermaid"]
 
@@ -33,7 +33,7 @@ def draw_mermaid(definition: AgentDefinition) -> str:
     return "\n    ".join(lines) + "\n"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Edge:
     source: str
     target: str
@@ -57,7 +57,7 @@ class _Loop:
             (hook, f"{hook}_{place}", target)
             for hook in _HOOKS
             for place, one in enumerate(definition.hooks(hook))
-            for target in sorted(jumps_of(one, hook))
+            for target in sorted(one.jumps)
         ]
         self._structured = definition.output is not None
         self._has_tools = bool(
@@ -73,7 +73,7 @@ class _Loop:
         yield f'{_START}(["start"])'
         for hook in _HOOKS:
             for place, one in enumerate(self._agent.hooks(hook)):
-                yield f'{hook}_{place}["{_escaped(one.name)}.{hook}"]'
+                yield f'{hook}_{place}["{_escaped(one.author)}"]'
         yield from _wrapped(_MODEL, "wrap_model_call", self._model_wraps)
         if self._has_tools:
             yield from _wrapped(_TOOLS, "wrap_tool_call", self._tool_wraps)
@@ -146,4 +146,4 @@ def _wrapped(node: str, hook: str, names: Sequence[str]) -> Iterator[str]:
 
 def _escaped(name: str) -> str:
     """Return text that is safe between quotes: what could mean something is a character code."""
-    return "".join(char if char.isalnum() or char in " _" else f"#{ord(char)};" for char in name)
+    return "".join(char if char.isalnum() or char in " _." else f"#{ord(char)};" for char in name)

@@ -16,27 +16,20 @@ from typing import Any, Literal, TypeAlias
 from pydantic import JsonValue
 
 from harness.checkpoint.base import Batch, Interrupt, Next, step_id
-from harness.errors import HarnessError, MiddlewareError
-from harness.limits import LimitReached, Meter
+from harness.errors import MiddlewareError
+from harness.limits import Meter
 from harness.loop import routing
-from harness.loop.cancellation import FAILURES, as_failure
+from harness.loop.at_work import AgentAtWork, at_work
 from harness.loop.definition import AgentDefinition
 from harness.loop.interrupts import Asker, Interrupted, Pause
-from harness.loop.middleware import AgentMiddleware, HookName, jumps_of, settle
-from harness.loop.model_call import Answered, ModelCall, configured
-from harness.loop.requests import Command, HookResult, ModelRequest, Runtime, Send
+from harness.loop.middleware import HookName
+from harness.loop.model_step import ModelStep
+from harness.loop.requests import Runtime, Send
 from harness.loop.run_context import RunContext
+from harness.loop.thread_input import accept_input
 from harness.loop.thread_state import ThreadState
 from harness.loop.tool_step import ToolStep
-from harness.loop.whole_characters import whole_characters
-from harness.messages import (
-    AIMessage,
-    HumanMessage,
-    ToolCall,
-    ToolMessage,
-    new_id,
-    pending_tool_calls,
-)
+from harness.messages import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
 from harness.records import changed
 from harness.state import Overwrite, State
 from harness.tools import Fork
@@ -51,8 +44,6 @@ _PASSED_OVER = (
     "needed."
 )
 
-_NOTHING = Command()
-
 
 class AgentLoop:
     """Moves one namespace of a thread forward, from its newest checkpoint to a pause or the end.
@@ -60,7 +51,6 @@ class AgentLoop:
     Attributes:
         thread: State, head and journal of the namespace.
         meter: What counts against its limits, and those of its run tree.
-        wrapped_up: Why it asked for the final answer early, or None.
     """
 
     def __init__(
@@ -78,14 +68,7 @@ class AgentLoop:
         self.path = path or (agent.name,)
         run.told_of_stops += agent.told_of_stops
         self.thread = ThreadState(agent.schema, agent.states, run, ns, self.path)
-        self._ask_model = ModelCall(
-            agent.model_wraps,
-            run,
-            agent.output,
-            agent.answers,
-            agent.pipeline.runnable,
-            state=lambda: self.thread.state,
-        )
+        self._model_step = ModelStep(agent, run, self.thread, self.path, self.meter)
         screen = self.thread.screen
         self._runtime = Runtime(
             thread_id=run.thread_id,
@@ -104,6 +87,7 @@ class AgentLoop:
             store=agent.store if screen is None else screen.store(agent.store),
             attempt=run.run.attempt,
         )
+        self._at_work = AgentAtWork(self._runtime, run, agent.watchers)
         self._phases: Mapping[Next, Callable[[], Awaitable[Next]]] = {
             "before_agent": self._before_agent,
             "model": self._model,
@@ -112,10 +96,14 @@ class AgentLoop:
             "after_agent": self._after_agent,
         }
         self._paused: Pause | None = None
-        self.wrapped_up: str | None = None
         self._author = ""
         self._breaks = bool(agent.breakpoints.before or agent.breakpoints.after)
         self._askers: dict[str, Asker] = {}
+
+    @property
+    def wrapped_up(self) -> str | None:
+        """Why it asked for the final answer early, or None."""
+        return self._model_step.wrapped_up
 
     async def start(self, update: State, summary: str, *, forked: bool = False) -> None:
         """Load the namespace and accept its first input, unless it has some already.
@@ -123,7 +111,7 @@ class AgentLoop:
         What a fork starts from has been through `before_agent`.
         """
         if not await self.thread.open():
-            await self.thread.accept(update, self._entry(forked), summary)
+            await accept_input(self.thread, update, self._entry(forked), summary)
 
     async def go_on(
         self, after: str, update: State, summary: str, salt: str, *, forked: bool = False
@@ -139,7 +127,7 @@ class AgentLoop:
         if not await thread.open(after):
             return False
         self.forget_answer()
-        await thread.accept(update, self._entry(forked), summary, salt=salt)
+        await accept_input(thread, update, self._entry(forked), summary, salt=salt)
         return True
 
     def _entry(self, forked: bool) -> Next:
@@ -160,6 +148,10 @@ class AgentLoop:
             LimitReached: The run tree met one of its limits.
             StaleThread: Somebody else moved the thread.
         """
+        with at_work(self._at_work):
+            return await self._advance()
+
+    async def _advance(self) -> Pause | None:
         self._paused = None  # an answer may have come since
         self.thread.take_kept()
         phase = self.thread.next
@@ -169,7 +161,8 @@ class AgentLoop:
             await self.run.relieve()
             self._askers.clear()
             try:
-                self._break_after_step()
+                if self._breaks:
+                    self._break_after_step()
                 phase = await self._phases[phase]()
             except Interrupted as asked:
                 return await self._pause(asked.interrupts)
@@ -204,70 +197,13 @@ class AgentLoop:
         jump = await self._hooks("before_model")
         if jump is not None:
             return jump
-        self._break("before", "model")
+        if self._breaks:
+            self._break("before", "model")
         self._author = "wrap_model_call"
-        begun = _task("model_start", self.agent.model.name)
-        self.run.note("tasks", self.path, begun)
-        self.run.send("tasks", self.path, begun)
-        answered = await self._ask_model(self._request())
-        self._write_answer(answered)
-        answer = answered.response.message
-        ended = _task("model_end", answer.model or self.agent.model.name, answer.text)
-        if answer.usage is not None:
-            ended["usage"] = answer.usage.to_json()
-        self.run.note("tasks", self.path, ended)
+        answer = await self._model_step.run(self._runtime_now())
         following = self.agent.answered or self._route()
-        await self.thread.commit("model", following, summary=_summary(answer), metered=True)
-        self.run.send("tasks", self.path, ended)
+        await self._model_step.commit(answer, following)
         return following
-
-    def _request(self) -> ModelRequest:
-        final = self._final_turn()
-        state = self.thread.state
-        return ModelRequest(
-            model=configured(self.agent.model, self.run.configurable),
-            messages=state["messages"],
-            system=self.agent.system,
-            tools=self.agent.offered,
-            state=state,
-            runtime=self._runtime_now(),
-            tool_choice="none" if final else "auto",
-            response_format=self.agent.response_format,
-        )
-
-    def _final_turn(self) -> bool:
-        """Tell the model once that its limits are nearly met; whether it shall just answer."""
-        if self.wrapped_up is not None:
-            return False
-        reason = self.meter.wrap_up(self.thread.ns.count("task:"))
-        if reason is None:
-            return False
-        self.wrapped_up = reason
-        # With a structured answer it asks for that call, which is then forced, if it is one.
-        source = "limits" if self.agent.output is None else "structured_output"
-        self.thread.write_messages([HumanMessage(reason, source=source)])
-        if self.thread.ns == "":
-            self.run.update_run(reason=f"wrapped up: {reason}")
-        return True
-
-    def _write_answer(self, answered: Answered) -> None:
-        response, schema = answered.response, self.agent.schema
-        self.thread.write_messages([whole_characters(response.message), *response.following])
-        if self.agent.output is not None:
-            value = response.structured_response
-            if value is not None or self.thread.state.get("structured_response") is not None:
-                update = {"structured_response": Overwrite(value)}
-                self.thread.write(update, "structured output")
-        writers: dict[str, str] = {}
-        for author, update in answered.updates:
-            for key in update:
-                first = writers.setdefault(key, author)
-                if first != author and key in schema.channels and not schema[key].reducer:
-                    raise MiddlewareError(
-                        f"{first} and {author} both wrote {key!r}, which keeps one value. Give "
-                        "the key a Reducer, or let one of them write it."
-                    )
-            self.thread.write(update, author)
 
     async def _after_model(self) -> Next:
         asked = self.thread.interrupts.values()
@@ -279,7 +215,8 @@ class AgentLoop:
     async def _tools(self) -> Next:
         if self.thread.dirty:
             await self.thread.commit("hooks", "tools")
-        self._break("before", "tools")
+        if self._breaks:
+            self._break("before", "tools")
         step = ToolStep(self.agent, self.run, self.thread, self.path, self._spawn, self.meter)
         self._paused = await step.run()
         if self._paused is not None:
@@ -338,17 +275,19 @@ class AgentLoop:
             return "end"
         return phase
 
-    async def _hooks(self, hook: HookName) -> Next | None:
+    async def _hooks(self, name: HookName) -> Next | None:
         """Run a phase's hooks; return where one of them jumped, which skips the rest of them."""
-        users = self.agent.hooks(hook)
-        if not users:
+        hooks = self.agent.hooks(name)
+        if not hooks:
             return None
         runtime = self._runtime_now()
-        for one in users:
-            author = self._author = f"{one.name}.{hook}"
-            self._break("before", author)
-            command = await self._call_hook(one, hook, author, runtime)
-            self._break("after", author)
+        for hook in hooks:
+            author = self._author = hook.author
+            if self._breaks:
+                self._break("before", author)
+            command = await hook(self.thread.state, runtime)
+            if self._breaks:
+                self._break("after", author)
             if command.update:
                 self.thread.write(command.update, author)
             target = command.jump_to
@@ -361,9 +300,8 @@ class AgentLoop:
                 target = "tools"
             if target is not None:
                 messages = self.thread.state["messages"]
-                allowed = jumps_of(one, hook)
                 phase = routing.jump(
-                    target, author=author, hook=hook, allowed=allowed, messages=messages
+                    target, author=author, hook=name, allowed=hook.jumps, messages=messages
                 )
                 if phase == "model":
                     self.thread.close_calls(_PASSED_OVER.replace("{author}", author))
@@ -377,31 +315,6 @@ class AgentLoop:
             self.thread.write({"sent_calls": calls}, author)
         else:
             self.thread.write_messages([AIMessage(calls, source=author)])
-
-    async def _call_hook(
-        self, middleware: AgentMiddleware, hook: HookName, author: str, runtime: Runtime
-    ) -> Command:
-        try:
-            result: HookResult = getattr(middleware, hook)(self.thread.state, runtime)
-            if result is None:
-                return _NOTHING
-            result = await settle(result)
-        except (HarnessError, LimitReached):
-            raise
-        except FAILURES as raised:
-            error = as_failure(raised)
-            raise MiddlewareError(f"{author} raised {type(error).__name__}: {error}") from error
-        if result is None:
-            return _NOTHING
-        if isinstance(result, Command):
-            return _checked(result, author)
-        if not isinstance(result, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise MiddlewareError(
-                f"{author} returned {type(result).__name__}; return None, a mapping of state "
-                "keys, or a Command"
-            )
-        update = dict(result)
-        return Command(jump_to=update.pop("jump_to", None), update=update)
 
     # --- what hooks can do -----------------------------------------------------------------
 
@@ -439,33 +352,10 @@ class AgentLoop:
 
     def _break(self, when: Literal["before", "after"], node: str) -> None:
         """Stop at a static breakpoint that nobody has passed yet (peers A1.10)."""
-        if self._breaks and self.agent.breakpoints.at(when, node):
+        if self.agent.breakpoints.at(when, node):
             self._asker(node).breakpoint(when, node)
 
     def _break_after_step(self) -> None:
         head = self.thread.head
         if head is not None and head.author in ("model", "tools"):
             self._break("after", head.author)
-
-
-def _task(event: str, name: str, text: str = "") -> dict[str, JsonValue]:
-    return {"event": event, "name": name, "text": text}
-
-
-def _checked(command: Command, author: str) -> Command:
-    """Return a hook's command if it is made of what a command is made of."""
-    update: object = command.update
-    if isinstance(update, Mapping) and all(isinstance(one, Send) for one in command.send):  # pyright: ignore[reportUnnecessaryIsInstance]
-        return command
-    raise MiddlewareError(
-        f"{author} returned {command!r}; `update` is a mapping of state keys, `send` a list of "
-        "Send(tool, args)"
-    )
-
-
-def _summary(answer: AIMessage) -> str:
-    """Say in one line what a model answered."""
-    if answer.tool_calls:
-        return "calls " + ", ".join(call.name for call in answer.tool_calls)
-    text = " ".join(answer.text.split())
-    return text if len(text) <= 100 else text[:99] + "…"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
+
+from harness.records import record
 
 __all__ = ["Emit", "Event", "StreamMode", "clipped"]
 
@@ -19,7 +20,7 @@ answer. `custom`: what a hook or tool wrote. `checkpoints`: a commit. `tasks`: a
 call that starts or ends. `debug`: checkpoints and tasks, in one stream."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Event:
     """One event.
 

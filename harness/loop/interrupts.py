@@ -14,13 +14,14 @@ from harness.checkpoint.base import Interrupt, InterruptKind
 from harness.errors import InvalidAnswer, UnknownInterrupt
 from harness.messages import ToolCall
 from harness.policy import ApprovalDecision
+from harness.records import record
 
 __all__ = ["Asker", "Breakpoints", "Interrupted", "Pause", "approval_schema", "check_answers"]
 
 ANY_TEXT: dict[str, JsonValue] = {"type": "string"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pause:
     """Why a loop stopped before its end.
 
@@ -31,7 +32,7 @@ class Pause:
     interrupts: tuple[Interrupt, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Breakpoints:
     """Nodes at which every run stops until it is resumed (peers A1.10, D3.6).
 

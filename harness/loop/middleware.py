@@ -11,11 +11,13 @@ import difflib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 from harness.errors import AgentBuildError
 from harness.loop.requests import (
     HookResult,
+    InternalCall,
+    InternalHandler,
     JumpTo,
     ModelRequest,
     ModelResult,
@@ -24,6 +26,7 @@ from harness.loop.requests import (
     ToolCallRequest,
     ToolCallResult,
 )
+from harness.messages import AIMessage
 from harness.policy import Verdict
 from harness.state import State
 from harness.tool_signatures import is_async, is_generator, snake_case
@@ -89,11 +92,26 @@ class AgentMiddleware:
         state_schema: A TypedDict with the state keys this middleware reads or writes.
         tools: Tools it brings.
         redaction: What is redacted in all that the agent and its subagents take in and give out.
+        made_with: The arguments it was made with, by position and by name; for listings.
+        supplies_tools: Whether its `wrap_tool_call` may answer calls of tools that the agent does
+            not have. Where none does, a model that would be offered such a tool is not asked.
     """
 
     state_schema: ClassVar[type | None] = None
+    supplies_tools: ClassVar[bool] = True
     tools: Sequence[Tool] = ()
     redaction: Sequence[Rule] = ()
+    made_with: tuple[tuple[object, ...], Mapping[str, object]] = (), {}
+
+    if not TYPE_CHECKING:  # whoever checks types goes by __init__
+
+        def __new__(cls, *args: object, **options: object) -> Self:
+            """Note the arguments."""
+            if (args or options) and cls.__init__ is object.__init__:
+                raise TypeError(f"{cls.__name__}() takes no arguments")
+            made = super().__new__(cls)
+            vars(made)["made_with"] = args, options
+            return made
 
     @property
     def name(self) -> str:
@@ -134,6 +152,13 @@ class AgentMiddleware:
 
     def judge(self, request: ToolCallRequest) -> Verdict | None:
         """Say allow, deny or ask about a call; None is no opinion. Must be a pure function."""
+
+    async def wrap_internal_call(self, call: InternalCall, handler: InternalHandler) -> AIMessage:
+        """Surround a model call that a middleware of the agent makes for itself, to observe it.
+
+        Such as a summary, or a choice of tools. Return what the handler returns.
+        """
+        return await handler()
 
     async def run_stopped(self, run: Run) -> None:
         """Run when a run has paused or ended, however that came about; see `run.status`.

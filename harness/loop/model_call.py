@@ -21,6 +21,7 @@ from harness.errors import MiddlewareError, ModelError
 from harness.loop.cancellation import FAILURES
 from harness.loop.requests import ExtendedModelResponse, ModelRequest, ModelResponse
 from harness.loop.run_context import RunContext
+from harness.loop.thread_state import ThreadState
 from harness.loop.whole_characters import whole_characters
 from harness.loop.wraps import Wrap
 from harness.messages import (
@@ -34,7 +35,6 @@ from harness.messages import (
 from harness.models.base import ChatModel, ChatRequest, Delta
 from harness.models.configurable import ConfigurableModel
 from harness.records import changed, record
-from harness.state import State
 from harness.tools import Tool
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ModelCall:
         output: The structured answer the agent owes, if any.
         cache: Where answers are kept, if anywhere.
         tools: Names of the tools that can run; None when that is not known beforehand.
-        state: Returns the agent's state as it is by now.
+        thread: Where wrappers see the agent's state as it is by now.
     """
 
     def __init__(
@@ -76,18 +76,19 @@ class ModelCall:
         cache: ModelCache | None,
         tools: Collection[str] | None = None,
         *,
-        state: Callable[[], State],
+        thread: ThreadState,
     ) -> None:
         self._run = run
         self._tools = tools
         self._offered: object = None  # the tuple of tools that was found to be all right
         self._shown = False  # whether pieces of this call's answer were sent
         self._counted: AIMessage | None = None  # the newest answer they belong to
+        self._cached = False  # whether that came from the cache
         self._output = output
         self._cache = cache
         layer: _Layer = self._ask
         for one in reversed(wraps):
-            layer = _Wrapped(one, layer, state)
+            layer = _Wrapped(one, layer, thread)
         self._outermost = layer
 
     def __call__(self, request: ModelRequest) -> Awaitable[Answered]:
@@ -113,6 +114,12 @@ class ModelCall:
             self._drop(request)
             raise
         message, counted = answered.response.message, self._counted
+        if message is counted:  # it was looked at, and its pieces are right
+            return answered
+        whole = whole_characters(message)
+        if whole is not message:
+            message = whole
+            answered = changed(answered, response=changed(answered.response, message=whole))
         if self._shown and (counted is None or message.content != counted.content):
             self._drop(request)
             self._send(_pieces(message), request)
@@ -132,7 +139,8 @@ class ModelCall:
         self._check_offered(request)
         chat = _chat_request(request)
         if self._output is None:
-            return Answered(ModelResponse(await self._answer(model, chat, request)))
+            answer = await self._answer(model, chat, request)
+            return Answered(ModelResponse(answer, cached=self._cached))
         plan = self._output.plan(
             model,
             chat.tools,
@@ -150,7 +158,8 @@ class ModelCall:
         )
         answer = await self._answer(model, chat, request)
         reading = self._output.read(answer, plan, request.messages)
-        return Answered(ModelResponse(answer, reading.value, reading.following))
+        response = ModelResponse(answer, reading.value, reading.following, cached=self._cached)
+        return Answered(response)
 
     def _check_offered(self, request: ModelRequest) -> None:
         """Refuse to offer a tool whose calls nobody would run (peers A6.4)."""
@@ -180,14 +189,15 @@ class ModelCall:
 
             key = model_key(model.name, chat)
             answer = await self._cache.get(key, chat.messages)
+            self._cached = answer is not None
             if answer is None:
                 answer = await self._stream(model, chat, request, screen)
                 await self._cache.set(key, answer)
             else:
                 answer = answer if screen is None else screen.message(answer)
                 self._send(_pieces(answer), request)
-        self._counted = answer
-        return changed(answer, name=request.runtime.agent_name)
+        self._counted = changed(answer, name=request.runtime.agent_name)
+        return self._counted
 
     async def _stream(
         self, model: ChatModel, chat: ChatRequest, request: ModelRequest, screen: Screen | None
@@ -242,15 +252,15 @@ class ModelCall:
 class _Wrapped:
     """A middleware's `wrap_model_call` around the rest of the chain."""
 
-    __slots__ = ("_inner", "_state", "_wrap")
+    __slots__ = ("_inner", "_thread", "_wrap")
 
-    def __init__(self, wrap: Wrap, inner: _Layer, state: Callable[[], State]) -> None:
+    def __init__(self, wrap: Wrap, inner: _Layer, thread: ThreadState) -> None:
         self._wrap = wrap
         self._inner = inner
-        self._state = state
+        self._thread = thread
 
     async def __call__(self, request: ModelRequest) -> Answered:
-        state = self._state()
+        state = self._thread.state
         if request.state is not state:  # something was kept meanwhile
             request = changed(request, state=state)
         received: list[Answered] = []
@@ -309,6 +319,7 @@ def _chat_request(request: ModelRequest) -> ChatRequest:
         settings=request.settings,
         cache_messages=request.cache_messages,
         agent=request.runtime.agent_name,
+        unasked=request.runtime.meter.take_back_model_call,
     )
 
 

@@ -16,8 +16,9 @@ from harness.checkpoint.base import Batch, Interrupt, TaskWrites
 from harness.loop.interrupts import Asker
 from harness.loop.requests import ToolCallOutcome
 from harness.loop.run_context import RunContext
-from harness.loop.thread_state import ThreadState, begun_mark
+from harness.loop.thread_state import ThreadState
 from harness.loop.tool_outcomes import failure
+from harness.loop.unfinished_step import begun_mark
 from harness.messages import ToolCall, ToolMessage
 from harness.tool_results import NO_OUTPUT
 

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from harness.identity_cache import IdentityCache
 from harness.limits import Meter
 from harness.messages import AIMessage, Message, ToolCall, ToolMessage
-from harness.models.base import ChatModel, PromptSection, ToolChoice, ToolSpec
+from harness.models.base import ChatModel, ChatRequest, PromptSection, ToolChoice, ToolSpec
 from harness.records import changed, record
 from harness.state import ChannelWrite, State
 from harness.tools import InterruptFn, Tool, ToolRuntime
@@ -24,6 +24,8 @@ __all__ = [
     "Command",
     "ExtendedModelResponse",
     "HookResult",
+    "InternalCall",
+    "InternalHandler",
     "JumpTo",
     "ModelHandler",
     "ModelRequest",
@@ -88,7 +90,7 @@ class Runtime:
     attempt: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Send:
     """A tool call that a hook or a tool asks for, in the place of the model (peers D1.9).
 
@@ -99,7 +101,7 @@ class Send:
     args: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Command:
     """What a hook or a tool returns to change state, the way of the loop, or both.
 
@@ -178,10 +180,12 @@ class ModelRequest:
 
     def offers(self, name: str) -> bool:
         """Whether a tool of ours with this name is offered."""
-        for one in self.tools:  # noqa: SIM110 - a generator would double what it costs
-            if isinstance(one, Tool) and one.name == name:
-                return True
-        return False
+        tools = self.tools
+        return name in (_NAMES(tools) if isinstance(tools, tuple) else _names(tools))
+
+
+def _names(tools: Sequence[Tool | Mapping[str, JsonValue]]) -> frozenset[str]:
+    return frozenset(tool.name for tool in tools if isinstance(tool, Tool))
 
 
 def _specs(tools: Sequence[Tool | Mapping[str, JsonValue]]) -> _Specs:
@@ -201,6 +205,7 @@ def _cached_specs(tools: Sequence[Tool | Mapping[str, JsonValue]]) -> _Specs:
 
 _Specs: TypeAlias = list[ToolSpec | Mapping[str, JsonValue]]
 _Offered: TypeAlias = tuple[Tool | Mapping[str, JsonValue], ...]
+_NAMES: IdentityCache[_Offered, frozenset[str]] = IdentityCache(_names)
 _PLAIN: IdentityCache[_Offered, _Specs] = IdentityCache(_specs)
 _CACHED: IdentityCache[_Offered, _Specs] = IdentityCache(_cached_specs)
 
@@ -214,16 +219,18 @@ class ModelResponse:
         structured_response: The structured answer in it, once it is there and valid.
         following: Messages that go into the transcript right after the answer, such as the result
             of a call that carried a structured answer.
+        cached: Whether the answer comes from the agent's `cache`, so that nobody was asked.
     """
 
     message: AIMessage
     structured_response: Any = None
     following: tuple[Message, ...] = ()
+    cached: bool = False
 
     def with_update(self, **update: Any) -> ExtendedModelResponse:
         """Return the response with state writes that go with it."""
         return ExtendedModelResponse(
-            self.message, self.structured_response, self.following, update=update
+            self.message, self.structured_response, self.following, self.cached, update=update
         )
 
 
@@ -249,6 +256,25 @@ ModelResult: TypeAlias = ModelResponse | AIMessage
 """What `wrap_model_call` returns."""
 
 ModelHandler: TypeAlias = Callable[[ModelRequest], Coroutine[Any, Any, ModelResponse]]
+
+
+@record
+class InternalCall:
+    """A model call that a middleware makes for itself.
+
+    Attributes:
+        model: Who is asked.
+        request: What is asked; `request.agent` says for what.
+        runtime: That of the agent whose middleware it is.
+    """
+
+    model: ChatModel
+    request: ChatRequest
+    runtime: Runtime
+
+
+InternalHandler: TypeAlias = Callable[[], Coroutine[Any, Any, AIMessage]]
+"""Makes the call."""
 
 
 class _ToolCallOverrides(TypedDict, total=False):

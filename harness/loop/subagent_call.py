@@ -23,7 +23,8 @@ from harness.errors import CheckpointError, HarnessError, ToolError
 from harness.limits import LimitReached, Limits, Meter
 from harness.loop.interrupts import Interrupted, Pause
 from harness.loop.run_context import RunContext
-from harness.loop.thread_state import Copied, ThreadState
+from harness.loop.thread_input import Copied
+from harness.loop.thread_state import ThreadState
 from harness.messages import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from harness.policy import CallPolicy
 from harness.policy.above import narrowing
@@ -192,11 +193,27 @@ class SubagentCall:
                 raise
             return await self._ended(loop, origin, shared, failed)
 
-    async def _admit(self, ns: str, depth: int, *, continues: bool) -> None:
+    async def count(self) -> None:
+        """Count the call as one that starts a subagent, for work that is no agent's.
+
+        That is in the journal before the work begins: after a pause or a crash it counts still.
+
+        Raises:
+            ToolError: It would be nested too deep or be one too many; it must not begin.
+        """
+        above, call_id = self._parent.ns, self._path[-1]
+        self._admitted(above.count("task:") + 1)
+        own = child_namespace(call_id, self._step)
+        await self._claim(f"{above}/{own}" if above else own, call_id)
+
+    def _admitted(self, depth: int) -> None:
         try:
             self._count(self._path[-1], depth)
         except LimitReached as reached:
             raise ToolError(str(reached)) from reached
+
+    async def _admit(self, ns: str, depth: int, *, continues: bool) -> None:
+        self._admitted(depth)
         if continues and not await self._claim(ns, self._path[-1]):
             raise ToolError(
                 "nothing was sent to the subagent: another call of the same answer goes on with "

@@ -7,7 +7,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.checkpoint.base import Checkpoint, Checkpointer, Interrupt, Next, Run, RunEvent
@@ -23,6 +22,7 @@ from harness.loop.engine import AgentLoop, Node
 from harness.loop.run_context import RunContext
 from harness.loop.run_journal import RunJournal
 from harness.loop.turns import Turns
+from harness.records import record
 from harness.state import State
 from harness.tools import Tool
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["StateSnapshot", "ThreadAccess"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StateSnapshot:
     """The state at a checkpoint (peers D2.5).
 
@@ -40,7 +40,8 @@ class StateSnapshot:
         values: The keys that callers may see.
         checkpoint: The checkpoint.
         next: The phase that follows.
-        interrupts: Questions of the unfinished step, answered or not.
+        interrupts: Questions of the main agent in the unfinished step, answered or not; those of
+            subagents are in `RunResult.interrupts`.
         finished_calls: Calls of the unfinished step that have a result already.
     """
 
@@ -52,7 +53,7 @@ class StateSnapshot:
 
 
 class ThreadAccess:
-    """Reads and writes threads of one agent; `Agent` adds the runs.
+    """Reads and writes threads of one agent; `AgentRuns` adds the runs.
 
     Attributes:
         definition: The agent.

@@ -11,8 +11,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from pydantic import JsonValue
-from pydantic_core import from_json, to_json
 
 from harness.checkpoint.base import (
     Batch,
@@ -29,15 +27,16 @@ from harness.checkpoint.base import (
 from harness.errors import InvalidUpdate, MiddlewareError
 from harness.loop.run_context import RunContext, StateCache
 from harness.loop.snapshots import fingerprint, is_due, snapshot_of
+from harness.loop.thread_events import announce
+from harness.loop.thread_usage import noted
+from harness.loop.unfinished_step import FIRST_KEPT, UnfinishedStep, kept_mark
 from harness.messages import (
     AIMessage,
-    HumanMessage,
     Message,
     ToolCall,
     ToolMessage,
     pending_tool_calls,
 )
-from harness.records import changed
 from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema, joined_lists
 
 if TYPE_CHECKING:
@@ -45,41 +44,12 @@ if TYPE_CHECKING:
     from harness.loop.screening import Screen
     from harness.redaction.rules import Place
 
-__all__ = ["Copied", "ThreadState", "begun_mark", "claim_mark"]
-
-NOT_ANSWERED = (
-    "{name} did not run, or did not finish: the user went on with a new message instead. Call it "
-    "again if it is still needed."
-)
+__all__ = ["ThreadState", "not_done"]
 
 _LAST = 1_000_000
 """Index of a phase's own writes: after those of the step's tool calls."""
 
 _EPHEMERAL = frozenset({Mark.EPHEMERAL})
-
-_HIDDEN = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT, Mark.UNTRACKED, Mark.EPHEMERAL})
-"""Marks of keys that events leave out: callers may not see them, or they have no JSON form."""
-
-
-_BEGUN = "#begun:"
-_KEPT = "#kept:"
-_CLAIMS = "#goes-on:"
-_FIRST = -1_000_000
-"""Index of the first writes that are kept: before those of the step's tool calls."""
-
-
-def begun_mark(call_id: str, answers: int) -> str:
-    """Return the task id that says that a call has begun, after so many answers to it."""
-    return f"{call_id}{_BEGUN}{answers}"
-
-
-def claim_mark(call_id: str, ns: str) -> str:
-    """Return the task id that says that a call goes on with the subagent of a namespace."""
-    return f"{call_id}{_CLAIMS}{ns}"
-
-
-class Copied(Overwrite):
-    """The messages of a fork: those of its caller, which are clean, and last its task."""
 
 
 class ThreadState:
@@ -124,12 +94,17 @@ class ThreadState:
         self._weight = 0
         self._added = 0
         self._keeping = anyio.Lock()
-        self._next_kept = _FIRST
+        self._next_kept = FIRST_KEPT
 
     @property
     def dirty(self) -> bool:
         """Whether there are writes that are not committed."""
         return bool(self._writes)
+
+    @property
+    def writes(self) -> Sequence[ChannelWrite]:
+        """The writes that are not committed, but for those of finished calls."""
+        return self._writes
 
     @property
     def step(self) -> str:
@@ -180,17 +155,9 @@ class ThreadState:
         read = sum(len(one.value) for one in found.writes)
         self._weight = max(self.head.weight, 0 if known else read)
         self._added = sum(len(one.value) for task in found.pending for one in task.writes)
-        self.begun = {one.task_id for one in found.pending if _BEGUN in one.task_id}
-        self.kept = [one for one in found.pending if one.index < 0]
-        self._next_kept = max((one.index + 1 for one in self.kept), default=_FIRST)
-        self.claims = {}
-        self.pending = []
-        for task in found.pending:
-            call_id, claims, ns = task.task_id.partition(_CLAIMS)
-            if claims:
-                self.claims[ns] = call_id
-            elif task.index >= 0 and task.task_id not in self.begun:
-                self.pending.append(task)
+        left = UnfinishedStep.of(found.pending)
+        self.pending, self.kept, self.begun = left.finished, left.kept, left.begun
+        self.claims, self._next_kept = left.claims, left.next_kept
         self.interrupts = {one.id: one for one in found.interrupts}
         if checkpoint_id is None:
             self._cache.put(self.head, self.state)
@@ -239,6 +206,16 @@ class ThreadState:
         self.state = self.joined(writes, author)
         self._writes.extend(writes)
 
+    def write_clean(self, update: Mapping[str, Any], author: str) -> None:
+        """Add writes of which nothing has to be redacted any more.
+
+        Raises:
+            InvalidUpdate: As for `write`.
+        """
+        writes = self._coerced(update, author)
+        self.state = self.joined(writes, author)
+        self._writes.extend(writes)
+
     def joined(self, writes: Sequence[ChannelWrite], author: str) -> State:
         """Return the state with the writes in it, without making them.
 
@@ -270,12 +247,15 @@ class ThreadState:
         Raises:
             InvalidUpdate, PIIDetectionError: As for `write`.
         """
+        writes = self._coerced(update, author)
+        return writes if self.screen is None else self.screen.writes(self.schema, writes, place)
+
+    def _coerced(self, update: Mapping[str, Any], author: str) -> list[ChannelWrite]:
         writes = self.schema.writes(update, author)
         try:
-            writes = [ChannelWrite(name, self.schema[name].coerce(value)) for name, value in writes]
+            return [ChannelWrite(name, self.schema[name].coerce(value)) for name, value in writes]
         except InvalidUpdate as error:
             raise InvalidUpdate(f"{author}: {error}") from error
-        return writes if self.screen is None else self.screen.writes(self.schema, writes, place)
 
     def answer(self) -> str:
         """Return the newest answer that has text."""
@@ -311,15 +291,13 @@ class ThreadState:
         writes = self.check(update, author)
         before, state = self.state, self.joined(writes, author)
         index, self._next_kept = self._next_kept, self._next_kept + 1
-        task = TaskWrites(
-            self.step, f"{_KEPT}{index - _FIRST}:{author}", index, self.encode(writes)
-        )
+        task = TaskWrites(self.step, kept_mark(index, author), index, self.encode(writes))
         if self.screen is not None:
             await self.screen.keys.store()
         # What it cost, such as the model call behind a summary, is stored with it.
         meter = self.run.meter
         spent = meter.model_calls or meter.tokens
-        runs = [self.run.update_run(used=_used(meter))] if spent else ()
+        runs = [self.run.update_run(used=noted(meter))] if spent else ()
         batch = Batch(self.run.thread_id, self.ns, writes=[task], runs=runs)
         with anyio.CancelScope(shield=True):
             await self.run.journal.commit(batch)
@@ -377,9 +355,8 @@ class ThreadState:
             answer = self.answer() if self.run.run.kind == "delegate" else None
             run = self.run.update_run(status="done", answer=answer)
         meter = self.run.meter
-        counts = meter.limits.for_thread or meter.model_calls or meter.tokens
-        if metered or (run is not None and counts):
-            run = self.run.update_run(used=_used(meter))
+        if metered or (run is not None and _counts(meter)):
+            run = self.run.update_run(used=noted(meter))
         batch = Batch(
             checkpoint.thread_id,
             self.ns,
@@ -401,9 +378,10 @@ class ThreadState:
         self.state = self.schema.without(self.state, _EPHEMERAL)
         if not hold and not (self.run.journal.defers and source == "loop"):
             self._cache.put(checkpoint, self.state)
-        self._announce(checkpoint)
+        written = [*self._adopted, *self._writes]
+        announce(self.run, self._path, self.schema, checkpoint, self.state, written)
         self._writes, self._adopted = [], []
-        self._next_kept = _FIRST
+        self._next_kept = FIRST_KEPT
         self._weight, self._added = weight, 0
 
     def remember(self) -> None:
@@ -431,39 +409,9 @@ class ThreadState:
                 return size, [snapshot]
         return weight, ()
 
-    def _announce(self, checkpoint: Checkpoint) -> None:
-        if self.run.wants("checkpoints"):
-            self.run.send(
-                "checkpoints",
-                self._path,
-                {
-                    "checkpoint_id": checkpoint.id,
-                    "step": checkpoint.step,
-                    "author": checkpoint.author,
-                    "next": checkpoint.next,
-                    "summary": checkpoint.summary,
-                },
-            )
-        if self.run.wants("updates"):
-            written = self._json([*self._adopted, *self._writes])
-            self.run.send("updates", self._path, {checkpoint.author: written})
-        if self.run.wants("values"):
-            schema, shown = self.schema, self.schema.without(self.state, _HIDDEN)
-            values = {name: schema[name].to_json(value) for name, value in shown.items()}
-            self.run.send("values", self._path, values)
-
-    def _json(self, writes: Sequence[ChannelWrite]) -> dict[str, JsonValue]:
-        """Return the writes of keys that callers may see, those of one key put together."""
-        shown: dict[str, JsonValue] = {}
-        for name, value in writes:
-            channel = self.schema[name]
-            if not channel.marks & _HIDDEN:
-                shown[name] = _together(shown.get(name), from_json(channel.encode(value)))
-        return shown
-
     def close_calls(self, text: str) -> None:
         """Answer the calls that have no result with an error; `{name}` stands for the tool."""
-        closing = [_error(call, text) for call in pending_tool_calls(self.state["messages"])]
+        closing = [not_done(call, text) for call in pending_tool_calls(self.state["messages"])]
         if closing:
             self.write_messages(closing)
 
@@ -474,104 +422,12 @@ class ThreadState:
         found = await load(self.run.thread_id, self.ns, checkpoint_id, cached=checkpoint_id)
         return found is not None
 
-    async def accept(
-        self,
-        update: Mapping[str, Any],
-        first: Next,
-        summary: str,
-        *,
-        hold: bool = False,
-        salt: str = "",
-    ) -> None:
-        """Commit input; what an earlier run left open is closed in the same step.
 
-        Finished calls of an interrupted step keep their results, the others are answered with an
-        error (peers B1.9), all in call order. With a salt it begins a branch, also where the
-        thread has moved on.
-        """
-        left = [*self.kept, *self.pending]
-        self.take_kept()
-        closing = self._closing_tasks()
-        for task in sorted([*self.pending, *closing], key=lambda task: task.index):
-            self.adopt(self.decode(task.writes))
-        if salt:  # what was stored for the step that would have followed is stored for this one
-            step = step_id(self.head.id if self.head else None, salt)
-            closing = [changed(task, step_id=step) for task in (*left, *closing)]
-        self._take_in(update)
-        if self.screen is not None:
-            summary = self._screened_summary(self.screen, summary)
-        author = "client" if first in ("after_model", "tools") else "input"
-        run = self.run.run if self.ns == "" else None
-        await self.commit(
-            author,
-            first,
-            source="fork" if salt else "input",
-            tasks=closing,
-            run=run,
-            summary=summary,
-            salt=salt,
-            hold=hold,
-        )
-
-    def _take_in(self, update: Mapping[str, Any]) -> None:
-        """Write input. What a fork copies of its caller is clean, so only its task is looked at.
-
-        It is no input either: the caller may have read in a tool result what no input may hold.
-        """
-        messages = update.get("messages")
-        if self.screen is None or not isinstance(messages, Copied):
-            self.write(update, "input", "input")
-            return
-        *copied, task = messages.value
-        update = {**update, "messages": Overwrite(copied)}
-        writes = self.schema.writes(update, "input")
-        writes = [ChannelWrite(name, self.schema[name].coerce(value)) for name, value in writes]
-        self.state = self.joined(writes, "input")
-        self._writes.extend(writes)
-        self.write({"messages": [task]}, "input", "input")
-
-    def _screened_summary(self, screen: Screen, summary: str) -> str:
-        """Return the summary of input, and set the run's goal: both made of clean messages.
-
-        What was cut from the raw text could hold a part of what nobody would recognise any more.
-        """
-        said = [
-            one.text
-            for name, value in self._writes
-            if name == "messages" and not isinstance(value, Overwrite)
-            for one in value
-            if isinstance(one, HumanMessage)
-        ]
-        if self.ns == "" and self.run.run.kind == "delegate":
-            self.run.update_run(goal=said[-1][:500] if said else "")
-        return said[-1][:100] if said else screen.text(summary, "input")
-
-    def _closing_tasks(self) -> list[TaskWrites]:
-        """Return error results of the calls that an interrupted step leaves unfinished."""
-        messages: Sequence[Message] = self.state["messages"]
-        answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
-        closed = {task.task_id for task in self.pending}
-        unanswered = {call.id for call in pending_tool_calls(messages)} - closed
-        return [
-            TaskWrites(self.step, call.id, index, self.encode([ChannelWrite("messages", [result])]))
-            for index, call in enumerate(answer.tool_calls if answer else ())
-            if call.id in unanswered
-            for result in [_error(call, NOT_ANSWERED)]
-        ]
+def _counts(meter: Meter) -> bool:
+    """Whether there is anything to count for."""
+    return bool(meter.limits.for_thread or meter.model_calls or meter.tokens)
 
 
-def _used(meter: Meter) -> str:
-    return to_json(meter.used().to_json()).decode()
-
-
-def _error(call: ToolCall, text: str) -> ToolMessage:
+def not_done(call: ToolCall, text: str) -> ToolMessage:
+    """Return the result of a call that was not done; `{name}` in the text stands for its tool."""
     return ToolMessage(call.id, text.replace("{name}", call.name), call.name, "error")
-
-
-def _together(first: JsonValue, second: JsonValue) -> JsonValue:
-    """Return two writes of one key as one: all items, all members, or else the later one."""
-    if isinstance(first, list) and isinstance(second, list):
-        return [*first, *second]
-    if isinstance(first, dict) and isinstance(second, dict):
-        return {**first, **second}
-    return second

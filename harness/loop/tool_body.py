@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -17,7 +17,7 @@ from harness.loop.interrupts import Asker
 from harness.loop.requests import ToolCallOutcome, ToolCallRequest
 from harness.loop.tool_outcomes import failure, outcome_of
 from harness.messages import ToolCall
-from harness.records import changed
+from harness.records import changed, record
 from harness.tools import Tool, ToolResult
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ __all__ = ["ToolBody"]
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolBody:
     """Runs tools of one agent.
 

@@ -32,10 +32,14 @@ from harness.tools import InvalidArguments, Tool
 if TYPE_CHECKING:
     from harness.cache.tool_cache import ToolCache
 
-__all__ = ["EDIT_NOTICE", "ToolPipeline"]
+__all__ = ["EDIT_NOTICE", "REFUSED", "REJECTED", "ToolPipeline"]
 
 EDIT_NOTICE = "Note: a person edited this call before it ran. It ran as {call}."
 """What precedes the result of an edited call."""
+
+REFUSED = "was refused and did not run"
+REJECTED = "was rejected by a person and did not run"
+"""How the results of calls go on after the tool's name that the policy or a person held up."""
 
 
 class ToolPipeline:
@@ -52,6 +56,8 @@ class ToolPipeline:
         self._tools = tools
         self._policy = policy
         self._wraps = wraps_of(middleware, "wrap_tool_call")
+        wrappers = hooks_of(middleware, "wrap_tool_call")
+        self._supplied = any(one.supplies_tools for one in wrappers)
         self._judges = hooks_of(middleware, "judge")
         self._redactors = hooks_of(middleware, "redact")
         self._evictors = hooks_of(middleware, "evict")
@@ -64,7 +70,7 @@ class ToolPipeline:
     @property
     def runnable(self) -> Collection[str] | None:
         """Names of the tools that can run; None when wrappers may supply any (peers A6.4)."""
-        return None if self._wraps else self._tools.keys()
+        return None if self._supplied else self._tools.keys()
 
     async def run(
         self, request: ToolCallRequest, asker: Asker, meter: Meter, once: OnceMark
@@ -248,7 +254,7 @@ class _Gate:
             if verdict.action == "deny":
                 return failure(
                     call,
-                    f"{call.name} was refused and did not run ({verdict.reason}). Find "
+                    f"{call.name} {REFUSED} ({verdict.reason}). Find "
                     "another way, or ask the user to change the policy.",
                 )
             if verdict.action == "allow" or approved_tool == call.name:
@@ -266,9 +272,7 @@ class _Gate:
                     return ToolCallOutcome(ToolMessage(call.id, text, name=call.name))
                 case _:
                     why = decision.get("message") or "no reason was given"
-                    return failure(
-                        call, f"{call.name} was rejected by a person and did not run: {why}."
-                    )
+                    return failure(call, f"{call.name} {REJECTED}: {why}.")
 
     async def _run(
         self, tool: Tool, args: dict[str, Any], request: ToolCallRequest

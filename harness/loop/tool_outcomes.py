@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from harness.loop.requests import Command, Send, ToolCallOutcome
 from harness.messages import Message, TextBlock, ToolCall, ToolMessage
-from harness.tool_results import result_of
+from harness.tool_results import result_of, storable_text
 from harness.tools import ToolResult
 
 __all__ = ["failure", "outcome_of", "with_notes", "with_notice"]
@@ -16,6 +16,7 @@ __all__ = ["failure", "outcome_of", "with_notes", "with_notice"]
 
 def failure(call: ToolCall, text: str) -> ToolCallOutcome:
     """Return an error result for a call."""
+    text = storable_text(text)
     return ToolCallOutcome(ToolMessage(call.id, text, name=call.name, status="error"))
 
 

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from pydantic import JsonValue
 
 from harness.checkpoint.base import Batch, Interrupt, Next, TaskWrites
-from harness.errors import InvalidUpdate
 from harness.limits import LimitReached, Meter
 from harness.loop.interrupts import Asker, Interrupted, Pause
 from harness.loop.once import OnceMark
 from harness.loop.requests import ToolCallOutcome, ToolCallRequest
 from harness.loop.run_context import RunContext
+from harness.loop.step_writes import StepWrites
 from harness.loop.subagent_call import Spawn, SubagentCall, child_namespace
-from harness.loop.thread_state import ThreadState, claim_mark
+from harness.loop.thread_state import ThreadState
 from harness.loop.tool_execution import ToolPipeline
-from harness.loop.tool_outcomes import failure, with_notes
-from harness.messages import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
-from harness.redaction.rules import PIIDetectionError
-from harness.state import ChannelWrite, Mark, Overwrite
+from harness.loop.tool_outcomes import failure
+from harness.loop.unfinished_step import claim_mark
+from harness.messages import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
+from harness.state import ChannelWrite, Mark
 from harness.tools import Tool, ToolRuntime
 
 if TYPE_CHECKING:
@@ -81,11 +81,9 @@ class ToolStep:
         self._step = thread.step
         screen = thread.screen
         self._store = agent.store if screen is None else screen.store(agent.store, "tools")
-        self._results: dict[str, tuple[int, Sequence[ChannelWrite]]] = {
-            task.task_id: (task.index, thread.decode(task.writes)) for task in thread.pending
-        }
+        self._writes = StepWrites(thread)
+        self._calls: Sequence[ToolCall] = ()
         self._held: list[TaskWrites] = []
-        self._writers: dict[str, str] = {}
         self._waiting: dict[int, Sequence[Interrupt]] = {}
         self._running = 0
         self._children: set[str] = set()
@@ -99,17 +97,15 @@ class ToolStep:
             MiddlewareError: A middleware broke a rule; finished calls are stored.
             ToolFailed: A strict tool failed; finished calls are stored.
         """
-        for call_id, (_, writes) in self._results.items():
-            for write in writes:
-                self._claim(write, call_id)
+        messages = self._thread.state["messages"]
+        self._calls = _newest_calls(messages)
         # Of calls that share an id the first runs: an id has one result.
-        first = {call.id: (index, call) for index, call in reversed([*enumerate(self._calls())])}
+        first: dict[str, tuple[int, ToolCall]] = {}
+        for index, call in enumerate(self._calls):
+            first.setdefault(call.id, (index, call))
         # A hook, or a structured answer, may have answered some of them.
-        open_ids = {call.id for call in pending_tool_calls(self._thread.state["messages"])}
-        calls = sorted(
-            (one for id_, one in first.items() if id_ in open_ids and id_ not in self._results),
-            key=lambda one: one[0],
-        )
+        open_ids = {call.id for call in pending_tool_calls(messages)}
+        calls = [one for id_, one in first.items() if id_ in open_ids and id_ not in self._writes]
         self._running = len(calls)
         await self._find_children()
         try:
@@ -141,19 +137,12 @@ class ToolStep:
 
     async def commit(self, following: Next) -> None:
         """Make the finished step a checkpoint; results are folded in call order."""
-        names = ", ".join(call.name for call in self._calls() if call.id in self._results)
+        names = ", ".join([call.name for call in self._calls if call.id in self._writes])
         await self._thread.commit("tools", following, tasks=self._held, summary=f"ran {names}")
 
     def fold(self) -> None:
         """Put the results of all calls into the thread's state."""
-        for _, writes in sorted(self._results.values(), key=lambda result: result[0]):
-            self._thread.adopt(writes)
-
-    def _calls(self) -> Sequence[ToolCall]:
-        for message in reversed(self._thread.state["messages"]):
-            if isinstance(message, AIMessage):
-                return message.tool_calls
-        return ()
+        self._writes.fold()
 
     async def _one(self, index: int, call: ToolCall) -> None:
         path = (*self._path, call.id)
@@ -165,7 +154,7 @@ class ToolStep:
             self._run.note("tasks", path, ended)
             await self._pause(index, _questions(raised))
         else:
-            outcome, writes = self._accepted(index, call, outcome)
+            outcome, writes = self._writes.accepted(index, call, outcome)
             message = outcome.message
             ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
             self._run.note("tasks", path, ended)
@@ -270,7 +259,7 @@ class ToolStep:
             return
         self._children.update(thread.claims.values())
         above = f"{thread.ns}/" if thread.ns else ""
-        for call in self._calls():
+        for call in self._calls:
             ns = f"{above}{child_namespace(call.id, self._step)}"
             if await self._run.checkpointer.load(self._run.thread_id, ns) is not None:
                 self._children.add(call.id)
@@ -305,22 +294,10 @@ class ToolStep:
                 await self._run.journal.commit(batch)
         await self._store_held()
 
-    def _accepted(
-        self, index: int, call: ToolCall, outcome: ToolCallOutcome
-    ) -> tuple[ToolCallOutcome, Sequence[ChannelWrite]]:
-        """Return the outcome with its writes, or an error in its place if they are refused."""
-        try:
-            return outcome, self._checked(index, call, outcome)
-        except (InvalidUpdate, PIIDetectionError) as error:
-            refused = failure(call, str(error))
-            if self._thread.screen is not None:
-                refused = self._thread.screen.outcome(refused)
-            return refused, self._checked(index, call, refused)
-
     async def _finish(self, index: int, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
         """Store a finished call at once, unless the step's checkpoint is about to."""
         task = TaskWrites(self._step, call.id, index, self._thread.encode(writes))
-        self._results[call.id] = (index, writes)
+        self._writes.add(index, call.id, writes)
         self._running -= 1
         self._held.append(task)
         if self._running or self._waiting:
@@ -334,95 +311,16 @@ class ToolStep:
         with anyio.CancelScope(shield=True):
             await self._run.journal.step(batch)
 
-    def _checked(self, index: int, call: ToolCall, outcome: ToolCallOutcome) -> list[ChannelWrite]:
-        """Return the writes of a result; the later of two writers of one plain key is refused.
-
-        What cannot be folded must not be stored: the thread could never be opened again.
-        """
-        update = dict(outcome.update)
-        if outcome.send:
-            update["sent_calls"] = [
-                ToolCall(new_id("call"), one.tool, one.args) for one in outcome.send
-            ]
-        written = [*update.items(), *outcome.writes]
-        checked = [
-            one
-            for key, value in written
-            for one in self._thread.check({key: value}, call.name, "tools")
-        ]
-        _check_messages(call, checked)
-        checked, notes = self._reconciled(call, checked)
-        for write in checked:
-            other = self._claim(write, call.id)
-            if other is not None:
-                raise InvalidUpdate(
-                    f"{call.name}: another call of the same answer ({other}) wrote "
-                    f"{write.channel!r} too, so this result was not kept. Make one call at a time "
-                    "for it."
-                )
-        self._check_joins(index, call, checked)
-        message = with_notes(outcome.message, notes) if notes else outcome.message
-        return [ChannelWrite("messages", [message]), *checked]
-
-    def _reconciled(
-        self, call: ToolCall, writes: Sequence[ChannelWrite]
-    ) -> tuple[list[ChannelWrite], list[str]]:
-        """Return writes that lose nothing of what calls beside this one wrote, and what to say."""
-        fitting: list[ChannelWrite] = []
-        notes: dict[str, None] = {}
-        for name, value in writes:
-            reducer = self._thread.schema[name].reducer
-            reconcile = None if reducer is None else reducer.reconcile
-            others = [] if reconcile is None else self._beside(call.id, name)
-            if reconcile is not None and others and not isinstance(value, Overwrite):
-                value, note = reconcile(others, value, call.id)
-                notes |= {note: None} if note else {}
-            fitting.append(ChannelWrite(name, value))
-        return fitting, [*notes]
-
-    def _beside(self, call_id: str, channel: str) -> list[Any]:
-        """Return what other calls of the step wrote to a channel."""
-        return [
-            write.value
-            for other, (_, writes) in self._results.items()
-            for write in writes
-            if other != call_id
-            and write.channel == channel
-            and not isinstance(write.value, Overwrite)
-        ]
-
-    def _check_joins(self, index: int, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
-        """Raise `InvalidUpdate` if a reducer refuses the writes beside those that are there."""
-        keys = {one.channel for one in writes if self._thread.schema[one.channel].reducer}
-        if not keys:
-            return
-        results = sorted([*self._results.values(), (index, writes)], key=lambda result: result[0])
-        joining = [one for _, own in results for one in own if one.channel in keys]
-        self._thread.joined(joining, call.name)
-
-    def _claim(self, write: ChannelWrite, call_id: str) -> str | None:
-        """Note who writes a plain key, or replaces a value; return who was first in this step."""
-        known = self._thread.schema.channels.get(write.channel)
-        if known is None or (known.reducer is not None and not isinstance(write.value, Overwrite)):
-            return None
-        first = self._writers.setdefault(write.channel, call_id)
-        return first if first != call_id else None
-
     def _event(self, event: str, call: ToolCall, **more: JsonValue) -> dict[str, JsonValue]:
         return {"event": event, "name": call.name, "tool_call_id": call.id, **more}
 
 
-def _check_messages(call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
-    """Raise `InvalidUpdate` if a tool would part calls from their results."""
-    for write in writes:
-        if write.channel == "messages" and (
-            isinstance(write.value, Overwrite)
-            or any(isinstance(one, AIMessage | ToolMessage) for one in write.value)
-        ):
-            raise InvalidUpdate(
-                f"{call.name} may write its own result, HumanMessages and removals to 'messages', "
-                "nothing else. To make further calls it returns Command(send=[Send(…)])."
-            )
+def _newest_calls(messages: Sequence[Message]) -> Sequence[ToolCall]:
+    """Return the calls of the last answer."""
+    for message in reversed(messages):
+        if isinstance(message, AIMessage):
+            return message.tool_calls
+    return ()
 
 
 def _questions(raised: Interrupted | BaseExceptionGroup[BaseException]) -> Sequence[Interrupt]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 import anyio
@@ -12,13 +12,14 @@ import anyio
 from harness.checkpoint.base import Run
 from harness.errors import ThreadBusy
 from harness.loop.run_context import RunControl
+from harness.records import record
 
 __all__ = ["Turns", "WhenBusy"]
 
 WhenBusy: TypeAlias = Literal["refuse", "queue", "interrupt"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Turn:
     """A run's turn, or, without a control, a moment in which something is written from outside."""
 

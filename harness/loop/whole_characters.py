@@ -22,8 +22,6 @@ from harness.redaction.values import clean_json
 
 __all__ = ["whole_characters"]
 
-_ANSWER = TypeAdapter(AIMessage)
-
 
 def whole_characters(message: AIMessage) -> AIMessage:
     """Return a model's answer with U+FFFD for each half of a pair; nearly always the same object.
@@ -33,9 +31,10 @@ def whole_characters(message: AIMessage) -> AIMessage:
     try:
         _require_whole(message)
     except (PydanticSerializationError, UnicodeEncodeError):
-        data: Any = _ANSWER.dump_python(message)
+        answer = TypeAdapter(AIMessage)  # few answers need it
+        data: Any = answer.dump_python(message)
         data["content"] = list(data["content"])
-        return _ANSWER.validate_python(clean_json(data, _whole))
+        return answer.validate_python(clean_json(data, _whole))
     return message
 
 

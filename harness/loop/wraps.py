@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from harness.errors import HarnessError, MiddlewareError
 from harness.limits import LimitReached
 from harness.loop.cancellation import as_failure
 from harness.loop.middleware import AgentMiddleware, hooks_of, is_async_hook
+from harness.records import record
 
 __all__ = ["Wrap", "wraps_of"]
 
@@ -24,7 +24,7 @@ RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Wrap:
     """One wrapper.
 

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from harness.errors import ToolError
 from harness.loop.interrupts import Interrupted
+from harness.records import record
 from harness.tools import InterruptFn
 
 __all__ = ["Answer", "Dialogue", "Memory", "Question", "Round"]
@@ -29,7 +30,7 @@ class Answer(TypedDict):
     content: NotRequired[dict[str, JsonValue]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Question:
     """One question of a server.
 
@@ -66,7 +67,7 @@ class Question:
         return schema
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Round:
     """Questions that a server asks at once.
 

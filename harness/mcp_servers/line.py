@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import anyio
 
 from harness.mcp_servers.dialogue import Answer, Round
 from harness.mcp_servers.worker import Inbox
+from harness.records import record
 
 __all__ = [
     "Asked",
@@ -42,7 +42,7 @@ class NotSent(Exception):
         self.reopen = reopen
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """The server asks. `reply` takes the answers, from any thread."""
 
@@ -50,7 +50,7 @@ class Asked:
     reply: Callable[[Answers | None], None]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Progress:
     """The server reports how far it is."""
 
@@ -59,7 +59,7 @@ class Progress:
     message: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Restarted:
     """The call is made from its start again."""
 

@@ -11,6 +11,7 @@ from wcmatch import fnmatch
 
 from harness.errors import AgentBuildError
 from harness.mcp_servers.names import offered_names
+from harness.records import record
 from harness.tool_schemas import check_schema, flat_schema, schema_problems
 from harness.tools import Tool, ToolFunction
 
@@ -49,7 +50,7 @@ class MCPTool(Tool):
         return dict(args)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listing:
     """What a server offers.
 

@@ -25,6 +25,8 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from harness.records import record
+
 __all__ = ["Inbox", "Worker", "WorkerStopped"]
 
 T = TypeVar("T")
@@ -69,7 +71,7 @@ class _Done:
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Running:
     """The thread's loop, and the task group on it."""
 

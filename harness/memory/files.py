@@ -10,16 +10,16 @@ from __future__ import annotations
 import codecs
 import hashlib
 import logging
-import re
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from harness.definition_files import SETTLED_SECONDS, FileStat, file_stat
+from harness.definition_files import SETTLED_SECONDS
+from harness.definition_sources import FileStat, file_stat, read_regular
+from harness.followed_files import FollowedFiles
 from harness.frontmatter import DefinitionError
+from harness.records import record
 
 __all__ = ["MAX_MEMORY_BYTES", "MemoryFile", "MemoryFiles", "MemorySnapshot"]
 
@@ -29,10 +29,9 @@ MAX_MEMORY_BYTES = 100_000
 """What all memory files together may give the model, in UTF-8 bytes, comments not counted."""
 
 _MAX_READ = 1_000_000
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MemoryFile:
     """One memory file as the model sees it.
 
@@ -47,7 +46,7 @@ class MemoryFile:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MemorySnapshot:
     """All memory files at one moment.
 
@@ -64,7 +63,7 @@ class MemorySnapshot:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Read:
     signature: FileStat | None
     settled: bool
@@ -72,7 +71,7 @@ class _Read:
     error: str | None
 
 
-class MemoryFiles:
+class MemoryFiles(FollowedFiles[MemorySnapshot]):
     """A list of memory files. Safe to read from any thread.
 
     The constructor reads the files; `reload` looks again. Both block, so call them from a worker
@@ -84,27 +83,32 @@ class MemoryFiles:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(dict.fromkeys(path.absolute() for path in paths))
-        self._lock = threading.Lock()
+        super().__init__(MemorySnapshot((), {}, {}, 0))
         self._read: dict[Path, _Read] = {}
-        self._snapshot = MemorySnapshot((), {}, {}, 0)
         self.reload()
-
-    @property
-    def snapshot(self) -> MemorySnapshot:
-        """The files as they were when last looked at."""
-        return self._snapshot
 
     @property
     def roots(self) -> Sequence[Path]:
         """The files to watch for changes."""
         return self._paths
 
+    def use(self, paths: Sequence[Path]) -> bool:
+        """Take these files from now on; return whether that changed anything. Blocks."""
+        with self._lock:
+            self._paths = tuple(dict.fromkeys(path.absolute() for path in paths))
+        return self.reload()
+
     def reload(self) -> bool:
         """Read what changed and return whether anything did."""
         with self._lock:
             read = {path: self._look(path) for path in self._paths}
             old = self._snapshot
-            if old.version and all(read[path] is self._read[path] for path in self._paths):
+            before = self._read
+            if (
+                old.version
+                and [*read] == [*before]
+                and all(read[one] is before[one] for one in read)
+            ):
                 return False
             self._read = read
             errors = {str(path): one.error for path, one in read.items() if one.error is not None}
@@ -148,8 +152,7 @@ class MemoryFiles:
 
 
 def _text(path: Path) -> str:
-    with path.open("rb") as file:
-        data = file.read(_MAX_READ + 1)
+    data = read_regular(path, _MAX_READ + 1)
     if len(data) > _MAX_READ:
         raise DefinitionError(
             f"{path}: the file has more than {_MAX_READ:,} bytes, too much for memory. Keep what "
@@ -160,7 +163,20 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DefinitionError(f"{path}:{line}: not UTF-8 text. Save the file as UTF-8.") from error
-    return _COMMENT.sub("", text.replace("\r\n", "\n")).strip()
+    return _without_comments(text.replace("\r\n", "\n")).strip()
+
+
+def _without_comments(text: str) -> str:
+    """Return the text without HTML comments, in linear time; one that never ends is text."""
+    parts: list[str] = []
+    place = 0
+    while (start := text.find("<!--", place)) >= 0:
+        end = text.find("-->", start + 4)
+        if end < 0:
+            break
+        parts.append(text[place:start])
+        place = end + 3
+    return "".join((*parts, text[place:]))
 
 
 def _within_cap(texts: Mapping[str, str]) -> tuple[MemoryFile, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pydantic import JsonValue
@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from harness.backends.base import Backend, FileError, artifact_path
 from harness.backends.pages import call_text
 from harness.middleware.shell_results import closed
+from harness.records import record
 from harness.shell.jobs import Job, JobPage
 from harness.shell.output import Preview, shown, whole_characters, whole_lines
 from harness.shell.session import CommandResult
@@ -74,7 +75,7 @@ JOB_SCHEMA: dict[str, JsonValue] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kept:
     """Where all of a long output is.
 

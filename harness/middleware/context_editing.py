@@ -9,7 +9,7 @@ changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, cast, get_args
 
@@ -25,6 +25,7 @@ from harness.middleware.context_edits import (
 )
 from harness.middleware.edited_prefix import EditedPrefixes
 from harness.middleware.summary_view import SOURCE, SummaryChunk, build_view
+from harness.records import record
 from harness.state import Mark
 from harness.token_counting import (
     RunningCount,
@@ -151,7 +152,7 @@ class ContextEditingMiddleware(AgentMiddleware):
         return tokens + self._counts.count(key, seen)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Shown:
     """What the model sees of a transcript.
 
@@ -168,7 +169,7 @@ class _Shown:
     summaries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Edited:
     """An edit and how far it reaches.
 

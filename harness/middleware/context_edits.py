@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from harness.errors import AgentBuildError
 from harness.messages import AIMessage, Message, ToolCall, ToolMessage
+from harness.records import record
 from harness.token_counting import messages_tokens
 
 __all__ = ["ClearToolUsesEdit", "ContextEdit", "Frontier", "frontier_place"]
@@ -16,7 +17,7 @@ _STEP = 10
 """A move frees at least this part of what triggers it, so that the next one is some way off."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Frontier:
     """How far an edit reaches.
 
@@ -64,7 +65,7 @@ def frontier_place(messages: Sequence[Message], frontier: Frontier | None) -> in
     return next(found, -1) + 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClearToolUsesEdit:
     """Replaces the content of old tool results by a placeholder.
 

@@ -56,6 +56,12 @@ _MADE = (
     "The policy guards {}, which the command made or something else did meanwhile. Commands cannot "
     "change it any more; if you did not mean to make it, tell the user."
 )
+_NO_MORE_CPU = (
+    "A process here may use {} s of CPU time and is killed when it takes more, which may be what "
+    "happened. Do less at a time."
+)
+_KILLED = (128 + 9, 128 + 24)
+"""Exit codes of what was killed for its CPU time."""
 
 
 class ExecuteMiddleware(AgentMiddleware):
@@ -84,6 +90,7 @@ class ExecuteMiddleware(AgentMiddleware):
     """
 
     state_schema: ClassVar[type | None] = JobsState
+    supplies_tools: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -246,6 +253,9 @@ class ExecuteMiddleware(AgentMiddleware):
         self, result: CommandResult, runtime: ToolRuntime, layout: Layout, notes: list[str]
     ) -> ToolResult:
         limits = self._limits
+        cpu_seconds: int | None = getattr(self._sandbox.policy, "cpu_time_seconds", None)
+        if cpu_seconds is not None and result.exit_code in _KILLED:
+            notes.append(_NO_MORE_CPU.format(cpu_seconds))
         shown = await anyio.to_thread.run_sync(
             preview, result.output, (), limits.max_output_lines, limits.max_output_bytes
         )

@@ -1,13 +1,13 @@
 """Search in a directory for agents without file tools: by name, and in the text of files.
 
-Nothing outside of the directory is found, whatever paths, patterns and links say. Answers are
-capped and come in pages; searches end after a few seconds (peers B15).
+Nothing outside of the directory is found, whatever paths, patterns and links say. Answers come in
+pages, one after the other past every cap; searches end after a few seconds and say so (peers B15).
 """
 
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
@@ -17,13 +17,10 @@ from harness.backends.file_results import (
     ENTRIES,
     MATCHES,
     entry_line,
-    entry_row,
     found_schema,
     match_line,
-    match_rows,
-    next_page,
-    results,
 )
+from harness.backends.found import answer, found_files, found_lines
 from harness.backends.pages import fit, shown
 from harness.backends.policed_files import policed
 from harness.errors import AgentBuildError, ToolError
@@ -31,10 +28,6 @@ from harness.loop.middleware import AgentMiddleware
 from harness.tools import Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["FilesystemFileSearchMiddleware"]
-
-_MAX_FILES = 1_000
-_MAX_MATCHES = 1_000
-_MAX_COUNTED = 20_000
 
 _Directory = Annotated[str, Field(description="Directory to look in, such as /docs; / is the root")]
 _Offset = Annotated[int, Field(ge=0, description="Results to skip; the answer names the next one")]
@@ -89,12 +82,11 @@ class _SearchCalls:
         _check_pattern(pattern)
         path = self._backend.canonical(path)
         files = policed(self._backend.open(runtime), self._backend, runtime)
-        entries = await files.glob(pattern, path, limit=_MAX_FILES + 1)
-        rows = [entry_row(entry) for entry in entries[:_MAX_FILES]]
-        listing = fit(rows, entry_line, offset, self._budget(pattern, path))
-        more = next_page(listing, len(rows), "glob_search", pattern=pattern, path=path)
+        found = await found_files(files, pattern, path, offset)
+        listing = fit(found.rows, entry_line, offset, self._budget(pattern, path))
+        asked: dict[str, JsonValue] = {"pattern": pattern, "path": path}
         head = f"files below {shown(path)} that match {pattern!r}"
-        return results(head, listing, offset, len(rows), len(entries) > _MAX_FILES, more)
+        return answer(found, head, listing, offset, "glob_search", asked)
 
     async def grep_search(
         self,
@@ -114,21 +106,16 @@ class _SearchCalls:
         _check_pattern(include)
         path = self._backend.canonical(path)
         files = policed(self._backend.open(runtime), self._backend, runtime)
-        page = await files.grep(
-            pattern,
-            path,
-            glob=include or None,
-            limit=_MAX_MATCHES if output_mode == "content" else _MAX_COUNTED,
-        )
-        rows = match_rows(page.matches, output_mode)
-        listing = fit(rows, match_line, offset, self._budget(pattern, path, include))
-        repeated: dict[str, JsonValue] = {"pattern": pattern, "path": path}
+        search = partial(files.grep, pattern, path, glob=include or None)
+        found = await found_lines(lambda limit: search(limit=limit), output_mode, offset)
+        listing = fit(found.rows, match_line, offset, self._budget(pattern, path, include))
+        asked: dict[str, JsonValue] = {"pattern": pattern, "path": path}
         if include:
-            repeated["include"] = include
-        more = next_page(listing, len(rows), "grep_search", **repeated, output_mode=output_mode)
+            asked["include"] = include
+        asked["output_mode"] = output_mode
         what = "matching lines" if output_mode == "content" else "files with matches"
         head = f"{what} for {pattern!r} in {shown(path)}"
-        return results(head, listing, offset, len(rows), page.truncated, more)
+        return answer(found, head, listing, offset, "grep_search", asked)
 
     def _budget(self, *repeated: str) -> int:
         """Return the characters left for results when the header repeats these arguments."""

@@ -88,6 +88,7 @@ class FilesystemMiddleware(AgentMiddleware):
     """
 
     state_schema = FilesystemState
+    supplies_tools = False
 
     def __init__(
         self,
@@ -189,7 +190,7 @@ class FilesystemMiddleware(AgentMiddleware):
         preview = _preview("result", text, note)
         # Clients that show data instead of text would show all of it, so it goes with the text.
         short = replace(message, content=_with_text(message.content, preview), artifact=None)
-        return replace(outcome, message=short, update=_merged(outcome.update, update))
+        return replace(outcome, message=short).with_update(**update)
 
     async def _keep(
         self, runtime: ToolRuntime, call_id: str, text: str
@@ -253,12 +254,3 @@ def _with_text(content: Content, text: str) -> Content:
     if isinstance(content, str):
         return text
     return (TextBlock(text), *(block for block in content if not isinstance(block, TextBlock)))
-
-
-def _merged(update: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Join two updates; keys that both have are joined as mappings."""
-    merged = dict(update)
-    for key, value in more.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = {**merged[key], **cast(Mapping[str, Any], value)} if both else value
-    return merged

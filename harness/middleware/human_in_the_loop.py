@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, cast
-
-from wcmatch import fnmatch
 
 from harness.errors import AgentBuildError
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import ToolCallRequest
+from harness.name_globs import fits
 from harness.policy import ALL_DECISIONS, ApprovalDecision, Verdict
+from harness.records import record
 
 __all__ = ["HumanInTheLoopMiddleware", "InterruptOnConfig"]
 
@@ -25,7 +24,7 @@ Description: TypeAlias = str | Callable[[ToolCallRequest], str]
 _GLOB = frozenset("*?[")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InterruptOnConfig:
     """How calls of a tool are put before a person (peers B1.1).
 
@@ -91,7 +90,7 @@ class HumanInTheLoopMiddleware(AgentMiddleware):
         if tool in self._exact:
             return self._exact[tool]
         for pattern, config in self._globs.items():
-            if fnmatch.fnmatch(tool, pattern, flags=fnmatch.CASE):
+            if fits(tool, pattern):
                 return config
         return None
 

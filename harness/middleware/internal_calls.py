@@ -10,12 +10,15 @@ import json
 import secrets
 from collections.abc import Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import cast
 
 from pydantic import JsonValue
 
 from harness.errors import AgentBuildError, ModelError
 from harness.limits import Meter
+from harness.loop.at_work import agent_at_work
+from harness.loop.requests import InternalCall
 from harness.messages import AIMessage, HumanMessage
 from harness.models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
 from harness.retries import may_pass
@@ -55,6 +58,23 @@ async def answer_of(model: ChatModel, request: ChatRequest, meter: Meter | None)
     """
     if meter is not None:
         _check_budgets(meter)
+    answer = await _watched(model, request)
+    if meter is not None:
+        meter.add(answer.usage, answer.model or model.name, model.name, agent=request.agent)
+    return answer
+
+
+async def _watched(model: ChatModel, request: ChatRequest) -> AIMessage:
+    ask = partial(_asked, model, request)
+    agent = agent_at_work()
+    if agent is not None:
+        call = InternalCall(model, request, agent.runtime)
+        for one in reversed(agent.watchers):
+            ask = partial(one.wrap_internal_call, call, ask)
+    return await ask()
+
+
+async def _asked(model: ChatModel, request: ChatRequest) -> AIMessage:
     answer: AIMessage | None = None
     try:
         async with aclosing(model.stream(request)) as pieces:
@@ -67,8 +87,6 @@ async def answer_of(model: ChatModel, request: ChatRequest, meter: Meter | None)
         raise ModelError(f"{model.name}: {error}", kind="connection", retryable=True) from error
     if answer is None:
         raise ModelError(f"{model.name} ended its stream without an answer")
-    if meter is not None:
-        meter.add(answer.usage, answer.model or model.name, model.name, agent=request.agent)
     return answer
 
 

@@ -9,7 +9,7 @@ model was told.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 import anyio.to_thread
@@ -20,6 +20,7 @@ from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Run
 from harness.memory import MemoryFile, MemoryFiles, MemorySnapshot
 from harness.messages import HumanMessage
 from harness.middleware.notices import is_cut
+from harness.records import record
 from harness.state import Mark, State
 
 __all__ = ["SYSTEM_PROMPT", "MemoryMiddleware", "MemoryState", "MemoryTold"]
@@ -43,7 +44,7 @@ newest version counts.
 _SLOT = "{agent_memory}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MemoryTold:
     """What the model last heard: the digest of each file, and the error of each broken one."""
 

@@ -7,7 +7,6 @@ in the step that holds the answer, so it costs no step of its own and a resumed 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NotRequired, TypedDict
 
 from harness.limits import LimitReached
@@ -15,6 +14,7 @@ from harness.loop.middleware import AgentMiddleware, hook_config
 from harness.loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
 from harness.messages import AIMessage, TextBlock
 from harness.middleware.call_limits import check_call_limits, times
+from harness.records import record
 from harness.state import Mark, State
 
 __all__ = ["ModelCallLimitMiddleware", "ModelCallLimitState", "RunModelCalls"]
@@ -22,7 +22,7 @@ __all__ = ["ModelCallLimitMiddleware", "ModelCallLimitState", "RunModelCalls"]
 _SOURCE = "model_call_limit"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunModelCalls:
     """Model calls of one run."""
 

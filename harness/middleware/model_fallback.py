@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar, NotRequired, TypedDict
 
 from harness.errors import AgentBuildError, ModelError
@@ -19,7 +19,7 @@ from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
 from harness.messages import AIMessage, AnswerBlock, Message
 from harness.middleware.internal_calls import resolved
 from harness.models.base import ChatModel
-from harness.records import changed
+from harness.records import changed, record
 from harness.retries import may_pass
 from harness.state import Mark, Reducer
 from harness.tools import Tool
@@ -137,7 +137,7 @@ def _another_may_do(error: Exception) -> bool:
     return error.kind != "script" if isinstance(error, ModelError) else may_pass(error)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Resting:
     """Models that failed a short while ago."""
 

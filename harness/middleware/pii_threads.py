@@ -52,7 +52,9 @@ async def redact_thread(
     States, history, records of runs, questions, answers, events: all of it or nothing. Messages
     are judged by who speaks in them, everything else by all rules. What a rule blocks is redacted.
     A file on disk whose earlier content is redacted here cannot be put back any more. Let no run
-    move the thread meanwhile. On SQLite the old bytes are gone from the file after `vacuum`.
+    move the thread meanwhile; an agent without this middleware that has worked on the thread may
+    remember it as it was until its process ends. On SQLite the old bytes are gone from the file
+    after `vacuum`.
 
     Hashes are those of later runs if the middleware has a `salt`, or the thread a secret already.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import Literal, TypeAlias, get_args
 
 from harness.errors import AgentBuildError, MiddlewareError
@@ -18,7 +17,7 @@ from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
 from harness.messages import AIMessage, Message
 from harness.models.base import PromptSection
-from harness.records import changed
+from harness.records import changed, record
 
 __all__ = ["MAX_BREAKPOINTS", "VOLATILE_SECTIONS", "PromptCachingMiddleware"]
 
@@ -93,6 +92,7 @@ class PromptCachingMiddleware(AgentMiddleware):
         self.volatile_sections = tuple(volatile_sections)
         self._rank = {name: rank for rank, name in enumerate(self.volatile_sections)}
         self._warned: set[str] = set()
+        self._newest: tuple[tuple[PromptSection, ...], _Placed] | None = None
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """Order and mark the request, and pass it on.
@@ -103,16 +103,16 @@ class PromptCachingMiddleware(AgentMiddleware):
         supported = request.model.name.startswith(_PROVIDERS)
         if not supported:
             self._object(request)
-        system = self._ordered(request.system)
+        system = tuple(request.system)
+        placed = self._placed(system)
         if len(request.messages) < self.min_messages_to_cache:
-            same = system is request.system
-            return await handler(request if same else request.override(system=system))
-        ends = self._ends(system)
-        cache_tools = bool(request.tools) and len(ends) < 2
-        left = MAX_BREAKPOINTS - cache_tools - len(ends)
+            same = placed.ordered == system
+            return await handler(request if same else request.override(system=placed.ordered))
+        cache_tools = bool(request.tools) and placed.marks < 2
+        left = MAX_BREAKPOINTS - cache_tools - placed.marks
         places = _message_places(request.messages, request.state.get("messages", ()))
         marked = request.override(
-            system=_marked(system, ends),
+            system=placed.marked,
             cache_tools=cache_tools,
             cache_messages=tuple(sorted(places[:left])),
         )
@@ -134,12 +134,13 @@ class PromptCachingMiddleware(AgentMiddleware):
             self._warned.add(name)
             _log.warning("%s; it is asked all the same.", text)
 
-    def _ordered(self, system: Sequence[PromptSection]) -> Sequence[PromptSection]:
-        """Return the sections with the volatile ones last; the same object if they are so."""
-        ranks = [self._rank.get(one.name, -1) for one in system]
-        if ranks == sorted(ranks):
-            return system
-        return tuple(one for _, one in sorted(zip(ranks, system, strict=True), key=itemgetter(0)))
+    def _placed(self, system: tuple[PromptSection, ...]) -> _Placed:
+        """Return the sections in order and marked; most requests have those of the last one."""
+        if self._newest is None or self._newest[0] != system:
+            ordered = tuple(sorted(system, key=lambda one: self._rank.get(one.name, -1)))
+            ends = self._ends(ordered)
+            self._newest = system, _Placed(ordered, _marked(ordered, ends), len(ends))
+        return self._newest[1]
 
     def _ends(self, system: Sequence[PromptSection]) -> list[int]:
         """Return after which sections to mark, at most two; the marks of owners win."""
@@ -149,6 +150,21 @@ class PromptCachingMiddleware(AgentMiddleware):
         filled = [place for place, section in enumerate(system) if section.text.strip()]
         stable = [place for place in filled if system[place].name not in self._rank]
         return sorted({*stable[-1:], *filled[-1:]})
+
+
+@record
+class _Placed:
+    """The sections of a system prompt, the volatile ones last.
+
+    Attributes:
+        ordered: As they came.
+        marked: With breakpoints.
+        marks: How many.
+    """
+
+    ordered: tuple[PromptSection, ...]
+    marked: tuple[PromptSection, ...]
+    marks: int
 
 
 def _one_of(what: str, value: object, accepted: Sequence[str]) -> None:

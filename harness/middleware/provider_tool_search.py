@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
 
@@ -37,7 +37,7 @@ class ProviderToolSearchMiddleware(AgentMiddleware):
     Args:
         searchable_tools: Tools, or their names, that the model has to look for; None for all of
             the agent's. Names that are not offered have no effect, and neither has a tool while a
-            request forces it.
+            request forces it. Provider tools are searched if they say `defer_loading` themselves.
 
     Raises:
         AgentBuildError: It is no collection of tools or names.
@@ -73,7 +73,7 @@ class ProviderToolSearchMiddleware(AgentMiddleware):
             for one in request.tools
             if isinstance(one, Tool) and self._is_searched(one.name, request)
         ]
-        if not names:
+        if not names and not any(map(_is_put_off, request.tools)):
             return await handler(request)
         add = self._adders.get(request.model.name.partition(":")[0])
         if add is None:
@@ -83,7 +83,9 @@ class ProviderToolSearchMiddleware(AgentMiddleware):
                 "out; LLMToolSelectorMiddleware works with every model."
             )
         offered = request.tools
-        settings = {**request.settings, "deferred_tools": tuple(names)}
+        settings = request.settings
+        if names:
+            settings = {**settings, "deferred_tools": tuple(names)}
         tools = add(offered if isinstance(offered, tuple) else tuple(offered))
         return await handler(request.override(tools=tools, settings=settings))
 
@@ -94,9 +96,23 @@ class ProviderToolSearchMiddleware(AgentMiddleware):
 
 
 def _with_search(search: Mapping[str, JsonValue], tools: _Offered) -> _Offered:
-    """Return the tools with the search tool, unless they hold it.
+    """Return the tools with the search tool, unless they hold one.
 
     It goes first, so that there is a tool that is not put off for a breakpoint to stand on.
     """
-    there = any(not isinstance(one, Tool) and one.get("type") == search["type"] for one in tools)
+    there = any(not isinstance(one, Tool) and _is_search(one) for one in tools)
     return tools if there else (search, *tools)
+
+
+def _is_search(tool: Mapping[str, JsonValue]) -> bool:
+    return str(tool.get("type")).startswith("tool_search_tool_")
+
+
+def _is_put_off(tool: Tool | Mapping[str, JsonValue]) -> bool:
+    """Whether a provider tool, or one of a set of them, says that it has to be looked for."""
+    if isinstance(tool, Tool):
+        return False
+    own = cast(Mapping[str, Any], tool)
+    parts: list[Mapping[str, Any]] = [own, own.get("default_config") or {}]
+    parts += (own.get("configs") or {}).values()
+    return any(part.get("defer_loading") for part in parts)

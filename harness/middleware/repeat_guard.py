@@ -18,6 +18,7 @@ from harness.limits import LimitReached
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import HookResult, Runtime
 from harness.messages import Content, HumanMessage, Message, ToolCall, ToolMessage
+from harness.records import record
 from harness.state import State
 
 __all__ = ["RepeatGuardMiddleware"]
@@ -98,18 +99,18 @@ class _Round:
         start: Where the answer is in the transcript.
         calls: The calls.
         results: Results by call id.
-        exempt: Whether it calls a tool that is meant to be called again.
+        ignore: Tools that are meant to be called again.
     """
 
     start: int
     calls: Sequence[ToolCall]
     results: dict[str, ToolMessage]
-    exempt: bool
+    ignore: Collection[str]
 
     @cached_property
     def facts(self) -> frozenset[object] | None:
         """What was called and what came of it; None when it cannot be compared."""
-        if self.exempt or any(call.id not in self.results for call in self.calls):
+        if any(call.name in self.ignore or call.id not in self.results for call in self.calls):
             return None
         return frozenset(
             (call.name, _arguments(call), self.results[call.id].status, self._outcome(call))
@@ -129,7 +130,7 @@ class _Round:
         return content.replace(call.id, "") if isinstance(content, str) else content
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Repetition:
     """What repeats.
 
@@ -146,13 +147,15 @@ class _Repetition:
 
 def _alike(one: _Round, other: _Round) -> bool:
     """Whether one round may repeat the other."""
-    if {call.name for call in one.calls} != {call.name for call in other.calls}:
-        return False
     if len(one.calls) == len(other.calls) == 1:
         call, earlier = one.calls[0], other.calls[0]
+        if call.name != earlier.name:
+            return False
         result = one.results.get(call.id)
         if result is not None and result.status == "success" and call.args != earlier.args:
             return False  # what comes next is the same, and costs more
+    elif {call.name for call in one.calls} != {call.name for call in other.calls}:
+        return False
     if one.facts is None or other.facts is None:
         return False
     return one.facts == other.facts or (one.errors is not None and one.errors == other.errors)
@@ -168,11 +171,11 @@ def _rounds(messages: Sequence[Message], ignore: Collection[str]) -> Iterator[_R
         elif isinstance(message, HumanMessage):
             if message.source is None:
                 return
-        elif message.source is not None or not message.tool_calls:
-            return
         else:
             calls = message.tool_calls
-            yield _Round(place, calls, results, any(call.name in ignore for call in calls))
+            if message.source is not None or not calls:
+                return
+            yield _Round(place, calls, results, ignore)
             results = {}
 
 

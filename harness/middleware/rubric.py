@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -22,6 +22,7 @@ from harness.messages import HumanMessage, Message, ToolCall, ToolMessage, new_i
 from harness.middleware.internal_calls import answer_of, data_of, fenced, resolved
 from harness.middleware.summary_view import latest_request
 from harness.models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
+from harness.records import record
 from harness.state import Mark, State
 from harness.transcript_text import transcript_text
 
@@ -57,7 +58,7 @@ material too."""
 _ENOUGH = "You have looked {count} times, which is all you may. Call {tool} now."
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Criterion:
     """What the grader says about one criterion."""
 
@@ -66,7 +67,7 @@ class Criterion:
     comment: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Evaluation:
     """One grading.
 

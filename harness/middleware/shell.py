@@ -99,6 +99,8 @@ class ShellToolMiddleware(AgentMiddleware):
         AgentBuildError: An argument makes no sense, or the policy cannot be used here.
     """
 
+    supplies_tools = False
+
     def __init__(
         self,
         workspace_root: str | os.PathLike[str] | None = None,

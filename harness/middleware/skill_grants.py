@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from wcmatch import fnmatch
-
 from harness.messages import AIMessage, Message, ToolMessage
+from harness.name_globs import fits
 from harness.skills import Skill
 
 __all__ = ["active_skills", "comes_with", "grants", "included_tools"]
@@ -29,11 +28,15 @@ def comes_with(tool: str, skills: Mapping[str, Skill]) -> list[str]:
 def grants(skill: Skill, tool: str) -> bool:
     """Whether a skill names a tool in `allowed-tools`."""
     patterns = [one for one in skill.allowed_tools if "(" not in one]
-    return any(fnmatch.fnmatch(tool, one, flags=fnmatch.CASE) for one in patterns)
+    return fits(tool, patterns)
 
 
 def active_skills(messages: Sequence[Message]) -> list[str]:
-    """Return the skills loaded since the last request of the user, or since a task was given."""
+    """Return the skills loaded since the last request of the user, or since a task was given.
+
+    A client that drives has turns that nobody sees here, and a host that holds its model to what
+    skills allow, so for its calls there are none.
+    """
     done: set[str] = set()
     names: list[str] = []
     for message in reversed(messages):
@@ -41,6 +44,8 @@ def active_skills(messages: Sequence[Message]) -> list[str]:
             if message.status == "success":
                 done.add(message.tool_call_id)
         elif isinstance(message, AIMessage):
+            if message.source == "client":
+                break
             names += [
                 str(call.args.get("name") or "").strip()
                 for call in message.tool_calls

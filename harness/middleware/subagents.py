@@ -8,11 +8,12 @@ Subagents are built when they are first needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
+from pathlib import Path
 from types import MethodType
-from typing import Annotated, Any, ClassVar, Protocol, cast
+from typing import Annotated, Any, ClassVar, Protocol, cast, runtime_checkable
 
 import anyio.to_thread
 from pydantic import Field, JsonValue
@@ -20,22 +21,29 @@ from pydantic import Field, JsonValue
 from harness.errors import ToolError
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
+from harness.loop.subagent_call import SubagentCall
 from harness.messages import Content, HumanMessage, TextBlock, text_of
 from harness.middleware.notices import is_cut
 from harness.policy.above import narrowing
-from harness.state import State
+from harness.state import ChannelWrite, State
 from harness.subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
-from harness.subagents.handles import Handle, SubAgentState, handle_id, the_handle
+from harness.subagents.handles import (
+    Handle,
+    SubAgentState,
+    check_kind,
+    handle_id,
+    kind_of,
+    the_handle,
+)
 from harness.subagents.listing import notice, section
 from harness.subagents.prebuilt import run_function
-from harness.subagents.registry import SubAgentRegistry
 from harness.tools import Fork, SubagentResult, Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["SubAgentMiddleware", "SubAgents"]
 
 DESCRIPTION = """\
 Hand a self-contained piece of work to a subagent. It starts with nothing but your description, \
-works with tools of its own in the same files, and returns one report. Use it for work of several \
+a fork with all you know; works in the same files; returns one report. Use it for work of several \
 steps whose details you need not see, and several calls in one answer for independent pieces. Do \
 small steps yourself."""
 
@@ -65,6 +73,19 @@ class SubAgents(Protocol):
         ...
 
 
+@runtime_checkable
+class _Saved(Protocol):
+    """Subagents that people and agents save as files, as a `DefinitionRegistry` reads them."""
+
+    @property
+    def roots(self) -> Sequence[Path]: ...
+
+    @property
+    def fresh(self) -> bool: ...
+
+    def refresh(self) -> None: ...
+
+
 class SubAgentMiddleware(AgentMiddleware):
     """Brings the `task` tool, and tells the model who there is.
 
@@ -90,8 +111,10 @@ class SubAgentMiddleware(AgentMiddleware):
         task_description: str = DESCRIPTION,
     ) -> None:
         self._registry = registry
+        self._saved = registry if isinstance(registry, _Saved) else None
         self._build = build
         self._section = system_prompt or section
+        self._shown: tuple[Mapping[str, str], str] | None = None
         self._built: dict[str, tuple[SubAgent, Any]] = {}
         self._newest: tuple[Mapping[str, AnySubAgent], dict[str, str]] = {}, {}
         self.tools = (_template(task_description).with_body(self._task),)
@@ -101,14 +124,14 @@ class SubAgentMiddleware(AgentMiddleware):
     def _now(self) -> dict[str, str]:
         there = self._registry.subagents
         if self._newest[0] is not there:  # a registry makes a new mapping when something changes
-            self._newest = there, {name: one.description for name, one in there.items()}
+            self._newest = there, {name: _listed(one) for name, one in there.items()}
         return self._newest[1]
 
     async def _look_again(self) -> None:
         """Read saved files, so that they count soon where nobody watches them."""
-        registry = self._registry
-        if isinstance(registry, SubAgentRegistry) and registry.roots and not registry.fresh:
-            await anyio.to_thread.run_sync(registry.refresh)
+        saved = self._saved
+        if saved is not None and saved.roots and not saved.fresh:
+            await anyio.to_thread.run_sync(saved.refresh)
 
     async def before_agent(self, state: State, runtime: Runtime) -> HookResult:
         """Pin the list when the thread starts."""
@@ -135,8 +158,10 @@ class SubAgentMiddleware(AgentMiddleware):
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """List the subagents in the system prompt."""
-        listed = cast(Mapping[str, str], request.state.get("subagents_listed") or {})
-        return await handler(request.with_section("subagents", self._section(listed)))
+        listed = cast("Mapping[str, str]", request.state.get("subagents_listed") or {})
+        if self._shown is None or self._shown[0] != listed:
+            self._shown = listed, self._section(listed)
+        return await handler(request.with_section("subagents", self._shown[1]))
 
     # --- the tool ----------------------------------------------------------------------------
 
@@ -181,20 +206,14 @@ class SubAgentMiddleware(AgentMiddleware):
             asked = None if subagent_type == DEFAULT else subagent_type
             handle = the_handle(task_id, asked, runtime)
         definition = self._registry.get(subagent_type if handle is None else handle.agent)
+        if handle is not None:
+            check_kind(task_id, handle.kind, definition)
         if isinstance(definition, CompiledSubAgent) and not definition.is_agent:
-            if handle is not None:
-                raise ToolError(
-                    f"nothing was started: {definition.name} is a function now, which knows "
-                    f"nothing of {task_id}. Leave out task_id, and tell it all it has to know."
-                )
-            result = await run_function(definition, description, runtime)
-            if result.status == "error":
-                return _failure(definition.name, text_of(result.content), result)
-            return result
+            return await _function(definition, description, runtime)
         result = await self._run(definition, description, handle, runtime)
         if result.place is not None and not task_id:
             task_id = handle_id(runtime.thread_id, result.place.ns)
-        return _result(definition.name, result, task_id)
+        return _result(definition, result, task_id)
 
     async def _run(
         self,
@@ -226,20 +245,44 @@ class SubAgentMiddleware(AgentMiddleware):
             return await run(fork, description, limits=definition.limits, after=after)
 
 
-def _result(name: str, result: SubagentResult, task_id: str) -> ToolResult:
+def _listed(one: AnySubAgent) -> str:
+    is_fork = isinstance(one, SubAgent) and one.mode == "fork"
+    return f"(fork) {one.description}" if is_fork else one.description
+
+
+async def _function(
+    definition: CompiledSubAgent, description: str, runtime: ToolRuntime
+) -> ToolResult:
+    """Run a function, which counts like every other subagent; return the result of `task`."""
+    if isinstance(runtime.run_subagent, SubagentCall):  # nobody else has a step to count in
+        await runtime.run_subagent.count()
+    result = await run_function(definition, description, runtime)
+    if result.status != "error":
+        return result
+    why = text_of(result.content).rstrip(".")
+    text = (
+        f"Subagent {definition.name} did not finish: {why}. It may have acted partly. Try again, "
+        "perhaps with a smaller task, or do the work yourself."
+    )
+    return ToolResult(text, result.artifact, "error", result.update, result.writes)
+
+
+def _result(definition: AnySubAgent, result: SubagentResult, task_id: str) -> ToolResult:
     """Return the result of `task`, with the handle in the text and in the data."""
+    name = definition.name
     facts: dict[str, JsonValue] = {"subagent": name}
-    update: dict[str, Any] = {}
+    writes = [*result.writes]
     note = ""
     if result.place is not None:
-        handle = Handle(name, result.place.ns, result.place.checkpoint_id)
+        place = result.place
+        handle = Handle(name, place.ns, place.checkpoint_id, kind_of(definition))
         facts["task_id"] = task_id
-        update["subagent_handles"] = {task_id: handle}
+        writes.append(ChannelWrite("subagent_handles", {task_id: handle}))
         note = f"task_id: {task_id}"
     if result.failed is not None:
         facts["failed"] = {"kind": result.failure, "text": result.failed}
         content = _failed(name, result.failed, note)
-        return ToolResult(content, facts, "error", update, result.writes)
+        return ToolResult(content, facts, "error", writes=writes)
     if result.wrapped_up is not None:
         reason = result.wrapped_up.partition(". ")[0]
         facts["wrapped_up"] = reason
@@ -249,7 +292,7 @@ def _result(name: str, result: SubagentResult, task_id: str) -> ToolResult:
     if result.structured is not None:
         facts["answer"] = result.structured
         content = (TextBlock(text), TextBlock(f"\n\n[{note}]"))
-    return ToolResult(content, facts, "success", update, result.writes)
+    return ToolResult(content, facts, "success", writes=writes)
 
 
 def _failed(name: str, why: str, note: str) -> str:
@@ -257,12 +300,6 @@ def _failed(name: str, why: str, note: str) -> str:
     return (
         f"Subagent {name} did not finish: {why.rstrip('.')}. What it had changed stays. {how}, or "
         "do the work yourself."
-    )
-
-
-def _failure(name: str, why: str, result: ToolResult) -> ToolResult:
-    return ToolResult(
-        _failed(name, why, ""), result.artifact, "error", result.update, result.writes
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, TypeAlias, cast
 
@@ -30,7 +30,7 @@ from harness.middleware.summary_view import (
     SummaryChunk,
     View,
     build_view,
-    clipped,
+    clipped_view,
     cuts,
     latest_request,
     pinned_places,
@@ -151,9 +151,11 @@ class SummarizationMiddleware(AgentMiddleware):
         work = _Work(asked=None if is_made else compact_request(request.messages))
         size = await self._size(request, view, upto)
         window = _window(request)
-        if self._is_due(size, len(view.messages), window):
+        due = self._is_due(size, len(view.messages), window)
+        if due:
             request, view, size = self._shorten(request, view, size, work)
-        if work.asked is not None or self._is_due(size, len(view.messages), window):
+            due = self._is_due(size, len(view.messages), window)
+        if work.asked is not None or due:
             view = await self._condense(request, view, size, work)
         try:
             response = await handler(_showing(request, view))
@@ -251,7 +253,7 @@ class SummarizationMiddleware(AgentMiddleware):
         """Return a smaller view, noting the summary it needed; the same one if there is none.
 
         A `size` of None means that the provider refused the view: then as little as possible is
-        kept, and long results are clipped.
+        kept, and long results are clipped; if there are none, and nothing could go, all results.
         """
         limit = self._token_limit(_window(request))
         keeping = self._keeping(request, limit)
@@ -260,7 +262,7 @@ class SummarizationMiddleware(AgentMiddleware):
         elif work.asked is not None:
             keeping = (min(keeping[0], size // 10), keeping[1])
         cut = self._cut(request, view, keeping)
-        messages = request.messages
+        messages, before = request.messages, view
         wanted = size is None or work.asked is not None
         if cut is not None and (wanted or self._is_worth_it(request, view, cut, size or 0, limit)):
             merge = sum(chunk.tokens for chunk in view.chunks) > limit // 4
@@ -282,10 +284,8 @@ class SummarizationMiddleware(AgentMiddleware):
                 since = None if size is None else view.start
                 view = view_after(messages, chunks, cut, self._history_of(request), since)
         if size is None or self._overflows(request, view):
-            history = self._history_of(request)
-            shorter = [clipped(message, history) for message in view.messages]
-            if any(new is not old for new, old in zip(shorter, view.messages, strict=True)):
-                view = replace(view, messages=shorter)
+            refused = size is None and view is before
+            view = clipped_view(view, self._history_of(request), harder=refused)
         return view
 
     def _overflows(self, request: ModelRequest, view: View) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from harness.records import record
 
 __all__ = ["SUMMARY_PROMPT", "SUMMARY_TEMPLATES", "SummaryTemplate"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SummaryTemplate:
     """Instructions for a summary.
 

@@ -7,7 +7,7 @@ latest request word for word, keeps the order, and never parts a call from its r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import add
 from typing import Annotated, NotRequired, TypedDict
 
@@ -30,6 +30,7 @@ __all__ = [
     "View",
     "build_view",
     "clipped",
+    "clipped_view",
     "cuts",
     "latest_request",
     "pinned_places",
@@ -45,9 +46,10 @@ _NOTICES = ("memory", "skills")
 """Who says in the transcript what its section of the system prompt does not say yet."""
 
 _CLIP = 4_000
+_LEAST_CLIP = 500
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SummaryChunk:
     """The summary of one stretch of the transcript.
 
@@ -142,7 +144,7 @@ def view_after(
     if since is not None:
         places |= {place for place in range(since, start) if _is_notice(messages[place])}
     pinned = [messages[place] for place in sorted(places)]
-    tail = _without_old_thinking(messages[start:])
+    tail = _without_lost_results(_without_old_thinking(messages[start:]))
     return View([*pinned, _summary_message(chunks, history), *tail], chunks, start)
 
 
@@ -219,6 +221,19 @@ def _without_old_thinking(tail: Sequence[Message]) -> list[Message]:
     return kept
 
 
+def _without_lost_results(tail: Sequence[Message]) -> list[Message]:
+    """Drop results whose call is not in the tail: providers refuse them (peers B8.3)."""
+    called: set[str] = set()
+    kept: list[Message] = []
+    for message in tail:
+        if isinstance(message, AIMessage):
+            called.update(call.id for call in message.tool_calls)
+        elif isinstance(message, ToolMessage) and message.tool_call_id not in called:
+            continue
+        kept.append(message)
+    return kept
+
+
 def cuts(messages: Sequence[Message], start: int) -> list[int]:
     """Return the places after `start` where no call is parted from its result."""
     called: dict[str, int] = {}
@@ -238,23 +253,45 @@ def cuts(messages: Sequence[Message], start: int) -> list[int]:
     return places
 
 
-def clipped(message: Message, history: str | None = None) -> Message:
+def clipped_view(view: View, history: str | None = None, *, harder: bool = False) -> View:
+    """Return the view with long results clipped; the same one if none is long.
+
+    Args:
+        view: The view.
+        history: Where the model can read all messages.
+        harder: If none is long, clip those there are to a third of what they have on average.
+    """
+    messages = [clipped(message, history) for message in view.messages]
+    if harder and _same(messages, view.messages):
+        sizes = [len(one.text) for one in messages if isinstance(one, ToolMessage)]
+        most = sum(sizes) // (3 * len(sizes)) if sizes else 0
+        if most >= _LEAST_CLIP:
+            messages = [clipped(message, history, most) for message in messages]
+    return view if _same(messages, view.messages) else replace(view, messages=messages)
+
+
+def _same(messages: Sequence[Message], others: Sequence[Message]) -> bool:
+    return all(new is old for new, old in zip(messages, others, strict=True))
+
+
+def clipped(message: Message, history: str | None = None, most: int = _CLIP) -> Message:
     """Return a result with its middle left out if it is long; others unchanged (peers C3.6).
 
     Args:
         message: The message.
         history: Where the model can read all messages.
+        most: Characters, and tokens, of what is not long.
     """
     if not isinstance(message, ToolMessage):
         return message
     text = message.text
-    if len(text) <= _CLIP and message_tokens(message) <= _CLIP:
+    if len(text) <= most and message_tokens(message) <= most:
         return message
-    left_out = max(len(text) - _CLIP, 0)
+    left_out = max(len(text) - most, 0)
     way = f"look them up in {history}" if history else "get them again in smaller parts"
     note = (
         f"\n[{left_out} characters and all images were left out here to fit the model's window. "
         f"If they matter, {way}.]\n"
     )
-    head, tail = text[: _CLIP * 3 // 4], text[max(len(text) - _CLIP // 4, _CLIP * 3 // 4) :]
+    head, tail = text[: most * 3 // 4], text[max(len(text) - most // 4, most * 3 // 4) :]
     return replace(message, content=f"{head}{note}{tail}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from harness.errors import ModelError
 from harness.limits import Meter
@@ -16,6 +15,7 @@ from harness.messages import HumanMessage, Message
 from harness.middleware.internal_calls import answer_of
 from harness.middleware.summary_prompts import SummaryTemplate
 from harness.models.base import ChatModel, ChatRequest, PromptSection
+from harness.records import record
 from harness.token_counting import text_tokens
 from harness.transcript_text import transcript_text
 
@@ -30,7 +30,7 @@ class SummaryFailed(Exception):
     """No summary could be made; the text says why, without contents."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SummaryWriter:
     """Writes summaries with one model.
 
@@ -88,10 +88,22 @@ class SummaryWriter:
             )
             for number, piece in enumerate(pieces, start=1)
         ]
-        joined = "\n\n".join([earlier, *notes] if merge and earlier else notes)
-        if text_tokens(joined) > limit:
-            return joined
-        return await self._ask(_fenced("summaries", joined) + _JOIN)
+        return await self._joined(
+            "\n\n".join([earlier, *notes] if merge and earlier else notes), limit
+        )
+
+    async def _joined(self, notes: str, limit: int) -> str:
+        """Return one summary of several; all of them if the model makes them no shorter."""
+        while text_tokens(notes) > limit:
+            parts = [
+                await self._ask(_fenced("summaries", part) + _JOIN)
+                for part in _pieces(notes, limit)
+            ]
+            shorter = "\n\n".join(parts)
+            if text_tokens(shorter) >= text_tokens(notes):
+                return notes
+            notes = shorter
+        return await self._ask(_fenced("summaries", notes) + _JOIN)
 
     async def _ask(self, text: str) -> str:
         """Return the model's answer; raise `ModelError` only when the text was too large."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, cast, get_args
 
@@ -21,6 +21,7 @@ from harness.errors import ToolError
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
 from harness.messages import HumanMessage, Message, ToolMessage, pending_tool_calls
+from harness.records import record
 from harness.state import Mark, State
 from harness.tools import Tool, ToolResult, ToolRuntime, tool
 
@@ -52,7 +53,7 @@ _BOX: dict[TodoStatus, str] = {"pending": "[ ]", "in_progress": "[>]", "complete
 _STATUSES: tuple[TodoStatus, ...] = get_args(TodoStatus)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Todo:
     """One item of the list."""
 

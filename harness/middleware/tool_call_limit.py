@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NotRequired, TypedDict
+from weakref import WeakKeyDictionary
 
 from harness.errors import AgentBuildError
-from harness.limits import LimitReached
+from harness.limits import LimitReached, Meter
 from harness.loop.middleware import AgentMiddleware, hook_config
 from harness.loop.requests import (
     HookResult,
@@ -32,6 +32,7 @@ from harness.messages import (
     pending_tool_calls,
 )
 from harness.middleware.call_limits import check_call_limits, times
+from harness.records import record
 from harness.state import Mark, Reducer, State
 
 __all__ = ["RunToolCalls", "ToolCallLimitMiddleware", "ToolCallLimitState"]
@@ -42,7 +43,7 @@ _ALL = "*"
 """Stands for every tool where calls are counted; no tool can have that name."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunToolCalls:
     """Tool calls of one run, by tool."""
 
@@ -89,6 +90,7 @@ class ToolCallLimitMiddleware(AgentMiddleware):
     """
 
     state_schema: ClassVar[type | None] = ToolCallLimitState
+    supplies_tools: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -110,6 +112,9 @@ class ToolCallLimitMiddleware(AgentMiddleware):
         self._thread_limit = thread_limit
         self._run_limit = run_limit
         self._exit_behavior = exit_behavior
+        self._begun: WeakKeyDictionary[Meter, Counter[str]] = WeakKeyDictionary()
+        """Calls of a run, by namespace: those that its state counts, and those beside its answers
+        that are under way."""
 
     @property
     def name(self) -> str:
@@ -152,13 +157,42 @@ class ToolCallLimitMiddleware(AgentMiddleware):
     ) -> ToolCallResult:
         """Count the call, or answer it if `after_model` has not seen it and it is too many."""
         call, state, run_id = request.call, request.state, request.runtime.run_id
-        if self._covers(call.name):
-            limited = self._limited(pending_tool_calls(state.get("messages", ())))
-            if _place(call, limited) >= self._left(state, run_id):
-                return _refusal(call, self._limit(state, run_id, len(limited)))
+        if not self._covers(call.name):
+            return await self._run(request, handler)
+        limited = self._limited(pending_tool_calls(state.get("messages", ())))
+        place = _place(call, limited)
+        if place is None:
+            return await self._aside(request, handler)
+        if place >= self._left(state, run_id):
+            return _refusal(call, self._limit(state, run_id, len(limited)))
+        return await self._run(request, handler)
+
+    async def _run(self, request: ToolCallRequest, handler: ToolHandler) -> ToolCallOutcome:
         outcome = await handler(request)
         # A person may have edited the call into one of another tool.
-        return self._counted(outcome, run_id) if self._covers(outcome.message.name) else outcome
+        covered = self._covers(outcome.message.name)
+        return self._counted(outcome, request.runtime.run_id) if covered else outcome
+
+    async def _aside(self, request: ToolCallRequest, handler: ToolHandler) -> ToolCallResult:
+        """Run a call that is in no answer, unless those that began before it are enough.
+
+        Others may be under way, which the state does not count yet.
+        """
+        state, runtime = request.state, request.runtime
+        meter, run_id = runtime.meter, runtime.run_id
+        if meter is None:
+            return await self._run(request, handler)
+        begun = self._begun.setdefault(meter, Counter())
+        counted = self._counts(state, run_id)[1]
+        under_way = max(0, begun[runtime.ns] - counted)
+        if under_way >= self._left(state, run_id):
+            return _refusal(request.call, self._limit(state, run_id, under_way + 1))
+        begun[runtime.ns] = counted + under_way + 1
+        try:
+            return await self._run(request, handler)
+        except BaseException:
+            begun[runtime.ns] -= 1
+            raise
 
     def _counted(self, outcome: ToolCallOutcome, run_id: str) -> ToolCallOutcome:
         one = {self._tool or _ALL: 1}
@@ -217,12 +251,12 @@ class ToolCallLimitMiddleware(AgentMiddleware):
         return f"{what} may be called {times(limit)}{in_all} {where}{used}"
 
 
-def _place(call: ToolCall, calls: Sequence[ToolCall]) -> int:
-    """Return how many calls of the same answer go before this one.
+def _place(call: ToolCall, calls: Sequence[ToolCall]) -> int | None:
+    """Return how many calls of the same answer go before this one; None if it is in no answer.
 
     It follows from the state the step began with, so it is the same in every attempt at it.
     """
-    return next((n for n, one in enumerate(calls) if one.id == call.id), 0)
+    return next((n for n, one in enumerate(calls) if one.id == call.id), None)
 
 
 def _driven(messages: Sequence[Message]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -21,6 +21,7 @@ from harness.messages import HumanMessage
 from harness.middleware.internal_calls import answer_of, fenced, resolved
 from harness.models.base import ChatModel, ChatRequest, PromptSection
 from harness.policy import Verdict
+from harness.records import record
 from harness.tool_signatures import ALL_ARGUMENTS
 from harness.tools import Tool, ToolResult, ToolRuntime
 
@@ -107,7 +108,7 @@ class LLMToolEmulator(AgentMiddleware):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Emulation:
     """The body of a stand-in."""
 

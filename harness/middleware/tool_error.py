@@ -41,6 +41,8 @@ class ToolErrorMiddleware(AgentMiddleware):
         AgentBuildError: `on_error` is not such a function, or `tools` names none.
     """
 
+    supplies_tools = False
+
     def __init__(self, on_error: OnToolError, *, tools: Sequence[str | Tool] | None = None) -> None:
         self._tools = ToolFilter.of("ToolErrorMiddleware", tools)
         check_call(self.name, "on_error", ("error", "request"), on_error)

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping
 from typing import TypeAlias, cast
 
 from pydantic import JsonValue
-from wcmatch import fnmatch
 
 from harness.errors import AgentBuildError
 from harness.identity_cache import IdentityCache
 from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, ToolCallRequest
+from harness.name_globs import fits
 from harness.policy import Verdict
 from harness.tools import Tool
 
@@ -67,7 +67,7 @@ class ToolExclusionMiddleware(AgentMiddleware):
         return tuple(one for one in tools if not self._excludes(_name_of(one)))
 
     def _excludes(self, name: str) -> bool:
-        return bool(self._patterns) and fnmatch.fnmatch(name, self._patterns, flags=fnmatch.CASE)
+        return fits(name, self._patterns)
 
 
 def _name_of(tool: Tool | Mapping[str, JsonValue]) -> str:

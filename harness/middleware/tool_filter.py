@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from harness.errors import AgentBuildError
+from harness.records import record
 from harness.tools import Tool
 
 __all__ = ["ToolFilter"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolFilter:
     """Tools by name; `name in filter` says whether one of that name is among them.
 

@@ -50,6 +50,8 @@ class ToolRetryMiddleware(AgentMiddleware):
         AgentBuildError: An option makes no sense, or `tools` has a `Tool` that may not be repeated.
     """
 
+    supplies_tools = False
+
     def __init__(
         self,
         max_retries: int = 2,

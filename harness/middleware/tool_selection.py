@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -22,6 +21,7 @@ from harness.messages import Message
 from harness.middleware.internal_calls import ask_for, fenced, resolved
 from harness.middleware.summary_view import latest_request
 from harness.models.base import ChatModel, ToolSpec
+from harness.records import record
 from harness.state import Mark
 from harness.tools import Tool
 
@@ -48,7 +48,7 @@ _MAX_KEPT = 64
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolSelection:
     """What was chosen for a turn.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from harness.backends.tree import size_text
 from harness.errors import AgentBuildError
@@ -16,11 +16,12 @@ from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
 from harness.messages import AIMessage, ContentBlock, MediaBlock, Message, TextBlock, is_media
 from harness.middleware.edited_prefix import EditedMessages
+from harness.records import record
 
 __all__ = ["MediaSupport", "UnsupportedContentMiddleware"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MediaSupport:
     """Which images, or which of another kind, a model takes.
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from harness.errors import ModelError
+from harness.models.overflow import is_overflow
 
 __all__ = [
     "MISSING_KEY",
@@ -15,7 +16,6 @@ __all__ = [
     "auth_error",
     "connection_error",
     "from_sdk",
-    "is_overflow",
     "retry_after_of",
 ]
 
@@ -57,21 +57,6 @@ _ADVICE = {
     "connection": "Check the network and run it again.",
     "server": "Run it again.",
 }
-# The API's own wordings first, then those of servers that speak the same protocol.
-_OVERFLOW_MARKERS = (
-    "prompt is too long",
-    "exceed context limit",
-    "exceeds the maximum allowed number of input tokens",
-    "context window",
-    "maximum context length",
-    "context length",
-)
-
-
-def is_overflow(message: str) -> bool:
-    """Whether a 400's text says that the request is larger than the model's window (peers C3.6)."""
-    lowered = message.lower()
-    return any(marker in lowered for marker in _OVERFLOW_MARKERS)
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:

@@ -295,6 +295,18 @@ def _drop_lost_references(messages: Sequence[_Json], tools: Sequence[_Json]) -> 
                 block["content"] = {**found, "tool_references": known}
 
 
+def _unthought(messages: Sequence[_Json]) -> bool:
+    """Whether the newest results answer calls before which there is no thinking.
+
+    Somebody else wrote them, such as another model in this one's place. The API refuses thinking
+    with a budget then; a model that decides itself when to think takes them.
+    """
+    kinds = [one["type"] for one in messages[-1]["content"]] if messages else []
+    if "tool_result" not in kinds or len(messages) < 2:
+        return False
+    return messages[-2]["content"][0]["type"] not in ("thinking", "redacted_thinking")
+
+
 def _tool_choice(choice: str, model: str) -> _Json | None:
     """Return the choice on the wire; None for the default, the model's own choice."""
     if choice == "none":
@@ -356,6 +368,9 @@ def body_of(
             body["tool_choice"] = choice
             if choice["type"] != "none":
                 settings.pop("thinking", None)
+    thinking: _Json = settings.get("thinking") or {}
+    if thinking.get("type") == "enabled" and _unthought(body["messages"]):
+        del settings["thinking"]
     body |= {
         key: value
         for key, value in settings.items()

@@ -18,12 +18,17 @@ from pydantic import (
     model_validator,
 )
 
+from harness.definition_sources import read_regular
 from harness.errors import HarnessError
+from harness.frontmatter import DefinitionError
 
 __all__ = ["ANY_AGENT", "Expect", "Script", "ScriptError", "ScriptedCall", "Turn", "load_script"]
 
 ANY_AGENT = "*"
 """Key in `agents` for the turns of every agent that has none of its own."""
+
+
+_MAX_BYTES = 10_000_000
 
 
 class ScriptError(HarnessError):
@@ -167,8 +172,13 @@ def load_script(source: str | Path | Sequence[Any] | Mapping[str, Any]) -> Scrip
         return _validated(list(source), "the list of turns", None)
     path = Path(source).expanduser()
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        raw = read_regular(path, _MAX_BYTES + 1)
+        if len(raw) > _MAX_BYTES:
+            raise ScriptError(
+                f"cannot read the script {path}: it has more than {_MAX_BYTES:,} bytes"
+            )
+        text = raw.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError, DefinitionError) as error:
         raise ScriptError(f"cannot read the script {path}: {error}") from error
     try:
         data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)

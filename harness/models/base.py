@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import field
 from hashlib import sha256
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -59,6 +59,10 @@ ToolChoice: TypeAlias = Literal["auto", "any", "none"] | str
 """`auto`, `any` (some tool), `none`, or the name of one tool."""
 
 
+def _nothing() -> None:
+    pass
+
+
 @record
 class ChatRequest:
     """One model call.
@@ -73,6 +77,8 @@ class ChatRequest:
         output_schema: JSON schema the answer's text must fit; only for models with
             `native_output`.
         agent: Name of the agent that asks; for scripts and traces, never sent to a provider.
+        unasked: To be called by a model that asks others, once, when the call ends before any of
+            them has been asked: then it does not count.
     """
 
     messages: Sequence[Message]
@@ -83,9 +89,10 @@ class ChatRequest:
     cache_messages: Sequence[int] = ()
     output_schema: Mapping[str, JsonValue] | None = None
     agent: str = ""
+    unasked: Callable[[], None] = _nothing
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Delta:
     """A piece of an answer that is being produced.
 

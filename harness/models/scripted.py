@@ -11,7 +11,6 @@ import difflib
 import json
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from harness.messages import (
 )
 from harness.models._script_file import ANY_AGENT, Expect, Script, ScriptError, Turn, load_script
 from harness.models.base import ChatRequest, Delta, ToolSpec
+from harness.records import record
 
 __all__ = ["ScriptError", "ScriptedModel"]
 
@@ -40,7 +40,7 @@ _DELTAS = 4
 _ID = re.compile(r"_s(\d+)t(\d+)$")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Place:
     """Where a request stands: the run (-1 for the turns without `match`), agent and turn."""
 

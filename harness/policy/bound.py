@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
+
+from harness.records import record
 
 if TYPE_CHECKING:
     from harness.policy.boundaries import Children
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["BoundPolicy"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BoundPolicy:
     """What the policy says to the agent whose call is running.
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, cast
 
 from pydantic import JsonValue
+
+from harness.records import record
 
 __all__ = ["Argv", "Line", "argv_line", "line_of", "parse_line"]
 
@@ -39,7 +40,7 @@ _COMPOUND = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Line:
     """A command line.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict, Unpack
 
 from pydantic import JsonValue
 
@@ -14,7 +14,21 @@ from harness.policy.verdicts import Verdict, strictest
 if TYPE_CHECKING:
     from harness.tools import Tool
 
-__all__ = ["CallPolicy", "JointPolicy", "NarrowedPolicy"]
+__all__ = ["Arguments", "CallPolicy", "Caller", "JointPolicy", "NarrowedPolicy"]
+
+Arguments: TypeAlias = Mapping[str, JsonValue]
+
+
+class Caller(TypedDict, total=False):
+    """Who makes a call.
+
+    Attributes:
+        agent: Names of the agents from the main one to the caller.
+        principal: On whose behalf.
+    """
+
+    agent: Sequence[str]
+    principal: str
 
 
 class CallPolicy(Protocol):
@@ -69,19 +83,10 @@ class JointPolicy(ABC):
         return any(one.reads_paths for one in self.parts())
 
     def judge(
-        self,
-        tool: str,
-        args: Mapping[str, JsonValue],
-        definition: Tool | None = None,
-        *,
-        agent: Sequence[str] = (),
-        principal: str = "",
+        self, tool: str, args: Arguments, definition: Tool | None = None, **caller: Unpack[Caller]
     ) -> Verdict:
         """Return the strictest verdict; see `Policy.judge`."""
-        return strictest(
-            one.judge(tool, args, definition, agent=agent, principal=principal)
-            for one in self.parts()
-        )
+        return strictest(one.judge(tool, args, definition, **caller) for one in self.parts())
 
     def hides(
         self,
@@ -89,14 +94,10 @@ class JointPolicy(ABC):
         definition: Tool | None = None,
         *,
         contents: bool = False,
-        agent: Sequence[str] = (),
-        principal: str = "",
+        **caller: Unpack[Caller],
     ) -> bool:
         """Whether one of the policies hides a path; see `Policy.hides`."""
-        return any(
-            one.hides(path, definition, contents=contents, agent=agent, principal=principal)
-            for one in self.parts()
-        )
+        return any(one.hides(path, definition, contents=contents, **caller) for one in self.parts())
 
     def narrowed(self, other: CallPolicy) -> CallPolicy:
         """Return the policy whose verdict is the stricter one of this and another."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from harness.followed_files import FollowedFiles
 from harness.policy.errors import PolicyError
 from harness.policy.joint import CallPolicy, JointPolicy
 from harness.policy.policy import Policy
+from harness.records import record
 
 if TYPE_CHECKING:
     from harness.policy.tables import PolicyText
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["PolicyFiles", "PolicySnapshot"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PolicySnapshot:
     """The policy at one moment.
 
@@ -35,14 +35,14 @@ class PolicySnapshot:
     digests: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Read:
     digest: str
     said: PolicyText
     error: str | None = None
 
 
-class PolicyFiles(JointPolicy):
+class PolicyFiles(FollowedFiles[PolicySnapshot], JointPolicy):
     """A policy from TOML files. A saved file holds from the next call on. Safe on any thread.
 
     The constructor reads the files; `reload` looks again. Both block, so call them from a worker
@@ -57,24 +57,25 @@ class PolicyFiles(JointPolicy):
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(dict.fromkeys(path.absolute() for path in paths))
-        self._lock = threading.Lock()
         self._read = {path: _read(path) for path in self._paths}
-        self._snapshot = self._made()
-
-    @property
-    def snapshot(self) -> PolicySnapshot:
-        """The policy as it was when last looked at."""
-        return self._snapshot
-
-    @property
-    def errors(self) -> Mapping[str, str]:
-        """What is wrong with which file, by path."""
-        return self._snapshot.errors
+        super().__init__(self._made())
 
     @property
     def roots(self) -> Sequence[Path]:
         """The files to watch for changes."""
         return self._paths
+
+    def use(self, paths: Sequence[Path]) -> None:
+        """Take the rules from these files from now on. Blocks.
+
+        Raises:
+            PolicyError: One is missing or not valid; the rules stay as they were.
+        """
+        with self._lock:
+            wanted = tuple(dict.fromkeys(path.absolute() for path in paths))
+            self._read = {path: self._read.get(path) or _read(path) for path in wanted}
+            self._paths = wanted
+            self._snapshot = self._made()
 
     def reload(self) -> bool:
         """Read the files again and return whether anything changed."""
@@ -120,7 +121,13 @@ def _read_again(path: Path, before: _Read) -> _Read:
         digest = hashlib.sha256(text.encode()).hexdigest()
         if digest == before.digest:
             return before
-        return _Read(digest, parse_text(text, file_name(path)))
+        said = before.said
+        if not text.strip() and (said.rules or said.defaults or said.other):
+            # Many editors empty a file before they write it.
+            raise PolicyError(f"policy {path} is empty. To lift its rules, leave a comment in it.")
+        made = _Read(digest, parse_text(text, file_name(path)))
+        # A file that is being written is told of once more, and its beginning may lack rules.
+        return made if file_text(path) == text else before
     except PolicyError as error:
         problem = f"{error} Its last good rules stay in use until this is fixed."
         if problem == before.error:

@@ -11,21 +11,18 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-import bracex
-from wcmatch import fnmatch, glob
-from wcmatch._wcparse import PatternLimitException
-
 from harness.policy.errors import PolicyError
 
 __all__ = ["any_of", "expanded", "literal_in", "name_pattern", "steps_pattern"]
 
 _MOST = 1_000
-_STEPS = glob.GLOBSTAR | glob.BRACE | glob.DOTGLOB | glob.FORCEUNIX | glob.CASE
 
 
 @lru_cache(4_096)
 def name_pattern(pattern: str) -> re.Pattern[str]:
     """Return a glob over a name as an expression; for `match`."""
+    from wcmatch import fnmatch  # few have a policy
+
     return _joined(fnmatch.translate(pattern, flags=fnmatch.CASE | fnmatch.DOTMATCH)[0])
 
 
@@ -36,8 +33,12 @@ def steps_pattern(pattern: str) -> re.Pattern[str]:
     Raises:
         PolicyError: Its braces stand for too many patterns.
     """
+    from wcmatch import glob
+    from wcmatch._wcparse import PatternLimitException
+
+    flags = glob.GLOBSTAR | glob.BRACE | glob.DOTGLOB | glob.FORCEUNIX | glob.CASE
     try:
-        return _joined(glob.translate(pattern, flags=_STEPS)[0])
+        return _joined(glob.translate(pattern, flags=flags)[0])
     except PatternLimitException as error:
         raise PolicyError(
             f"path {pattern!r} stands for too many patterns; write several rules"
@@ -46,6 +47,8 @@ def steps_pattern(pattern: str) -> re.Pattern[str]:
 
 def expanded(pattern: str) -> Sequence[str]:
     """Return the globs that a glob over a path stands for, without braces."""
+    import bracex
+
     return bracex.expand(pattern, keep_escapes=True, limit=_MOST)
 
 

@@ -14,7 +14,7 @@ from harness.policy.errors import PolicyError
 from harness.policy.joint import CallPolicy, NarrowedPolicy
 from harness.policy.rules import Rule
 from harness.policy.verdicts import STRICTNESS, Action, Verdict, strictest
-from harness.records import changed
+from harness.records import changed, record
 
 if TYPE_CHECKING:
     from harness.tools import Tool
@@ -27,7 +27,7 @@ ToolClass: TypeAlias = Literal["read_only", "destructive", "open_world"]
 _MAX_KNOWN_TOOLS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Decision:
     """How a verdict came about.
 
@@ -220,8 +220,13 @@ class Policy:
             if len(self._known) >= _MAX_KNOWN_TOOLS:
                 self._known.clear()
             spoken = [one for one in enumerate(self.rules, start=1) if one[1].speaks_of(tool)]
+            rules: list[_Candidate] = [
+                (rule.conditions, Decision(_verdict(at, rule), rule)) for at, rule in spoken
+            ]
+            if not self.defaults:  # what every call meets
+                rules.append(((), Decision(self._default(None))))
             known = self._known[tool] = _Candidates(
-                [(rule.conditions, Decision(_verdict(at, rule), rule)) for at, rule in spoken],
+                rules,
                 any(rule.command is not None for _, rule in spoken),
                 any(rule.path is not None for _, rule in spoken),
             )

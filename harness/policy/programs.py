@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from harness.records import record
 
 __all__ = ["Program", "is_assignment"]
 
@@ -17,7 +18,7 @@ def is_assignment(word: str) -> bool:
     return _SET.match(word) is not None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Program:
     """How a program runs others, or writes what a later one runs.
 

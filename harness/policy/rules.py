@@ -218,6 +218,11 @@ def _about_paths(globs: Sequence[str], allows: bool) -> _Condition:
                 f"path {one!r} must start with / at the root of the files, or with **, and cannot "
                 "climb with '..'"
             )
+        if one.endswith("/") and one != "/":
+            raise PolicyError(
+                f"path {one!r} would be the directory alone; write {one + '**'!r} for it and all "
+                f"it holds, or {one.rstrip('/')!r} for itself"
+            )
     exact = [(literal_in(one), steps_pattern(one)) for one in globs]
     if allows:
         return partial(_allowed_paths, exact)

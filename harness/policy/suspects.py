@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from harness.policy.command_lines import Argv, Line, parse_line
 from harness.policy.program_table import known_program, last_name
 from harness.policy.programs import Program, is_assignment
+from harness.records import record
 
 __all__ = ["Suspects", "suspects_of"]
 
@@ -26,7 +26,7 @@ _MAX_DEPTH = 4
 _MAX_GLUED = 256
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Suspects:
     """What a command line may run.
 

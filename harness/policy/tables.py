@@ -6,13 +6,13 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, cast, get_args
 
 from harness.policy.errors import PolicyError
 from harness.policy.policy import Policy, ToolClass
 from harness.policy.rules import Rule
 from harness.policy.verdicts import Action
+from harness.records import record
 
 __all__ = ["Locate", "PolicyText", "joined", "policy_of_rules", "read_tables"]
 
@@ -29,7 +29,7 @@ _KEYS = ("action", *_PATTERNS, "args", *_CLASSES, "reason")
 _MAX_SHOWN = 200
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PolicyText:
     """What one file says.
 

@@ -8,6 +8,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.definition_sources import read_regular
+from harness.frontmatter import DefinitionError
 from harness.policy.errors import PolicyError
 from harness.policy.policy import Policy
 from harness.policy.tables import PolicyText, joined, read_tables
@@ -34,8 +36,9 @@ def file_text(path: Path) -> str:
         PolicyError: It cannot be read, is too long, or not UTF-8.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_regular(path, MAX_BYTES + 1)
+    except DefinitionError as error:
+        raise PolicyError(f"policy {error}") from error
     except OSError as error:
         raise PolicyError(
             f"policy {path} cannot be read: {error.strerror or error}. Name a readable TOML file."

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wcmatch import fnmatch
-
 import harness.middleware
 from harness.errors import AgentBuildError
 from harness.loop.middleware import AgentMiddleware
+from harness.name_globs import fits
 from harness.profiles.profile import Profile
 
 __all__ = ["extra_middleware", "fitted"]
@@ -74,5 +73,5 @@ def _is_left_out(one: AgentMiddleware, profile: Profile) -> bool:
     if one.name in profile.excluded_middleware:
         return True
     return one.name in _TEACHERS and all(
-        fnmatch.fnmatch(tool.name, profile.excluded_tools, flags=fnmatch.CASE) for tool in one.tools
+        fits(tool.name, profile.excluded_tools) for tool in one.tools
     )

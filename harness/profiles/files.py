@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
-from harness.definition_files import children
+from harness.definition_sources import children
 from harness.errors import AgentBuildError
 from harness.frontmatter import DefinitionError, decode
 from harness.profiles.extras import extra_middleware
 from harness.profiles.profile import EXTRAS, GeneralPurpose, Profile
+from harness.records import record
 
 __all__ = ["ProfileFile", "load_profile", "load_profiles"]
 
@@ -75,7 +75,7 @@ _GENERAL_KEYS = {
 _LISTS = ("excluded_tools", "excluded_middleware")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProfileFile:
     """A profile and what it is for.
 
@@ -127,7 +127,7 @@ def load_profile(path: Path) -> ProfileFile:
     return _Reader(path, text).read(data)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Reader:
     """One file; it knows where its keys are."""
 

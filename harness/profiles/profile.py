@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 import harness.middleware
 from harness.errors import AgentBuildError
+from harness.records import record
 
 __all__ = ["EXCLUDABLE", "EXTRAS", "GeneralPurpose", "Profile"]
 
@@ -36,7 +37,7 @@ EXTRAS = tuple(
 """What a profile may add to the stack, or put in the place of the built-in one of that name."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GeneralPurpose:
     """How the built-in general-purpose subagent differs; None leaves a thing as it is.
 
@@ -51,7 +52,7 @@ class GeneralPurpose:
     system_prompt: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Profile:
     """What `create_deep_agent` does differently for a model. Everything is optional.
 

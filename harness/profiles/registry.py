@@ -7,8 +7,7 @@ from functools import cache, reduce
 from pathlib import Path
 from types import MappingProxyType
 
-from wcmatch import fnmatch
-
+from harness.name_globs import fits
 from harness.profiles.files import ProfileFile, load_profiles
 from harness.profiles.profile import Profile
 
@@ -81,7 +80,7 @@ def _full(name: str) -> str:
 def _fits(key: str, name: str) -> bool:
     if ":" not in key:
         return name.partition(":")[0] == key
-    return fnmatch.fnmatch(name, key, flags=fnmatch.CASE)
+    return fits(name, key)
 
 
 def _rank(key: str) -> tuple[bool, bool, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from harness.definition_files import no_such
 from harness.profiles.profile import GeneralPurpose
@@ -49,7 +50,21 @@ class ProfiledSubAgents:
     @property
     def can_have_any(self) -> bool:
         """Whether there are subagents, or may be once files are added."""
-        return bool(self.subagents or self._registry.roots)
+        return bool(self.subagents or self.roots)
+
+    @property
+    def roots(self) -> Sequence[Path]:
+        """Directories of their files."""
+        return self._registry.roots
+
+    @property
+    def fresh(self) -> bool:
+        """Whether `refresh` has nothing to do."""
+        return self._registry.fresh
+
+    def refresh(self) -> None:
+        """Scan the files again, unless that was done just now. Blocks."""
+        self._registry.refresh()
 
     def get(self, name: str) -> AnySubAgent:
         """Return a subagent.

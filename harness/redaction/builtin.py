@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import ModuleType
 
+from harness.records import record
 from harness.redaction import (
     api_key,
     credit_card,
@@ -27,7 +27,7 @@ def last_four(value: str) -> str:
     return "****" + value[-4:] if len(value) > 8 else "****"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BuiltIn:
     """One detector.
 

@@ -11,7 +11,7 @@ import regex
 from harness.errors import AgentBuildError, MiddlewareError
 from harness.redaction.detector import Span
 
-__all__ = ["Boundary", "CallableDetector", "Finder", "RegexDetector", "within"]
+__all__ = ["Boundary", "CallableDetector", "Finder", "RegexDetector", "inside", "within"]
 
 Finder: TypeAlias = Callable[[str], Iterable[Any]]
 """A function that returns the matches in a text: `(start, end)` pairs, or objects or mappings
@@ -32,11 +32,22 @@ _SURE_SECONDS = 0.005
 _SURE_CHARS = 1_000_000
 """What every text gets: this long, and a second for so many characters."""
 
-_LINES = regex.compile(r"\\[sWDnrvXRPp]|\[\^|\n|\[:|\(\?[a-zA-Z]*[sx]")
-"""In a pattern, what may match a line break."""
+_BEYOND = regex.compile(
+    r"\\(?![dwSbBmMhZ ]|[1-9](?![0-9]))|\n|\[\^|\[:|\(\?[a-zA-Z]*[sx]|\{[^}]*[a-zA-Z]"
+)
+"""In a pattern without its plain escapes, what may match a line break: also escapes that nothing is
+known of, and counts of errors that a match may have."""
 
-_SPACES = regex.compile(r"[ \t.]|\\[thZ]|\\x|\\u|\\N")
-"""In a pattern, what may match other white space."""
+_PLACES = regex.compile(r"[$^]")
+"""What depends on where a text begins or ends, unless `m` makes it depend on lines."""
+
+_MULTILINE = regex.compile(r"\(\?[a-zA-Z]*m[a-zA-Z]*\)")
+_CLASS = regex.compile(r"\[[^]]*\]")
+_RANGE = regex.compile(r"(?s)(?=(.)-(.))")
+_CODE = regex.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([afnrtv]))")
+_NAMED = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_SPACE = regex.compile(r"(?r)\s")
+_SPACES = [char for char in map(chr, range(0x3001)) if regex.match(r"\s", char)]
 
 
 class RegexDetector:
@@ -107,17 +118,26 @@ class CallableDetector:
         """
         for one in self._function(text):
             start, end = _span(one)
-            if not 0 <= start <= end <= len(text):
-                raise MiddlewareError(
-                    f"a detector found {start} to {end} in a text of {len(text)} characters; "
-                    "nothing was let through. It must return places in the text it is given"
-                )
-            if start < end:
+            if inside(text, start, end):
                 yield start, end
 
     def open_from(self, text: str) -> int:
         """See `Detector.open_from`."""
         return within(self._boundary, text)
+
+
+def inside(text: str, start: int, end: int) -> bool:
+    """Return whether a detector's match is one: an empty one is none.
+
+    Raises:
+        MiddlewareError: It is not in the text.
+    """
+    if not 0 <= start <= end <= len(text):
+        raise MiddlewareError(
+            f"a detector found {start} to {end} in a text of {len(text)} characters; nothing was "
+            "let through. It must return places in the text it is given"
+        )
+    return start < end
 
 
 def within(boundary: Boundary, text: str) -> int:
@@ -126,15 +146,31 @@ def within(boundary: Boundary, text: str) -> int:
         return 0
     if boundary == "line":
         return text.rfind("\n") + 1
-    return len(text) - len(text.rsplit(None, 1)[-1]) if text[-1:].strip() else len(text)
+    space = _SPACE.search(text)
+    return space.end() if space else 0
 
 
 def _boundary(pattern: str) -> Boundary:
     """Return what the matches of an expression certainly do not go beyond."""
-    plain = regex.sub(r"\\\\|\\\.", "", pattern)
-    if _LINES.search(plain):
+    plain = _CODE.sub(_decoded, regex.sub(r"\\[^\w\s]", "_", pattern))
+    if _BEYOND.search(plain):
         return "end"
-    return "line" if _SPACES.search(plain) else "word"
+    if _PLACES.search(_CLASS.sub("", plain)) and not _MULTILINE.search(plain):
+        return "end"
+    ranges = [one.groups() for one in _RANGE.finditer(plain)]
+    among = [char for char in _SPACES if any(low <= char <= high for low, high in ranges)]
+    if "\n" in among:
+        return "end"
+    spaces = among or any(char in plain for char in (*_SPACES, ".", r"\h", r"\Z"))
+    return "line" if spaces else "word"
+
+
+def _decoded(code: regex.Match[str]) -> str:
+    """Return the character that an escape stands for."""
+    if code[4]:
+        return _NAMED[code[4]]
+    digits = code[1] or code[2] or code[3]
+    return chr(min(int(digits, 16), 0x10FFFF))
 
 
 def _span(one: Any) -> Span:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from harness.redaction.custom import Boundary, within
+from harness.redaction.custom import Boundary, inside, within
 from harness.redaction.detector import Span
 
 __all__ = ["Analyzer", "AnalyzerResult", "EngineDetector"]
@@ -72,11 +72,15 @@ class EngineDetector:
         self._boundary: Boundary = boundary
 
     def find(self, text: str) -> Iterator[Span]:
-        """Yield the matches; see `Detector.find`."""
+        """Yield the matches; see `Detector.find`.
+
+        Raises:
+            MiddlewareError: A place that the analyser returned is not in the text.
+        """
         if not text.strip():
             return
         for one in self._engine.analyze(text, self._language, entities=self._entities):
-            if one.score >= self._score and 0 <= one.start < one.end <= len(text):
+            if one.score >= self._score and inside(text, one.start, one.end):
                 yield one.start, one.end
 
     def open_from(self, text: str) -> int:

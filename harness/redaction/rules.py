@@ -10,13 +10,13 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, TypeAlias
 
 import anyio
 
 from harness.errors import HarnessError, MiddlewareError
+from harness.records import record
 from harness.redaction.detector import Detector
 from harness.redaction.vault import Vault
 
@@ -47,7 +47,7 @@ class PIIDetectionError(HarnessError):
         self.pii_type = pii_type
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rule:
     """One kind of thing, and what becomes of it.
 
@@ -135,7 +135,7 @@ class Keys:
         Raises:
             HarnessError: They cannot be stored; they wait for the next try.
         """
-        if not self.made and not self._storing.locked():
+        if not self.made:  # what is being stored is in it, too
             return
         async with self._storing:
             for vault, values in list(self.made.items()):
@@ -147,7 +147,7 @@ class Keys:
                     del self.made[vault]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Match:
     """A part of a text to be replaced as one.
 

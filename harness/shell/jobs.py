@@ -22,6 +22,7 @@ import anyio
 import anyio.to_thread
 
 from harness.errors import ToolError
+from harness.records import record
 from harness.shell.output import Output
 from harness.shell.session import CommandResult, ShellSession
 
@@ -33,7 +34,7 @@ _KEPT_SECONDS = 7 * 24 * 3_600
 _ID = re.compile(r"job_[0-9a-f]{12}")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobLimits:
     """What bounds jobs.
 
@@ -50,7 +51,7 @@ class JobLimits:
     output_bytes: int = 8 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobPage:
     """A part of what a job wrote.
 

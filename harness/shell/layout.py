@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
+from harness.records import record
 from harness.shell.policies import ExecutionPolicy, Launch
 
 __all__ = ["Access", "Layout", "Mount", "SandboxPolicy"]
@@ -20,7 +20,7 @@ Access: TypeAlias = Literal["read", "write", "hidden"]
 """What a command can do with a path."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mount:
     """A path of this machine in the sandbox.
 
@@ -48,7 +48,7 @@ class Mount:
         return os.path.isdir(self.path)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layout:
     """What commands see of this machine.
 

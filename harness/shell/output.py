@@ -7,11 +7,12 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import anyio.to_thread
+
+from harness.records import record
 
 __all__ = [
     "Collector",
@@ -33,7 +34,7 @@ _UNSHOWN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Output:
     """What a command wrote.
 
@@ -125,7 +126,7 @@ class Collector:
             self._file = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Preview:
     """What a model sees of an output.
 

@@ -15,6 +15,7 @@ from shutil import which
 from typing import TYPE_CHECKING, Protocol
 
 from harness.errors import AgentBuildError
+from harness.records import record
 
 if TYPE_CHECKING:
     from harness.shell.layout import Layout
@@ -102,7 +103,7 @@ class ShellLimits:
         return self
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Launch:
     """How one shell is started.
 

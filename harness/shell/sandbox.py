@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from harness.backends.shared import SharedDirectory, shared_directories
 from harness.errors import AgentBuildError
 from harness.policy import BoundPolicy, PolicyFiles
 from harness.policy.joint import CallPolicy, JointPolicy
+from harness.records import record
 from harness.shell.layout import Layout, SandboxPolicy
 from harness.shell.policies import ExecutionPolicy
 from harness.shell.session import ShellError, ShellSession, open_session
@@ -23,7 +24,7 @@ from harness.tools import ToolRuntime
 __all__ = ["Sandbox", "sandbox_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sandbox:
     """Opens shells over the directories of a backend. Make it with `sandbox_of`.
 

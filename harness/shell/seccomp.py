@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
+
+from harness.records import record
 
 __all__ = ["no_lent_rights"]
 
@@ -24,7 +25,7 @@ _NUMBER, _MACHINE, _FIRST_ARGUMENT = 0, 4, 16
 _X32 = 0x40000000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Machine:
     """System calls of a machine.
 

@@ -13,12 +13,12 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import anyio
 
 from harness.errors import ToolError
+from harness.records import record
 from harness.shell.output import Collector, Output, Sink
 from harness.shell.policies import Launch, ShellLimits
 from harness.shell.process import ShellProcess, start_process
@@ -41,7 +41,7 @@ _LEASE = 15.0
 _DIAGNOSIS_BYTES = 2_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Kind:
     """How a shell is spoken to.
 
@@ -80,7 +80,7 @@ class ShellError(ToolError):
     """No shell could be opened; nothing was run, or only startup commands."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommandResult:
     """What came of a command.
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from harness.backends.shared import SharedDirectory
 from harness.policy import BoundPolicy
+from harness.records import record
 from harness.shell.layout import Access, Layout, Mount
 
 __all__ = ["TableLimits", "layout_of", "same_files"]
@@ -30,7 +31,7 @@ _HEAVY = frozenset(
 """Directories looked at last, because they have many files and rules seldom speak of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TableLimits:
     """How much may be looked at and mounted for one sandbox.
 

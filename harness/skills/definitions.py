@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from pydantic import JsonValue
 
-from harness.definition_files import children
+from harness.definition_sources import children, read_regular, require_text
 from harness.frontmatter import DefinitionError, Frontmatter, decode
 
 __all__ = ["SKILL_FILE", "Skill", "SkillFile", "check_name", "load_skill", "skill_files"]
@@ -23,6 +24,8 @@ SKILL_FILE = "SKILL.md"
 MAX_FILES = 512
 MAX_BYTES = 16 * 1024 * 1024
 """What every host of skills accepts (SEP-2640): this many files and bytes per skill."""
+
+_NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _NAME_CHARS = 64
@@ -60,6 +63,7 @@ class Skill:
         metadata: Further properties, all text.
         frontmatter: Every field as written, as JSON data.
         files: All files of the folder, SKILL.md included, by path.
+        digest: A SHA-256 over all files and their names.
     """
 
     name: str
@@ -73,17 +77,17 @@ class Skill:
     metadata: Mapping[str, str]
     frontmatter: Mapping[str, JsonValue]
     files: tuple[SkillFile, ...]
+    digest: str = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        lines = "".join(f"{file.sha256} {file.path}\n" for file in self.files)
+        digest = hashlib.sha256(f"{self.directory}\n{lines}".encode()).hexdigest()
+        object.__setattr__(self, "digest", digest)
 
     @property
     def directory(self) -> Path:
         """The skill's folder."""
         return self.path.parent
-
-    @property
-    def digest(self) -> str:
-        """A SHA-256 over all files and their names."""
-        lines = "".join(f"{file.sha256} {file.path}\n" for file in self.files)
-        return hashlib.sha256(f"{self.directory}\n{lines}".encode()).hexdigest()
 
 
 def check_name(fields: Frontmatter) -> str:
@@ -108,22 +112,25 @@ class SkillPath(NamedTuple):
     Attributes:
         relative: Its path below the skill's folder.
         real: Where it is.
-        status: What the file system says of it.
+        status: What the file system says of it; None for a link that leads to no file of the
+            skill now and may another time.
+        linked: Whether it is a link.
     """
 
     relative: str
     real: str
-    status: os.stat_result
+    status: os.stat_result | None
+    linked: bool
 
 
 def skill_files(directory: Path, confines: str) -> Iterator[SkillPath]:
-    """Yield each file of a skill; one look at each, as thousands are scanned again and again.
+    """Yield each file and link of a skill; one look at each, as thousands are scanned often.
 
     Hidden files and caches are left out. A link to a file counts when its target lies within
     `confines`, a real path; links to directories are not followed.
 
     Raises:
-        DefinitionError: There are more than `MAX_FILES`.
+        DefinitionError: There are more than `MAX_FILES`, or a name is not UTF-8.
         OSError: A directory cannot be listed.
     """
     pending = [("", directory)]
@@ -131,20 +138,25 @@ def skill_files(directory: Path, confines: str) -> Iterator[SkillPath]:
     while pending:
         above, where = pending.pop()
         for entry in children(where):
+            require_text(entry.path)
             relative = f"{above}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
                 pending.append((f"{relative}/", Path(entry.path)))
                 continue
-            real = entry.path
+            linked = entry.is_symlink()
+            real = os.path.realpath(entry.path) if linked else entry.path
+            if linked and not Path(real).is_relative_to(confines):
+                yield SkillPath(relative, entry.path, None, linked)
+                continue
             try:
-                if entry.is_symlink():
-                    real = os.path.realpath(real)
-                    if not Path(real).is_relative_to(confines):
-                        continue
                 status = os.stat(real)
-            except (FileNotFoundError, NotADirectoryError):
-                continue  # a link to nothing, or gone meanwhile
-            if not stat.S_ISREG(status.st_mode):
+            except OSError as error:
+                if error.errno not in _NOTHING_THERE:
+                    raise
+                status = None  # a link to nothing, or gone meanwhile
+            if status is None or not stat.S_ISREG(status.st_mode):
+                if linked:
+                    yield SkillPath(relative, entry.path, None, linked)
                 continue
             count += 1
             if count > MAX_FILES:
@@ -152,7 +164,7 @@ def skill_files(directory: Path, confines: str) -> Iterator[SkillPath]:
                     f"{directory}: the skill has more than {MAX_FILES} files, the most a skill "
                     "may have. Move what it does not need elsewhere."
                 )
-            yield SkillPath(relative, real, status)
+            yield SkillPath(relative, real, status, linked)
 
 
 def load_skill(path: Path, *, source: Path, label: str) -> Skill:
@@ -169,19 +181,20 @@ def load_skill(path: Path, *, source: Path, label: str) -> Skill:
     """
     directory = path.parent
     found = list(skill_files(directory, os.path.realpath(source)))
-    contents = {one.relative: Path(one.real) for one in found}
+    sizes = {one.relative: one.status.st_size for one in found if one.status is not None}
+    contents = {one.relative: Path(one.real) for one in found if one.status is not None}
     if SKILL_FILE not in contents:
         raise DefinitionError(
             f"{path}: is not a file inside {source}; links may not lead out of the source. "
             "Copy the file there."
         )
-    total = sum(one.status.st_size for one in found)
+    total = sum(sizes.values())
     if total > MAX_BYTES:
         raise DefinitionError(
             f"{directory}: the skill's files have {total:,} bytes; at most {MAX_BYTES:,} are "
             "allowed. Move large material elsewhere."
         )
-    main = contents[SKILL_FILE].read_bytes()
+    main = read_regular(contents[SKILL_FILE], MAX_BYTES)
     fields = Frontmatter.parse(decode(main, path), path)
     name = check_name(fields)
     if name != directory.name:
@@ -202,7 +215,7 @@ def load_skill(path: Path, *, source: Path, label: str) -> Skill:
         metadata=_metadata(fields),
         frontmatter=fields.fields,
         files=tuple(
-            _file(relative, main if relative == SKILL_FILE else real.read_bytes())
+            _file(relative, main if relative == SKILL_FILE else read_regular(real, MAX_BYTES))
             for relative, real in sorted(contents.items())
         ),
     )

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.definition_files import (
-    DefinitionRegistry,
-    FileStat,
-    Found,
-    children,
-    identity,
-    no_such,
-)
+from harness.definition_files import DefinitionRegistry, no_such
+from harness.definition_sources import FileStat, Found, Source, identity
 from harness.errors import ToolError
+from harness.frontmatter import DefinitionError
 from harness.skills.definitions import SKILL_FILE, Skill, load_skill, skill_files
 
 __all__ = ["SkillRegistry", "UnknownSkill"]
@@ -34,12 +29,11 @@ class SkillRegistry(DefinitionRegistry[Skill]):
         sources: Directories, or pairs of a directory and the label to show for it.
     """
 
+    kind = "skills"
+    holds = "one folder per skill"
+
     def __init__(self, sources: Sequence[Path | tuple[Path, str]]) -> None:
-        pairs = [one if isinstance(one, tuple) else (one, str(one)) for one in sources]
-        self._sources = {
-            str(place): (path.absolute(), label) for place, (path, label) in enumerate(pairs)
-        }
-        self._confines: dict[str, str] = {}
+        self._labels = _labels(sources)
         super().__init__()
 
     @property
@@ -50,7 +44,15 @@ class SkillRegistry(DefinitionRegistry[Skill]):
     @property
     def roots(self) -> Sequence[Path]:
         """The source directories."""
-        return tuple(path for path, _ in self._sources.values())
+        return tuple(self._labels)
+
+    def use(self, sources: Sequence[Path | tuple[Path, str]]) -> bool:
+        """Take the skills from these places from now on; return whether that changed anything.
+
+        Blocks like `reload`.
+        """
+        self._labels = _labels(sources)
+        return self.reload()
 
     def get(self, name: str) -> Skill:
         """Return a skill.
@@ -63,44 +65,50 @@ class SkillRegistry(DefinitionRegistry[Skill]):
             raise UnknownSkill(no_such("skill", name, skills))
         return skills[name]
 
-    def _find(self, errors: dict[str, str]) -> Iterable[Found]:
-        for key, (source, _) in self._sources.items():
-            try:
-                yield from self._find_in(source, key, errors)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                errors[str(source)] = (
-                    f"{source}: skills cannot be searched here ({error.strerror or error}); "
-                    "name a directory that holds one folder per skill."
-                )
+    def _sources(self) -> Sequence[Source]:
+        return [Source.of(directory, label) for directory, label in self._labels.items()]
 
-    def _find_in(self, source: Path, key: str, errors: dict[str, str]) -> Iterable[Found]:
-        confines = self._confines[key] = os.path.realpath(source)
-        for entry in children(source):
-            if not entry.is_dir() and entry.name != SKILL_FILE:
-                continue
-            path = Path(entry.path)
-            if entry.name == SKILL_FILE:
-                errors[str(path)] = (
-                    f"{path}: {source} is a skill itself, not a directory of skills; name its "
-                    "parent directory as the source."
-                )
-            elif entry.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(confines):
-                errors[str(path)] = (
-                    f"{path}: links that lead out of the source are not followed. Copy the "
-                    "folder, or name the directory it is in as a further source."
-                )
-            elif os.path.lexists(f"{entry.path}/{SKILL_FILE}"):
-                yield Found(path / SKILL_FILE, key)
+    def _find(self, entry: os.DirEntry[str], source: Source) -> Found | None:
+        if entry.name == SKILL_FILE:
+            raise DefinitionError(
+                f"{entry.path}: {source.directory} is a skill itself, not a directory of skills; "
+                "name its parent directory as the source."
+            )
+        if not entry.is_dir():
+            return None
+        if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(
+            source.real
+        ):
+            raise DefinitionError(
+                f"{entry.path}: links that lead out of the source are not followed. Copy the "
+                "folder, or name the directory it is in as a further source."
+            )
+        if not os.path.lexists(f"{entry.path}/{SKILL_FILE}"):
+            return None
+        return Found(Path(entry.path) / SKILL_FILE, source)
 
     def _signature(self, found: Found) -> tuple[FileStat, ...]:
-        files = skill_files(found.path.parent, self._confines[found.source])
-        return tuple(identity(one.real, one.status) for one in sorted(files))
+        files = skill_files(found.path.parent, found.source.real)
+        return tuple(
+            FileStat(one.real, 0, 0, 0, 0, elsewhere=True)
+            if one.status is None
+            else identity(one.real, one.status, linked=one.linked)
+            for one in sorted(files, key=lambda one: one.relative)
+        )
 
     def _load(self, found: Found) -> Skill:
-        source, label = self._sources[found.source]
-        return load_skill(found.path, source=source, label=label)
+        source = found.source
+        return load_skill(found.path, source=source.directory, label=source.label)
 
     def _describe(self, item: Skill) -> tuple[str, str]:
         return item.name, item.digest
+
+
+def _labels(sources: Sequence[Path | tuple[Path, str]]) -> dict[Path, str]:
+    """Return the label of each source, those that win last; one named twice counts at its last."""
+    labels: dict[Path, str] = {}
+    for one in sources:
+        path, label = one if isinstance(one, tuple) else (one, str(one))
+        labels.pop(path.absolute(), None)
+        labels[path.absolute()] = label
+    return labels

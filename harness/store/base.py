@@ -8,12 +8,12 @@ done to a store is an *operation*; a batch of them is one transaction.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, TypedDict
 
 from pydantic import JsonValue
 
 from harness.errors import HarnessError
+from harness.records import record
 
 __all__ = [
     "Delete",
@@ -82,7 +82,7 @@ class NewerStore(StoreError):
     """The store was written by a newer version; it was not touched."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Item:
     """What is stored under a key.
 
@@ -107,7 +107,7 @@ class Item:
     score: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Get:
     """See `Store.get`."""
 
@@ -115,7 +115,7 @@ class Get:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Put:
     """See `Store.put`."""
 
@@ -126,7 +126,7 @@ class Put:
     ttl: Ttl = "default"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Delete:
     """See `Store.delete`."""
 
@@ -134,7 +134,7 @@ class Delete:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Search:
     """See `Store.search`."""
 
@@ -145,7 +145,7 @@ class Search:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListNamespaces:
     """See `Store.list_namespaces`."""
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from types import ModuleType
 
+from harness.records import record
 from harness.store._promises import (
     batches,
     expiry,
@@ -43,7 +43,7 @@ __all__ = ["OpenStore", "Promise", "check_store", "promises"]
 _ALWAYS = (items, batches, namespaces, searches, filters, expiry, hostile)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Promise:
     """Something that a store promises.
 

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import JsonValue
 
+from harness.records import record
 from harness.store.base import Filter, InvalidOperation
 from harness.store.values import json_text
 
@@ -22,7 +22,7 @@ Operator: TypeAlias = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte"]
 _OPERATORS = get_args(Operator)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Condition:
     """One thing that has to hold.
 

@@ -11,11 +11,12 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self, TypeAlias, Unpack, cast
 
 from pydantic import JsonValue
 
+from harness.records import record
 from harness.store.base import (
     Delete,
     Filter,
@@ -44,7 +45,7 @@ _LONGEST_TTL = 1e11
 """Seconds: some 3,000 years."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlannedPut:
     """A put that nothing is wrong with.
 
@@ -65,7 +66,7 @@ class PlannedPut:
     ttl: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlannedSearch:
     """A search that nothing is wrong with.
 

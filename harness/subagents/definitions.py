@@ -6,11 +6,12 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from harness.errors import AgentBuildError
 from harness.policy import CallPolicy
+from harness.records import record
 
 if TYPE_CHECKING:
     from harness.limits import Limits
@@ -38,7 +39,7 @@ _NOT_FOR_FORKS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubAgent:
     """An agent that another agent can hand a task to.
 
@@ -107,7 +108,7 @@ class SubAgent:
         return hashlib.sha256(json.dumps(said, default=repr).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompiledSubAgent:
     """A subagent that is ready to run: an agent, or any function (peers C6.2).
 

@@ -8,16 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Annotated, NotRequired, TypedDict, cast
+from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict, cast
 
 from harness.errors import ToolError
 from harness.records import record
 from harness.state import Mark, Reducer, State
+from harness.subagents.definitions import AnySubAgent, CompiledSubAgent
 from harness.tools import SubagentPlace, ToolRuntime
 
-__all__ = ["Handle", "SubAgentState", "handle_id", "known_handles", "the_handle"]
+__all__ = [
+    "Handle",
+    "Kind",
+    "SubAgentState",
+    "check_kind",
+    "handle_id",
+    "kind_of",
+    "known_handles",
+    "the_handle",
+]
 
 _SHOWN = 20
+
+Kind: TypeAlias = Literal["fresh", "fork", "agent", "function"]
+
+_KINDS: Mapping[str, str] = {
+    "fresh": "an agent that starts afresh",
+    "fork": "a fork of its caller",
+    "agent": "an agent that was built apart",
+    "function": "a function",
+}
 
 
 @record
@@ -28,16 +47,46 @@ class Handle:
         agent: Its name.
         ns: Its namespace.
         checkpoint_id: Where it stopped.
+        kind: What kind of subagent it was, as `kind_of` says; empty if that is not known.
     """
 
     agent: str
     ns: str
     checkpoint_id: str
+    kind: str = ""
 
     @property
     def place(self) -> SubagentPlace:
         """Where it goes on."""
         return SubagentPlace(self.ns, self.checkpoint_id)
+
+
+def kind_of(definition: AnySubAgent) -> Kind:
+    """Return what kind of subagent a definition makes: its transcript fits no other kind."""
+    if isinstance(definition, CompiledSubAgent):
+        return "agent" if definition.is_agent else "function"
+    return definition.mode
+
+
+def check_kind(task_id: str, kind: str, definition: AnySubAgent) -> None:
+    """Refuse to go on with a subagent that has become another kind since.
+
+    Args:
+        task_id: What the model names it by.
+        kind: The kind it was; empty if that is not known.
+        definition: What its name stands for now.
+
+    Raises:
+        ToolError: It has.
+    """
+    now = kind_of(definition)
+    if now != "function" and kind in ("", now):
+        return
+    was = _KINDS.get(kind, "an agent")
+    raise ToolError(
+        f"nothing was started: {task_id} was {was}, and {definition.name} is {_KINDS[now]} now, "
+        "which cannot go on with its transcript. Start a new task, and tell it all it has to know."
+    )
 
 
 def _merge(current: Mapping[str, Handle], write: Mapping[str, Handle]) -> dict[str, Handle]:

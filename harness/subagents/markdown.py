@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import cast, get_args
 
 from harness.child_limits import bounds
+from harness.definition_sources import read_regular
 from harness.errors import AgentBuildError
-from harness.frontmatter import DefinitionError, Frontmatter, decode
+from harness.frontmatter import MAX_FILE_BYTES, DefinitionError, Frontmatter, decode
 from harness.limits import Limits
 from harness.policy import Policy, PolicyError
 from harness.skills.definitions import check_name
@@ -32,18 +33,19 @@ def load_subagent(path: Path) -> SubAgent:
 
     `name` and `description` are required. `tools`, `skills` and `mcp_servers` are lists of names,
     or text split at commas and blanks; absent means all of the caller's, `[]` means none. `model`
-    absent or `inherit` means the caller's. `permissions` is a list of rules as a policy file has
-    them: they can only narrow what the caller may do. `limits` maps fields of `Limits` to numbers.
-    `mode` is `fresh` or `fork`; the body of a fork may be empty.
+    absent or `inherit` means the caller's; `scripted:…` is refused, because it opens a file, and
+    agents and strangers write definitions too. `permissions` is a list of rules as a policy file
+    has them: they can only narrow what the caller may do. `limits` maps fields of `Limits` to
+    numbers. `mode` is `fresh` or `fork`; the body of a fork may be empty.
 
     Raises:
         DefinitionError: A rule is broken; the text names the file, the line and the rule.
         OSError: The file cannot be read.
     """
-    fields = Frontmatter.parse(decode(path.read_bytes(), path), path)
+    fields = Frontmatter.parse(decode(read_regular(path, MAX_FILE_BYTES + 1), path), path)
     _refuse_unknown(fields)
     name = check_name(fields)
-    model = fields.text("model", limit=_MODEL_CHARS)
+    model = _model(fields)
     mode = _mode(fields)
     if not fields.body.strip() and mode != "fork":
         raise DefinitionError(
@@ -56,7 +58,7 @@ def load_subagent(path: Path) -> SubAgent:
             description=fields.required_text("description", limit=_DESCRIPTION_CHARS),
             system_prompt=fields.body,
             tools=fields.names("tools"),
-            model=None if model == "inherit" else model,
+            model=model,
             skills=fields.names("skills"),
             mcp_servers=fields.names("mcp_servers"),
             policy=_policy(fields),
@@ -75,6 +77,18 @@ def _refuse_unknown(fields: Frontmatter) -> None:
             f"unknown {'key' if len(unknown) == 1 else 'keys'} "
             f"{', '.join(map(repr, unknown))}; allowed are {', '.join(_KEYS)}.",
         )
+
+
+def _model(fields: Frontmatter) -> str | None:
+    model = fields.text("model", limit=_MODEL_CHARS)
+    provider, colon, _ = (model or "").strip().partition(":")
+    if colon and provider == "scripted":
+        fields.fail(
+            "model",
+            f"'model' must not be {model!r}: it would open a file that the definition names. Use "
+            "a model's id or 'inherit', or make the subagent in code.",
+        )
+    return None if model == "inherit" else model
 
 
 def _mode(fields: Frontmatter) -> Mode:

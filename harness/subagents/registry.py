@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.definition_files import (
-    DefinitionRegistry,
-    FileStat,
-    Found,
-    children,
-    file_stat,
-    no_such,
-)
+from harness.definition_files import DefinitionRegistry, no_such
+from harness.definition_sources import FileStat, Found, Source, file_stat
 from harness.errors import AgentBuildError, ToolError
 from harness.frontmatter import DefinitionError
 from harness.subagents.definitions import (
@@ -43,6 +38,9 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
         AgentBuildError: Two of those that are given share a name.
     """
 
+    kind = "subagents"
+    holds = "one Markdown file per subagent"
+
     def __init__(
         self,
         directory: Path | None,
@@ -65,6 +63,14 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
         """The directory, if there is one."""
         return () if self._directory is None else (self._directory,)
 
+    def use(self, directory: Path | None) -> bool:
+        """Take the files from this directory from now on; return whether that changed anything.
+
+        Blocks like `reload`.
+        """
+        self._directory = None if directory is None else directory.absolute()
+        return self.reload()
+
     def get(self, name: str) -> AnySubAgent:
         """Return a subagent.
 
@@ -79,21 +85,13 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
     def _builtin(self) -> Iterable[AnySubAgent]:
         return self._given.values()
 
-    def _find(self, errors: dict[str, str]) -> Iterable[Found]:
-        if self._directory is None:
-            return
-        try:
-            for entry in children(self._directory):
-                if entry.name.endswith(".md") and not entry.is_dir():
-                    yield Found(Path(entry.path), str(self._directory))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            errors[str(self._directory)] = (
-                f"{self._directory}: subagents cannot be searched here "
-                f"({error.strerror or error}); name a directory that holds one Markdown file per "
-                "subagent."
-            )
+    def _sources(self) -> Sequence[Source]:
+        return [Source.of(one, str(one)) for one in self.roots]
+
+    def _find(self, entry: os.DirEntry[str], source: Source) -> Found | None:
+        if not entry.name.endswith(".md") or entry.is_dir():
+            return None
+        return Found(Path(entry.path), source)
 
     def _signature(self, found: Found) -> tuple[FileStat, ...]:
         return (file_stat(found.path),)

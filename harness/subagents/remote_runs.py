@@ -7,7 +7,7 @@ they do. Of any other only `task` is called, and what that returns is the end of
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 import anyio
@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from harness.errors import ToolError
 from harness.mcp_servers.config import MCPServer
 from harness.mcp_servers.pool import Pool
+from harness.records import record
 from harness.tools import ToolResult
 
 __all__ = ["RemoteRuns", "Standing"]
@@ -30,7 +31,7 @@ _MAX_PAGES = 200
 _PAUSE = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Standing:
     """Where a remote run stands.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, TypeAlias, get_args
 
 from harness.messages import new_id
+from harness.records import record
 
 __all__ = [
     "ALL_SCOPES",
@@ -46,7 +46,7 @@ def owner_of(id_: str) -> str:
     return found[1] if found is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Caller:
     """Whoever a request comes from.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.provider import TokenVerifier as Verifier
 from mcp.server.auth.routes import build_resource_metadata_url
@@ -19,20 +19,25 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from harness.loop.event_buffer import raising_one
 from server.auth.caller import ALL_SCOPES
+from server.auth.challenges import Challenge, ScopesOf, StepUp
 from server.auth.tokens import TokenError, TokenFile, TokenVerifier
 from server.settings import Settings
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["OPEN_PATHS", "auth_middleware", "metadata_routes", "verifier"]
 
 RECHECK_SECONDS = 5.0
 """How long a stream goes on at most when its token was revoked or has expired."""
 
-OPEN_PATHS = ("/healthz", "/.well-known/")
-"""What needs no token."""
+END_SECONDS = 1.0
+"""How long a client that reads nothing may hold up the end of its stream then."""
+
+OPEN_PATHS = ("/healthz", "/.well-known/", "/ui", "/ui/")
+"""What needs no token; the page at `/ui` holds nothing but itself, and asks `/mcp` with one."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,25 +64,33 @@ class _Verifiers:
 class _Guard:
     """ASGI middleware: whoever has no accepted token gets no further than the open paths."""
 
-    def __init__(
-        self, app: ASGIApp, metadata_url: AnyHttpUrl | None, checks: BearerAuthBackend
-    ) -> None:
+    def __init__(self, app: ASGIApp, challenge: Challenge, checks: BearerAuthBackend) -> None:
         self._app = app
         self._checks = checks
-        self._guarded = RequireAuthMiddleware(app, [], metadata_url)
+        self._challenge = challenge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or _is_open(scope.get("path", "")):
             await self._app(scope, receive, send)
-        else:
+        elif isinstance(scope.get("user"), AuthenticatedUser):
             await self._while_accepted(scope, receive, send)
+        else:
+            shown = "authorization" in HTTPConnection(scope).headers
+            await self._challenge.unknown(send, showed_a_token=shown)
 
     async def _while_accepted(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, and end its stream when the token no longer holds."""
-        async with anyio.create_task_group() as tasks:
+        answer = _Answer(send)
+        async with raising_one(), anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch, HTTPConnection(scope), tasks.cancel_scope)
-            await self._guarded(scope, receive, send)
+            await self._app(scope, receive, answer.send)
             tasks.cancel_scope.cancel()
+            return
+        if not answer.has_begun:
+            await self._challenge.ended(send)
+        elif not answer.has_ended:
+            with anyio.move_on_after(END_SECONDS):
+                await send({"type": "http.response.body"})
 
     async def _watch(self, connection: HTTPConnection, request: anyio.CancelScope) -> None:
         while True:
@@ -85,6 +98,21 @@ class _Guard:
             if await self._checks.authenticate(connection) is None:
                 request.cancel()
                 return
+
+
+class _Answer:
+    """Passes an answer on, and knows how far it is."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+        self.has_ended = False
+
+    async def send(self, message: Message) -> None:
+        """Pass on a part of it."""
+        self.has_begun = True
+        self.has_ended = message["type"] == "http.response.body" and not message.get("more_body")
+        await self._send(message)
 
 
 def _is_open(path: str) -> bool:
@@ -105,19 +133,24 @@ def verifier(settings: Settings) -> Verifier | None:
     return _Verifiers(found) if found else None
 
 
-def auth_middleware(settings: Settings) -> list[Middleware]:
+def auth_middleware(settings: Settings, scopes_of: ScopesOf) -> list[Middleware]:
     """Return the ASGI middleware that authenticates requests, outermost first."""
     checks = verifier(settings)
     if checks is None:
         return []
-    metadata_url = None
-    if "oauth" in settings.auth:
-        metadata_url = build_resource_metadata_url(AnyHttpUrl(settings.public_url or ""))
     backend = BearerAuthBackend(checks)
-    return [
+    found = [
         Middleware(AuthenticationMiddleware, backend=backend),
         Middleware(AuthContextMiddleware),
-        Middleware(_Guard, metadata_url=metadata_url, checks=backend),
+    ]
+    if "oauth" not in settings.auth:
+        return [*found, Middleware(_Guard, challenge=Challenge(None), checks=backend)]
+    challenge = Challenge(str(build_resource_metadata_url(AnyHttpUrl(settings.public_url or ""))))
+    most = settings.max_body_bytes
+    return [
+        *found,
+        Middleware(_Guard, challenge=challenge, checks=backend),
+        Middleware(StepUp, challenge=challenge, scopes_of=scopes_of, most_bytes=most),
     ]
 
 

@@ -53,7 +53,7 @@ class Identify:
                     INVALID_REQUEST,
                     "Your token has none of this server's scopes ("
                     + ", ".join(sorted(ALL_SCOPES))
-                    + "); nothing was done.",
+                    + "); nothing was done. Use one that has.",
                 )
             return caller
         if self._needs_token:

@@ -6,7 +6,6 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
@@ -14,6 +13,8 @@ import anyio
 import httpx2
 import jwt
 from mcp.server.auth.provider import AccessToken
+
+from harness.records import record
 
 __all__ = ["JwtVerifier", "KeySet", "KeysUnavailable", "PublishedKey"]
 
@@ -44,7 +45,7 @@ class KeysUnavailable(Exception):
     """The keys of the authorization server cannot be fetched."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PublishedKey:
     """A public key, and the algorithms that a signature by it may have."""
 

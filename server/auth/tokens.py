@@ -11,13 +11,14 @@ import secrets
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
 from filelock import FileLock, Timeout
 from mcp.server.auth.provider import AccessToken
 
+from harness.records import record
 from server.auth.caller import ALL_SCOPES, Scope
 
 __all__ = ["TokenError", "TokenFile", "TokenRecord", "TokenVerifier"]
@@ -32,7 +33,7 @@ class TokenError(Exception):
     """Tokens cannot be read or changed; the text says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TokenRecord:
     """What is known of a token; the token itself is not.
 

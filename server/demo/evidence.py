@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness.checkpoint.base import Run
 from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.records import record
 
 __all__ = ["DemoFailed", "Journal", "Stamp", "open_calls", "stamp"]
 
@@ -21,7 +21,7 @@ class DemoFailed(Exception):
     """Something is not as the demo says it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stamp:
     """Identifies one writing of a file: another one has another time and, mostly, inode."""
 
@@ -42,7 +42,7 @@ def stamp(path: Path) -> Stamp:
     return Stamp(found.st_ino, found.st_mtime_ns)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Journal:
     """What the journal says of a run, read without any server.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 
 import anyio.to_thread
 
+from harness.records import record
 from server.doctor.entries import examine_entries
 from server.doctor.findings import Finding, broken
 from server.doctor.handshakes import Handshake, shake_hands
@@ -21,12 +21,13 @@ from server.doctor.surroundings import (
     examine_search,
 )
 from server.install import Machine
-from server.settings import Settings, SettingsError, load_settings
+from server.settings import Settings, SettingsError
+from server.settings_sources import load_settings
 
 __all__ = ["Examination"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Examination:
     """What to look at.
 

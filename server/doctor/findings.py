@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal, TypeAlias
+
+from harness.records import record
 
 __all__ = ["Finding", "Status", "broken", "note", "ok"]
 
@@ -11,7 +13,7 @@ Status: TypeAlias = Literal["ok", "note", "broken"]
 """`note`: it works, with less; `broken`: something asked for does not work."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """One thing that was looked at.
 

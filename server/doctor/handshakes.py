@@ -17,7 +17,7 @@ import server
 from server.doctor.findings import Status
 from server.doctor.known_clients import KnownClient
 from server.doctor.wire import Wire, WireError
-from server.services import PATIENCE
+from server.services import wait_budget
 from server.settings import Settings
 from server.version import version
 
@@ -237,12 +237,7 @@ def _judge_result(made: Handshake, tool: str, result: Mapping[str, Any], has_bot
 
 def _judge_patience(made: Handshake, settings: Settings) -> None:
     client = made.client
-    budget = settings.wait_budget
-    if "wait_budget" not in settings.model_fields_set:
-        known = [
-            seconds for start, seconds in PATIENCE.items() if client.calls_itself.startswith(start)
-        ]
-        budget = max([budget, *known])
+    budget = wait_budget(settings, client.calls_itself)
     borne = client.call_seconds
     if borne is not None and budget >= borne:
         text = f"calls wait {budget:.0f} s, and this client waits {borne:.0f} s at most"

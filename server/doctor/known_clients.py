@@ -7,8 +7,10 @@ is what their documentation and users report.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
+
+from harness.records import record
 
 __all__ = ["KNOWN_CLIENTS", "KnownClient"]
 
@@ -20,7 +22,7 @@ _ROOTS: Mapping[str, Any] = {"roots": {"listChanged": True}}
 _FORMS: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KnownClient:
     """One client as the server meets it.
 

@@ -10,7 +10,8 @@ from harness.errors import HarnessError
 from harness.messages import AIMessage, HumanMessage
 from harness.models.base import ChatRequest
 from harness.models.registry import DEFAULT_MODEL, init_chat_model
-from server.doctor.findings import Finding, broken, ok
+from server.doctor.findings import Finding, broken, note, ok
+from server.sampling.model import is_sampling
 from server.settings import Settings
 
 __all__ = ["examine_live_model"]
@@ -23,6 +24,8 @@ async def examine_live_model(settings: Settings) -> Finding:
     """Ask the configured model for one word; this costs a few tokens."""
     name = settings.model or DEFAULT_MODEL
     about = "live model"
+    if is_sampling(name):
+        return note(about, f"{name} is the client's; only a client can ask it")
     question = HumanMessage("Answer with the word: ready")
     request = ChatRequest([question], settings={"max_tokens": MOST_TOKENS})
     began = time.monotonic()

@@ -7,25 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from server.doctor.findings import Finding, broken, note, ok
+from server.sampling.fallback import KEYS
 from server.settings import Settings
 
 __all__ = ["examine_files", "examine_key", "examine_port", "examine_sandbox", "examine_search"]
 
 PROBE_SECONDS = 10.0
 
-KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-
 
 def examine_key(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Look whether there is a key for the model; never what it is."""
-    from harness.models.registry import DEFAULT_MODEL, UnknownModel, full_name
+    from harness.models.registry import DEFAULT_MODEL, full_name
+    from server.sampling.model import is_sampling
 
     name = settings.model or DEFAULT_MODEL
-    try:
-        full = full_name(name)
-    except UnknownModel as error:
-        yield broken("model", str(error), "Correct --model or DEEP_AGENT_MODEL.")
+    if is_sampling(name):
+        text = f"{name}: `task` works only in clients that lend their model (sampling with tools)"
+        yield note("model", text, f"For other clients leave --model out, and set {KEYS[0]}.")
         return
+    full = full_name(name)
     provider, _, rest = full.partition(":")
     if provider == "scripted":
         there = Path(rest).expanduser().is_file()
@@ -38,11 +38,17 @@ def examine_key(settings: Settings, environ: Mapping[str, str]) -> Iterator[Find
     if held:
         yield ok("model", f"{full}; {held[0]} is set here")
     else:
+        # Only in place of the default model is a client asked for its own.
+        task = (
+            "`task` fails"
+            if settings.model
+            else "`task` works only in clients that lend their own model (sampling with tools)"
+        )
         yield note(
             "model",
-            f"{full}; no key is set here, so `task` fails; all other tools work",
-            f"Set {KEYS[0]} where the client is started, or give the client the key; see "
-            "`deep-agent-mcp install --help`.",
+            f"{full}: no key is set here. {task}; all other tools work",
+            f"Set {KEYS[0]} where the client is started, or write it into the client's entry: "
+            "`deep-agent-mcp install CLIENT --with-key`.",
         )
 
 
@@ -148,8 +154,16 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
     for problem in problems:
         yield broken("files", problem, "Correct the file, or take it out of the settings.")
     if not problems:
-        counts = f"{len(skills.skills)} skills, {len(agents.subagents)} subagents"
-        yield ok("files", f"{counts}, {len(settings.policy)} policy files: all valid")
+        counts = [
+            _counted(len(skills.skills), "skill"),
+            _counted(len(agents.subagents), "subagent"),
+            _counted(len(settings.policy), "policy file"),
+        ]
+        yield ok("files", f"{', '.join(counts)}: all valid")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def examine_port(settings: Settings) -> Iterator[Finding]:

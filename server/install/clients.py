@@ -6,11 +6,11 @@ What differs is data here, one `Client` each (clients 2.6). Nothing in it touche
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
+from harness.records import record
 from server.install.places import Scope
 
 __all__ = ["CLIENTS", "KEY_VARIABLE", "Client", "Entry", "Input", "Start"]
@@ -26,7 +26,7 @@ answers a call of Codex within 280 s."""
 CODEX_START_SECONDS = 30
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Start:
     """What a client shall start.
 
@@ -47,7 +47,7 @@ class Start:
         return {} if self.key is None else {KEY_VARIABLE: self.key}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Input:
     """A question VS Code asks once, and keeps the answer of where secrets are kept."""
 
@@ -55,21 +55,26 @@ class Input:
     value: Mapping[str, JsonValue]
 
 
-@dataclass(frozen=True, slots=True)
+def _plain(start: Start) -> Entry:
+    entry: Entry = {"command": start.program, "args": list(start.arguments)}
+    return {**entry, "env": start.environment} if start.environment else entry
+
+
+@record
 class Client:
     """One client.
 
     Attributes:
         name: What the command line calls it.
         title: What people call it.
-        format: Of its file.
-        group: Path to the object that holds all servers.
-        entry: Returns the value of our member of that object.
+        next: What to do after a change.
         reference: What it replaces by the value of `ANTHROPIC_API_KEY`; None if it cannot.
+        entry: Returns the value of our member of the object that holds all servers.
+        group: Path to that object.
+        format: Of its file.
         folder: What it replaces by the project's directory in arguments; None if there is no such
             thing or servers are started there anyway.
         starts_in_project: Whether a project's servers run in the project's directory.
-        next: What to do after a change.
         key_advice: How to give it the key where the entry does not.
         newer_group: Where newer versions keep servers; used if the file has it already.
         newer_entry: The entry there.
@@ -78,11 +83,11 @@ class Client:
 
     name: str
     title: str
-    format: Literal["json", "toml"]
-    group: tuple[str, ...]
-    entry: Callable[[Start], Entry]
-    reference: str | None
     next: str
+    reference: str | None
+    entry: Callable[[Start], Entry] = _plain
+    group: tuple[str, ...] = ("mcpServers",)
+    format: Literal["json", "toml"] = "json"
     key_advice: str = ""
     folder: str | None = None
     starts_in_project: bool = True
@@ -99,11 +104,6 @@ class Client:
         if self.folder is None:
             return None
         return self.folder if relative == "." else f"{self.folder}/{relative}"
-
-
-def _plain(start: Start) -> Entry:
-    entry: Entry = {"command": start.program, "args": list(start.arguments)}
-    return {**entry, "env": start.environment} if start.environment else entry
 
 
 def _typed(start: Start) -> Entry:
@@ -138,9 +138,6 @@ _ALL = (
     Client(
         name="claude-desktop",
         title="Claude Desktop",
-        format="json",
-        group=("mcpServers",),
-        entry=_plain,
         reference=None,
         next="Quit Claude Desktop completely, not only its window, and open it again.",
         key_advice=(
@@ -152,8 +149,6 @@ _ALL = (
     Client(
         name="claude-code",
         title="Claude Code",
-        format="json",
-        group=("mcpServers",),
         entry=_typed,
         # Without a default, the text itself would arrive where the variable is not set.
         reference="${" + KEY_VARIABLE + ":-}",
@@ -162,9 +157,6 @@ _ALL = (
     Client(
         name="cursor",
         title="Cursor",
-        format="json",
-        group=("mcpServers",),
-        entry=_plain,
         reference="${env:" + KEY_VARIABLE + "}",
         folder="${workspaceFolder}",
         starts_in_project=False,
@@ -174,7 +166,6 @@ _ALL = (
     Client(
         name="vscode",
         title="VS Code",
-        format="json",
         group=("servers",),
         entry=_typed,
         reference="${input:" + VSCODE_KEY_ID + "}",
@@ -204,16 +195,12 @@ _ALL = (
     Client(
         name="gemini",
         title="Gemini CLI",
-        format="json",
-        group=("mcpServers",),
-        entry=_plain,
         reference="${" + KEY_VARIABLE + ":-}",
         next="Start Gemini CLI again; /mcp shows the server.",
     ),
     Client(
         name="opencode",
         title="opencode",
-        format="json",
         group=("mcp",),
         entry=_opencode,
         reference="{env:" + KEY_VARIABLE + "}",

@@ -11,9 +11,10 @@ import secrets
 import stat
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from harness.records import record
 
 __all__ = ["ConfigFile", "ConfigFileError"]
 
@@ -24,7 +25,7 @@ class ConfigFileError(Exception):
     """The file cannot be read or written; the text says what was done, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConfigFile:
     """What a file held when it was read.
 

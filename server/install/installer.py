@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from harness.records import record
 from server.install.clients import CLIENTS, KEY_VARIABLE, Client, Start
 from server.install.config_file import ConfigFile
 from server.install.documents import document_of
@@ -29,7 +29,7 @@ class InstallError(Exception):
     """Nothing was changed; the text says why, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Placement:
     """Whose list of servers is meant.
 
@@ -73,7 +73,7 @@ class Placement:
         return PLACES[self.client.name][self.scope](machine)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Request:
     """What shall be installed.
 
@@ -90,7 +90,7 @@ class Request:
     needs_key: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PathOption:
     """A path among the options; a relative one is of the current directory."""
 
@@ -111,7 +111,7 @@ class PathOption:
         return self.prefix + str(full)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Change:
     """What would be written.
 

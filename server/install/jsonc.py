@@ -15,6 +15,8 @@ from typing import TypeAlias, cast
 
 from pydantic import JsonValue
 
+from harness.records import record
+
 __all__ = ["JsoncError", "append_item", "parse", "remove_item", "remove_member", "set_member"]
 
 Path: TypeAlias = Sequence[str]
@@ -38,7 +40,7 @@ class JsoncError(ValueError):
     """The text is not JSON with comments, or cannot be edited; the text says where and why."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Node:
     """A value and where it stands.
 
@@ -55,7 +57,7 @@ class _Node:
     elements: tuple[_Element, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Element:
     """A member of an object, or an item of an array.
 

@@ -7,10 +7,11 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import metadata
 from pathlib import Path
 
+from harness.records import record
 from server.version import NAME, version
 
 __all__ = ["Machine", "NotInstalled", "own_command"]
@@ -20,7 +21,7 @@ class NotInstalled(Exception):
     """There is no command that a host could start; the text says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Machine:
     """Where we are.
 

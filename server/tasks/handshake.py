@@ -7,6 +7,7 @@ The client asks for a task with `params.task`, looks with `tasks/get`, and fetch
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
 from mcp.server.context import CallNext, HandlerResult
@@ -22,7 +23,15 @@ from harness.errors import HarnessError
 from server.services import Context, Services
 from server.tasks.methods import TaskParams
 from server.tasks.negotiation import TASK_VERSION
-from server.tasks.states import POLL_MS, TaskState, find_task, task_state
+from server.tasks.states import (
+    POLL_MS,
+    TaskState,
+    find_task,
+    look_at,
+    may_sample,
+    refusal,
+    task_state,
+)
 from server.tools.base import TaskStarted, ToolReply
 from server.tools.settling import settle
 
@@ -67,7 +76,8 @@ class HandshakeTasks:
 
     async def get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         """Return where a task stands."""
-        return _task(await self._find(ctx, params.task_id))
+        _require(ctx)
+        return _task(await look_at(ctx, self._services, params.task_id, can_answer=True))
 
     async def result(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         """Wait for a task's result, asking the client what the run asks."""
@@ -77,7 +87,7 @@ class HandshakeTasks:
         try:
             settled = await settle(ctx, self._services, call, params.task_id, RESULT_SECONDS)
         except HarnessError as error:
-            raise MCPError(INVALID_PARAMS, str(error), {"taskId": params.task_id}) from error
+            raise refusal(self._services, params.task_id, error) from error
         state = task_state(self._services, cast("Any", settled))
         if state.error is not None:
             raise MCPError(cast("int", state.error["code"]), str(state.error["message"]))
@@ -87,11 +97,20 @@ class HandshakeTasks:
         return {**wire, "_meta": {RELATED_TASK: {"taskId": params.task_id}}}
 
     async def list(self, ctx: Context, params: PaginatedRequestParams) -> dict[str, Any]:
-        """Return tasks, last begun first; the newest of each that the journal lists."""
+        """Return the newest tasks, last begun first; there is one page of them.
+
+        Raises:
+            MCPError: A further page is asked for.
+        """
         _require(ctx)
+        if params.cursor is not None:
+            raise MCPError(INVALID_PARAMS, "There is one page of tasks; list without a cursor.")
         runs = await self._services.journal.find_runs(limit=TASKS_PER_PAGE)
-        states = [await self._find(ctx, run.id) for run in runs]
-        return {"tasks": [_task(state) for state in states]}
+        tasks: list[dict[str, Any]] = []
+        for run in runs:
+            with suppress(MCPError):  # deleted meanwhile
+                tasks.append(_task(await self._find(ctx, run.id)))
+        return {"tasks": tasks}
 
     async def cancel(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         """End a task and return it; one that has ended already is an error of this revision."""
@@ -101,13 +120,14 @@ class HandshakeTasks:
         try:
             await self._services.runs.cancel(params.task_id, "cancelled by the client")
         except HarnessError as error:
-            raise MCPError(INVALID_PARAMS, str(error), {"taskId": params.task_id}) from error
+            raise refusal(self._services, params.task_id, error) from error
         return _task(await self._find(ctx, params.task_id))
 
     async def _find(self, ctx: Context, task_id: str) -> TaskState:
         _require(ctx)
         # Also where nobody can be asked: what has ended in this revision may not begin again.
-        return await find_task(self._services, task_id, can_answer=True)
+        can_lend = may_sample(ctx, self._services, task_id)
+        return await find_task(self._services, task_id, can_answer=True, can_lend=can_lend)
 
 
 def _require(ctx: Context) -> None:

@@ -24,19 +24,22 @@ from mcp.types import (
     SubscriptionsListenResult,
 )
 
-from server.approvals import way_to_ask
 from server.auth.caller import current_caller
 from server.services import Context, Services
 from server.sessions import MAX_WATCHED
 from server.tasks.methods import detailed
 from server.tasks.negotiation import require_tasks
-from server.tasks.states import find_task
+from server.tasks.states import TaskState, look_at, may_ask
 from server.uris import THREADS_URI, may_watch, thread_uri, threads_uri
 
 __all__ = ["TaskListenHandler"]
 
 MAX_TASKS = 100
 """How many tasks one stream may watch."""
+
+
+LOOK_SECONDS = 3.0
+"""How often the journal is looked at for what another process did, such as deleting a thread."""
 
 
 class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
@@ -59,7 +62,8 @@ class TaskListenHandler(ListenHandler):
         """Serve one stream until the client ends it.
 
         Raises:
-            MCPError: The client has not declared the extension, or the ids are no list of tasks.
+            MCPError: The client has not declared the extension, the ids are no list of tasks, or
+                the thread of one was deleted meanwhile.
         """
         params = _own(params)
         wanted = _task_ids(ctx)
@@ -72,14 +76,15 @@ class TaskListenHandler(ListenHandler):
         unsubscribe = self._services.announcements.bus.subscribe(watch.hear)
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(watch.run)
+                tasks.start_soon(watch.run, tasks.cancel_scope)
                 session = cast("ServerSession", _OwnSession(ctx.session, wanted, watch.begun))
                 result = await super().__call__(replace(ctx, session=session), params)
                 tasks.cancel_scope.cancel()
                 return result
         finally:
             unsubscribe()
-        raise AssertionError("a cancelled group raises")
+        assert watch.gone is not None  # nothing else ends the group from within
+        raise watch.gone
 
 
 def _own(params: SubscriptionsListenRequestParams) -> SubscriptionsListenRequestParams:
@@ -131,12 +136,14 @@ class _Watch:
 
     def __init__(self, services: Services, ctx: Context, ids: Sequence[str]) -> None:
         self.begun = anyio.Event()
+        self.gone: MCPError | None = None
         self._services = services
         self._ctx = ctx
-        self._can_answer = way_to_ask(ctx) != "none"
+        self._can_answer = may_ask(ctx, services)
         self._ids = ids
         self._places: set[str] = set()
         self._sent: dict[str, Mapping[str, Any]] = {}
+        self._seen: dict[str, tuple[str, float]] = {}
         self._wake = anyio.Event()
 
     async def find_threads(self) -> None:
@@ -146,7 +153,7 @@ class _Watch:
             MCPError: One of them is unknown.
         """
         for task_id in self._ids:
-            state = await find_task(self._services, task_id, can_answer=self._can_answer)
+            state = await self._find(task_id)
             self._places.add(thread_uri(state.run.thread_id, "checkpoints"))
 
     def hear(self, event: ServerEvent) -> None:
@@ -154,17 +161,41 @@ class _Watch:
         if isinstance(event, ResourceUpdated) and event.uri in self._places:
             self._wake.set()
 
-    async def run(self) -> None:
-        """Send each task once, then at each change; never returns."""
+    async def run(self, stream: anyio.CancelScope) -> None:
+        """Send each task once, then at each change; ends the stream when a task is gone."""
         await self.begun.wait()
+        due = self._ids
         while True:
-            for task_id in self._ids:
-                await self._send(task_id)
-            await self._wake.wait()
-            self._wake = anyio.Event()
+            for task_id in due:
+                try:
+                    await self._send(task_id)
+                except MCPError as gone:  # its thread was deleted; the client may listen anew
+                    self.gone = gone
+                    stream.cancel()
+                    return
+            due = await self._due()
+
+    async def _due(self) -> Sequence[str]:
+        """Wait until there may be news, and return of which tasks."""
+        while True:
+            with anyio.move_on_after(LOOK_SECONDS):
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                return self._ids
+            changed = [one for one in self._ids if await self._has_changed(one)]
+            if changed:
+                return changed
+
+    async def _has_changed(self, task_id: str) -> bool:
+        run = await self._services.journal.run(task_id)
+        return run is None or (run.status, run.updated_at) != self._seen.get(task_id)
+
+    async def _find(self, task_id: str) -> TaskState:
+        return await look_at(self._ctx, self._services, task_id, can_answer=self._can_answer)
 
     async def _send(self, task_id: str) -> None:
-        state = await find_task(self._services, task_id, can_answer=self._can_answer)
+        state = await self._find(task_id)
+        self._seen[task_id] = (state.run.status, state.run.updated_at)
         task = detailed(state)
         if task == self._sent.get(task_id):
             return

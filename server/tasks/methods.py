@@ -20,7 +20,15 @@ from harness.errors import HarnessError
 from server import approvals
 from server.services import Context, Services
 from server.tasks.negotiation import require_tasks
-from server.tasks.states import POLL_MS, TaskState, find_task
+from server.tasks.states import (
+    POLL_MS,
+    TaskState,
+    find_task,
+    look_at,
+    may_ask,
+    may_sample,
+    refusal,
+)
 
 __all__ = ["TaskMethods", "TaskParams", "TaskUpdateParams", "created", "detailed"]
 
@@ -47,22 +55,26 @@ class TaskMethods:
 
     async def get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         """Return a task with its open questions, its result or its error."""
-        return detailed(await self._find(ctx, params))
+        _check(ctx, params)
+        can_answer = may_ask(ctx, self._services)
+        state = await look_at(ctx, self._services, params.task_id, can_answer=can_answer)
+        return detailed(state)
 
     async def update(self, ctx: Context, params: TaskUpdateParams) -> dict[str, Any]:
         """Take answers to some of its questions; others, and answered ones, are ignored."""
         state = await self._find(ctx, params)
-        asked = {one.id for one in state.questions}
+        asked = {*(one.id for one in state.questions), *(one.key for one in state.calls)}
         given = params.input_responses
         responses = _responses({key: given[key] for key in asked & given.keys()})
+        self._services.runs.desk.take(state.run.thread_id, responses)
         found = approvals.decisions(state.questions, responses)
         if found.problems:
-            raise MCPError(INVALID_PARAMS, "; ".join(found.problems), {"taskId": params.task_id})
+            raise MCPError(INVALID_PARAMS, " ".join(found.problems), {"taskId": params.task_id})
         if found.answers:
             try:
                 await self._services.runs.reply(params.task_id, found.answers)
             except HarnessError as error:
-                raise MCPError(INVALID_PARAMS, str(error), {"taskId": params.task_id}) from error
+                raise refusal(self._services, params.task_id, error) from error
         return {}
 
     async def cancel(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
@@ -71,14 +83,14 @@ class TaskMethods:
         try:
             await self._services.runs.cancel(params.task_id, "cancelled by the client")
         except HarnessError as error:
-            raise MCPError(INVALID_PARAMS, str(error), {"taskId": params.task_id}) from error
+            raise refusal(self._services, params.task_id, error) from error
         return {}
 
     async def _find(self, ctx: Context, params: TaskParams) -> TaskState:
-        require_tasks(ctx)
-        _check_header(ctx, params.task_id)
-        can_answer = approvals.way_to_ask(ctx) != "none"
-        return await find_task(self._services, params.task_id, can_answer=can_answer)
+        _check(ctx, params)
+        services, task_id = self._services, params.task_id
+        can_answer, can_lend = may_ask(ctx, services), may_sample(ctx, services, task_id)
+        return await find_task(services, task_id, can_answer=can_answer, can_lend=can_lend)
 
 
 def created(state: TaskState) -> dict[str, Any]:
@@ -101,8 +113,8 @@ def _flat(state: TaskState) -> dict[str, Any]:
 def detailed(state: TaskState) -> dict[str, Any]:
     """Return a task as `tasks/get` and `notifications/tasks` show it."""
     shown = _flat(state)
-    if state.questions:
-        asked = approvals.input_required(state.questions, "").input_requests or {}
+    if state.questions or state.calls:
+        asked = approvals.input_required(state.questions, "", state.calls).input_requests or {}
         shown["inputRequests"] = {key: _wire(one) for key, one in asked.items()}
     if state.outcome is not None:
         shown["result"] = _wire(state.outcome)
@@ -125,6 +137,11 @@ def _responses(given: Mapping[str, Any]) -> dict[str, InputResponse]:
         raise MCPError(
             INVALID_PARAMS, f"inputResponses: {error.errors()[0]['msg']}. Nothing was stored."
         ) from error
+
+
+def _check(ctx: Context, params: TaskParams) -> None:
+    require_tasks(ctx)
+    _check_header(ctx, params.task_id)
 
 
 def _check_header(ctx: Context, task_id: str) -> None:

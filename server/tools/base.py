@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from mcp.types import (
     CallToolRequestParams,
     CallToolResult,
     InputRequiredResult,
+    TextContent,
     Tool,
     ToolAnnotations,
     ToolExecution,
 )
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from harness.records import record
 from harness.tools import InvalidArguments, flat_schema
 from server.auth.caller import ALL_SCOPES, Scope
 from server.services import Context
+from server.toolsets import without
 
 __all__ = [
     "Arguments",
@@ -31,12 +34,13 @@ __all__ = [
     "define",
     "parse",
     "plain_schema",
+    "without_advice",
 ]
 
 TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskStarted:
     """The reply of a call that goes on as a task; its run is in the journal."""
 
@@ -49,7 +53,7 @@ Handler: TypeAlias = Callable[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FaceTool:
     """A tool as clients see it, and what runs when they call it.
 
@@ -69,6 +73,14 @@ class FaceTool:
         execution = self.definition.execution
         return (execution and execution.task_support) or "forbidden"
 
+    def unaware_of(self, withheld: frozenset[str]) -> FaceTool:
+        """Return it with a description that does not speak of some other tools."""
+        description = without(self.definition.description or "", withheld)
+        if description == self.definition.description:
+            return self
+        changed = self.definition.model_copy(update={"description": description.strip()})
+        return replace(self, definition=changed)
+
 
 class Arguments(BaseModel):
     """Base of the arguments of a tool: unknown ones are refused."""
@@ -77,6 +89,7 @@ class Arguments(BaseModel):
 
 
 _A = TypeVar("_A", bound=Arguments)
+_R = TypeVar("_R", bound=ToolReply)
 
 
 def parse(model: type[_A], name: str, args: Mapping[str, JsonValue]) -> _A:
@@ -136,8 +149,15 @@ def define(
     always_load: bool = False,
     tasks: TaskSupport = "forbidden",
     output: Mapping[str, JsonValue] | None = None,
+    page: str = "",
 ) -> Tool:
-    """Return a definition with every hint stated: an omitted one is read as its worst case."""
+    """Return a definition with every hint stated: an omitted one is read as its worst case.
+
+    `page` is the `ui://` resource that hosts of MCP Apps show with its results.
+    """
+    meta: dict[str, Any] = {"anthropic/alwaysLoad": True} if always_load else {}
+    if page:
+        meta |= {"ui": {"resourceUri": page}, "ui/resourceUri": page}  # flat: for the first hosts
     return Tool(
         name=name,
         title=title,
@@ -152,5 +172,34 @@ def define(
             open_world_hint=open_world,
         ),
         execution=None if tasks == "forbidden" else ToolExecution(task_support=tasks),
-        _meta={"anthropic/alwaysLoad": True} if always_load else None,
+        _meta=meta or None,
+    )
+
+
+def without_advice(reply: _R, withheld: frozenset[str]) -> _R:
+    """Return a reply that sends nobody to some tools.
+
+    Errors, and what is called `next`, are words of ours; everything else stays as it is, and so
+    does an error that says nothing else.
+    """
+    if not isinstance(reply, CallToolResult):
+        return reply
+    facts = dict(cast("dict[str, object]", reply.structured_content or {}))
+    changed: dict[str, str] = {}
+    for key, instead in (("next", "pass the thread_id on in your next call."), ("error", "")):
+        said = facts.get(key)
+        if isinstance(said, str) and (kept := without(said, withheld)) != said:
+            facts[key] = changed[said] = kept or instead or said
+
+    def shown(text: str) -> str:
+        for said, instead in changed.items():
+            text = text.replace(said, instead)
+        return (without(text, withheld) or text) if reply.is_error else text
+
+    content = [
+        one.model_copy(update={"text": shown(one.text)}) if isinstance(one, TextContent) else one
+        for one in reply.content
+    ]
+    return reply.model_copy(
+        update={"content": content, "structured_content": facts or reply.structured_content}
     )

@@ -6,16 +6,14 @@ client bears: a run that is not done by then is reported as running, with what t
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
+from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, Tool
 from pydantic import Field, JsonValue
 
-from harness.checkpoint.base import Interrupt
-from harness.errors import HarnessError
-from server.auth.caller import current_caller
 from server.results import error, unknown
 from server.run_events import event_page
+from server.sampling.carriers import offer_of
 from server.services import Context, Services, wait_seconds
 from server.tasks.negotiation import takes_tasks
 from server.tools.base import (
@@ -28,8 +26,10 @@ from server.tools.base import (
     plain_schema,
 )
 from server.tools.driven import THREAD_ID
+from server.tools.replies import Reply, hand_over
 from server.tools.run_results import RUN_SCHEMA, run_result
 from server.tools.settling import resumed_run, settle
+from server.uris import VIEWER_URI
 
 __all__ = ["Delegation"]
 
@@ -39,9 +39,27 @@ RunId = Annotated[
 WaitSeconds = Annotated[
     float | None,
     Field(
-        ge=0, description="Seconds to wait at most; by default what your client bears. 0: don't."
+        ge=0,
+        description="Seconds to wait at most; by default what your client bears. 0: don't, and put "
+        "no question to the user either.",
     ),
 ]
+
+
+def with_subagents(tool: Tool, subagents: str) -> Tool:
+    """Return the definition of `task` with the subagents there are; of other tools as it is.
+
+    Args:
+        tool: A definition.
+        subagents: A line for each; empty if there are none.
+    """
+    if tool.name != "task" or not subagents:
+        return tool
+    properties = cast("dict[str, Any]", tool.input_schema["properties"])
+    agent = properties["agent"]
+    told = {**agent, "description": f"{agent['description']} There are:\n{subagents}"}
+    schema = {**tool.input_schema, "properties": {**properties, "agent": told}}
+    return tool.model_copy(update={"input_schema": schema})
 
 
 class TaskArguments(Arguments):
@@ -57,6 +75,11 @@ class TaskArguments(Arguments):
         default="",
         description="A subagent to give the goal to directly, such as general-purpose. Leave out "
         "for the main agent, which plans and can use subagents itself.",
+    )
+    task_id: str = Field(
+        default="",
+        description="Go on with a subagent of an earlier call, which remembers it: the task_id in "
+        "its answer, such as sub-9f86d081. Goes with that result's thread_id.",
     )
     wait_seconds: WaitSeconds = None
     idempotency_key: str = Field(
@@ -136,6 +159,7 @@ class Delegation:
             always_load=True,
             tasks="optional",
             output=RUN_SCHEMA,
+            page=VIEWER_URI,
         )
         return FaceTool(definition, self.task, frozenset({"delegate"}))
 
@@ -152,6 +176,7 @@ class Delegation:
             idempotent=True,
             always_load=True,
             output=RUN_SCHEMA,
+            page=VIEWER_URI,
         )
         return FaceTool(definition, self.wait)
 
@@ -197,11 +222,17 @@ class Delegation:
             if given.agent and given.agent not in agents:
                 advice = "Leave agent out for the main agent."
                 return error(unknown("subagent", given.agent, agents, advice))
+            if given.task_id and not given.thread_id:
+                return error(
+                    "Nothing was started: task_id goes with the thread_id of the result it is from."
+                )
             run_id = await self._services.runs.start(
                 given.goal,
                 thread_id=given.thread_id or None,
                 agent=given.agent or None,
+                task_id=given.task_id or None,
                 key=given.idempotency_key or None,
+                offer=offer_of(ctx),
             )
             if takes_tasks(ctx, params):
                 return TaskStarted(run_id)
@@ -222,7 +253,9 @@ class Delegation:
         given = parse(ReplyArguments, "reply", args)
         run_id = resumed_run(params)
         if run_id is None:
-            outcome = await self._answer(given)
+            reply = Reply(given.decision, given.message, given.answers)
+            runs = self._services.runs
+            outcome = await hand_over(runs, given.run_id, reply, offer_of(ctx))
             if isinstance(outcome, CallToolResult):
                 return outcome
             run_id = outcome
@@ -244,90 +277,17 @@ class Delegation:
         asked: float | None,
         given: WaitArguments | None = None,
     ) -> ToolReply:
-        seconds = wait_seconds(ctx, self._services.settings, asked)
-        settled = await settle(ctx, self._services, params, run_id, seconds)
+        if asked == 0:  # a look, which must not block on a person either
+            settled = await self._services.runs.wait(run_id, 0)
+        else:
+            seconds = wait_seconds(ctx, self._services.settings, asked)
+            settled = await settle(ctx, self._services, params, run_id, seconds)
         if isinstance(settled, InputRequiredResult):
             return settled
+        doing = self._services.runs.doing(run_id)
         if given is None:
-            return run_result(settled)
+            return run_result(settled, doing=doing)
         events = None
         if given.events_after is not None:
             events = await event_page(self._services.journal, run_id, given.events_after)
-        return run_result(settled, answer_offset=given.answer_offset, events=events)
-
-    async def _answer(self, given: ReplyArguments) -> str | CallToolResult:
-        """Hand the reply over; return the run to wait for."""
-        runs = self._services.runs
-        snapshot = await runs.snapshot(given.run_id)
-        run = snapshot.run
-        questions = list(snapshot.questions)
-        if run.status == "running":
-            questions = await runs.questions(run.id)
-        if questions:
-            answers = _answers(given, questions)
-            if not answers:
-                return run_result(snapshot)
-            _require_approver(answers, questions)
-            await runs.reply(run.id, answers)
-            return run.id
-        if given.answers or given.decision:
-            raise HarnessError(
-                f"Run {run.id} is {run.status} and asks nothing, so nothing was stored. "
-                "See where it stands with wait."
-            )
-        if run.status == "running":
-            raise HarnessError(
-                f"Run {run.id} is still working and asks nothing; the message was not delivered. "
-                "Wait for it, or cancel it and start a new task on its thread."
-            )
-        if given.message or run.status in ("failed", "paused"):
-            _require_delegate()
-        if given.message:
-            return await runs.start(given.message, thread_id=run.thread_id)
-        if run.status in ("failed", "paused"):
-            await runs.reply(run.id, {})
-        return run.id
-
-
-def _require_delegate() -> None:
-    """Refuse to set an agent to work for a caller who may not.
-
-    Raises:
-        HarnessError: They lack the scope.
-    """
-    if not current_caller.get().may("delegate"):
-        raise HarnessError("Going on with a run needs the scope 'delegate'; nothing was done.")
-
-
-def _require_approver(answers: dict[str, JsonValue], questions: list[Interrupt]) -> None:
-    """Refuse decisions of callers who may not decide, such as a model's own client.
-
-    Raises:
-        HarnessError: They lack the scope.
-    """
-    if current_caller.get().may("approve"):
-        return
-    if any(one.id in answers for one in questions if one.kind == "approval"):
-        raise HarnessError(
-            "Deciding needs the scope 'approve', which you do not have; nothing was stored. Tell "
-            "the user that somebody who has it must decide."
-        )
-
-
-def _answers(given: ReplyArguments, questions: list[Interrupt]) -> dict[str, JsonValue]:
-    if given.answers:
-        approvals = {one.id for one in questions if one.kind == "approval"}
-        return {
-            key: {"decision": value} if key in approvals and isinstance(value, str) else value
-            for key, value in given.answers.items()
-        }
-    answers: dict[str, JsonValue] = {}
-    for one in questions:
-        if one.kind == "approval" and given.decision:
-            decided: dict[str, JsonValue] = {"decision": given.decision}
-            if given.message and given.decision != "approve":
-                decided["message"] = given.message
-            answers[one.id] = decided
-        elif one.kind == "question" and given.message and not given.decision:
-            answers[one.id] = given.message
-    return answers
+        return run_result(settled, answer_offset=given.answer_offset, events=events, doing=doing)

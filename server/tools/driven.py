@@ -6,6 +6,8 @@ nothing here depends on a connection.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from pydantic import JsonValue
 
@@ -103,19 +105,21 @@ def driven_result(tool: Tool, snapshot: Snapshot) -> CallToolResult:
         return error(
             f"{tool.name} did not finish: {why}. Thread: {run.thread_id}.", thread_id=run.thread_id
         )
-    return _shown(tool, run.thread_id, message)
+    return _shown(tool, run.thread_id, message, snapshot.notes)
 
 
-def _shown(tool: Tool, thread_id: str, message: ToolMessage) -> CallToolResult:
-    note = f"thread_id: {thread_id}"
+def _shown(
+    tool: Tool, thread_id: str, message: ToolMessage, notes: Sequence[str]
+) -> CallToolResult:
+    lines = (f"thread_id: {thread_id}", *notes)
     failed = message.status == "error"
     text = message.text
     if failed:
         return Answer(
-            f"{text}\n{note}", {"thread_id": thread_id, "error": text}, failed=True
+            "\n".join([text, *lines]), {"thread_id": thread_id, "error": text}, failed=True
         ).result()
     if tool.name in DOCUMENTS:
-        return Answer(text, None, (note,)).result()
+        return Answer(text, None, lines).result()
     data: dict[str, JsonValue] = {"thread_id": thread_id}
     if isinstance(message.artifact, dict):
         data.update(message.artifact)
@@ -123,4 +127,6 @@ def _shown(tool: Tool, thread_id: str, message: ToolMessage) -> CallToolResult:
             data["note"] = text.partition("\n")[0]
     else:
         data["result"] = text
-    return Answer(text, data, (note,)).result()
+    if notes:
+        data["notes"] = [*notes]
+    return Answer(text, data, lines).result()

@@ -14,6 +14,12 @@ from server.tools.base import Arguments, FaceTool, ToolReply, define, parse, pla
 
 __all__ = ["History"]
 
+LIST_CHARS = 8_000
+"""Of a page of threads."""
+
+PART_CHARS = 3_000
+"""Of the todos, and of the checkpoints, of one thread."""
+
 
 class ThreadsArguments(Arguments):
     """Arguments of `threads`."""
@@ -22,6 +28,9 @@ class ThreadsArguments(Arguments):
     limit: int = Field(default=20, ge=1, le=50, description="Most threads or checkpoints to show.")
     before: str = Field(
         default="", description="For the next page: next_before of the page before it."
+    )
+    todos_after: int = Field(
+        default=0, ge=0, description="For the rest of many todos: todos_next of the page before it."
     )
 
 
@@ -35,7 +44,7 @@ class RewindArguments(Arguments):
     force: bool = Field(
         default=False,
         description="Put files back although somebody else changed them since; their changes are "
-        "lost. On a server without a root, leave files on disk as they are.",
+        "lost. Leave those as they are that the policy guards; without a root, all on disk.",
     )
 
 
@@ -85,9 +94,16 @@ class History:
                 before = float(given.before) if given.before else None
             except ValueError:
                 return error(f"before={given.before!r} is no next_before of an earlier answer.")
-            return (await list_threads(journal, given.limit, before)).result()
-        before = given.before or None
-        shown = await show_thread(services.agent, journal, given.thread_id, given.limit, before)
+            return (await list_threads(journal, given.limit, before, room=LIST_CHARS)).result()
+        shown = await show_thread(
+            services.agent,
+            journal,
+            given.thread_id,
+            given.limit,
+            given.before or None,
+            todos_after=given.todos_after,
+            room=PART_CHARS,
+        )
         if shown is None:
             known = [row.thread_id for row in await journal.threads(limit=200)]
             return error(unknown("thread", given.thread_id, known, "Call threads() to list them."))

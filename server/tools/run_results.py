@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import cast
 
 from mcp.types import CallToolResult
@@ -14,6 +15,7 @@ from server.approvals import show
 from server.results import Answer
 from server.run_events import EventPage
 from server.runs import Snapshot
+from server.sampling.desk import is_parked
 
 __all__ = ["RUN_SCHEMA", "run_result"]
 
@@ -31,7 +33,11 @@ RUN_SCHEMA: dict[str, JsonValue] = {
             "enum": ["running", "needs_approval", "paused", "done", "failed", "cancelled"],
         },
         "answer": {"type": "string", "description": "The agent's final words, once done"},
-        "reason": {"type": "string", "description": "Why it failed, paused or was cancelled"},
+        "reason": {
+            "type": "string",
+            "description": "Why it failed, paused, was cancelled, or cannot go on",
+        },
+        "doing": {"type": "string", "description": "What it does right now, while it is running"},
         "pending": {
             "type": "array",
             "description": "Questions that reply answers",
@@ -53,6 +59,11 @@ RUN_SCHEMA: dict[str, JsonValue] = {
             "description": "What the run and its subagents have used: calls, tokens, US dollars, "
             "and a line per agent and model",
         },
+        "notes": {
+            "type": "array",
+            "description": "What became of answers that were not taken",
+            "items": _TEXT,
+        },
         "next": {"type": "string", "description": "What to do now"},
     },
     "required": ["run_id", "thread_id", "status", "next"],
@@ -60,9 +71,17 @@ RUN_SCHEMA: dict[str, JsonValue] = {
 
 
 def run_result(
-    snapshot: Snapshot, *, answer_offset: int = 0, events: EventPage | None = None
+    snapshot: Snapshot,
+    *,
+    answer_offset: int = 0,
+    events: EventPage | None = None,
+    doing: str | None = None,
 ) -> CallToolResult:
-    """Return a run's result; a failed run is flagged as an error for clients that look at that."""
+    """Return a run's result; a failed run is flagged as an error for clients that look at that.
+
+    `doing` is a line about what it does right now, if it is running and that is known.
+    """
+    snapshot = _as_it_went(snapshot)
     run = snapshot.run
     data: dict[str, JsonValue] = {
         "run_id": run.id,
@@ -76,9 +95,16 @@ def run_result(
         answer, following = _answer_page(run.id, run.answer or "", answer_offset, room, following)
         data["answer"] = answer
         lines += ["", answer or "(The agent ended without a text.)", ""]
-    if run.reason:
-        data["reason"] = run.reason
-        lines.append(f"Reason: {run.reason}")
+    reason = snapshot.stuck or run.reason
+    if reason:
+        data["reason"] = reason
+        lines.append(f"{'It cannot go on' if snapshot.stuck else 'Reason'}: {reason}")
+    if doing and run.status == "running":
+        data["doing"] = doing
+        lines.append(f"Right now: {doing}")
+    if snapshot.notes:
+        data["notes"] = [*snapshot.notes]
+        lines += [f"Note: {one}" for one in snapshot.notes]
     if snapshot.questions:
         shown = [show(one) for one in snapshot.questions]
         data["pending"] = cast("JsonValue", shown)
@@ -93,6 +119,14 @@ def run_result(
     data["next"] = following
     lines.append(f"Next: {following}")
     return Answer("\n".join(lines), data, failed=run.status == "failed").result()
+
+
+def _as_it_went(snapshot: Snapshot) -> Snapshot:
+    """Return a run whose only call failed, such as that of a subagent, as one that failed."""
+    run, result = snapshot.run, snapshot.result
+    if run.status != "done" or result is None or result.status != "error":
+        return snapshot
+    return replace(snapshot, run=replace(run, status="failed", answer=None, reason=result.text))
 
 
 def _answer_page(
@@ -116,7 +150,9 @@ def _used(run: Run) -> Used | None:
 
 def _used_line(used: Used) -> str:
     cost = "" if used.unpriced_calls else f", ${used.cost:.4f}"
-    return f"Used: {used.model_calls} model calls, {used.tokens:,} tokens{cost}."
+    silent = used.unpriced_calls and not used.tokens  # a client's model does not say
+    tokens = "tokens not reported" if silent else f"{used.tokens:,} tokens"
+    return f"Used: {used.model_calls} model calls, {tokens}{cost}."
 
 
 def _question_line(shown: dict[str, JsonValue]) -> str:
@@ -131,15 +167,17 @@ def _next(snapshot: Snapshot) -> str:
     run = snapshot.run
     match run.status:
         case "running":
-            return (
-                f'it works on without you. Call wait(run_id="{run.id}") to wait for it (it blocks, '
-                f'so do not poll sooner), or cancel(run_id="{run.id}") to stop it.'
-            )
+            return _next_while_running(snapshot)
         case "needs_approval":
             return (
                 "put the pending questions to the user, then call "
                 f'reply(run_id="{run.id}", decision="approve") or another decision, or '
                 "answers={id: answer}. Do not decide for the user."
+            )
+        case "paused" if is_parked(run):
+            return (
+                f'call wait(run_id="{run.id}") from a client that declares sampling with tools, or '
+                f'reply(run_id="{run.id}") once the server has a model of its own.'
             )
         case "paused":
             return f'it stopped where it can go on; call reply(run_id="{run.id}") for that.'
@@ -147,6 +185,11 @@ def _next(snapshot: Snapshot) -> str:
             return (
                 f'to go on, call task with thread_id="{run.thread_id}"; files and todos of the '
                 "thread are there for the other tools too."
+            )
+        case "failed" if snapshot.result is not None:
+            return (
+                "what it did so far is kept. Once the cause is removed, make the call again with "
+                f'thread_id="{run.thread_id}".'
             )
         case "failed":
             return (
@@ -158,3 +201,22 @@ def _next(snapshot: Snapshot) -> str:
                 f'what it did so far is kept in thread "{run.thread_id}"; call task with that '
                 "thread_id to begin anew."
             )
+
+
+def _next_while_running(snapshot: Snapshot) -> str:
+    run_id = snapshot.run.id
+    if snapshot.calls:
+        return (
+            "it needs the model of a client that declares sampling with tools. If yours does, "
+            f'call wait(run_id="{run_id}") at once, and it answers meanwhile; else the run '
+            "pauses, and goes on when such a client waits for it."
+        )
+    if snapshot.stuck:
+        return (
+            f'once the cause is removed, call wait(run_id="{run_id}") to have it tried again, or '
+            f'cancel(run_id="{run_id}") to end it.'
+        )
+    return (
+        f'it works on without you. Call wait(run_id="{run_id}") to wait for it (it blocks, so do '
+        f'not poll sooner), or cancel(run_id="{run_id}") to stop it.'
+    )

@@ -46,15 +46,17 @@ class Ground:
     def around(self) -> dict[str, tuple[object, ...]]:
         """Return everything outside of the root: names, kinds, times, modes and contents."""
         found: dict[str, tuple[object, ...]] = {}
-        for base, dirs, files in os.walk(self.root.parent):
-            if Path(base) == self.root.parent:
+        top = str(self.root.parent)
+        for base, dirs, files in os.walk(top):
+            if base == top:
                 dirs.remove(self.root.name)
             for name in (*dirs, *files):
-                place = Path(base, name)
-                status = place.lstat()
-                data = place.read_bytes() if place.is_file() else b""
-                times = (status.st_mtime_ns, status.st_ctime_ns) if place.is_file() else ()
-                found[str(place)] = (status.st_mode, status.st_size, status.st_uid, times, data)
+                place = os.path.join(base, name)
+                status = os.lstat(place)
+                is_file = os.path.isfile(place)
+                data = Path(place).read_bytes() if is_file else b""
+                times = (status.st_mtime_ns, status.st_ctime_ns) if is_file else ()
+                found[place] = (status.st_mode, status.st_size, status.st_uid, times, data)
         return found
 
 
@@ -73,9 +75,9 @@ def lay_out(directory: Path) -> Ground:
     descriptor = os.open(outside / "key", os.O_RDONLY)
     folder = os.open(outside, os.O_RDONLY)
     for name, target in links(root, outside, descriptor, folder).items():
-        (root / name).symlink_to(target)
+        os.symlink(target, f"{root}/{name}")
     for number in range(45):  # longer than systems follow
-        (root / f"chain{number}").symlink_to(f"chain{number + 1}")
+        os.symlink(f"chain{number + 1}", f"{root}/chain{number}")
     (root / "chain45").symlink_to(outside)
     os.mkfifo(root / "fifo")
     held = socket.socket(socket.AF_UNIX)
@@ -130,7 +132,7 @@ def links(root: Path, outside: Path, descriptor: int, folder: int) -> dict[str, 
         "ping": "pong",
         "pong": "ping",
         "into-itself": "into-itself/x",
-        "up-itself": "../root/up-itself",
+        "up-itself": f"../{root.name}/up-itself",
         "fifo-link": "fifo",
     }
 
@@ -174,8 +176,14 @@ _ABSOLUTE = (
     *("{outside}", "{outside}/", "{outside}/key", "{outside}/new", "{outside}/sub/../key"),
     *("{root}/../outside/key", "{root}/d/../../outside/key", "{root}-evil/key", "{root}/.."),
     *("{root}/abs-dir/key", "{root}/rel-dir/key", "{root}//../outside/key", "/{root}/../key"),
-    *("/etc/passwd", "/etc/shadow", "/root/.ssh/id_rsa", "/proc/self/environ", "/proc/self/mem"),
-    *("/proc/self/root/etc/passwd", "/proc/1/cwd", "/dev/stdin", "/dev/fd/0", "/dev/tty"),
+    *(
+        "/etc/passwd",
+        "/etc/shadow",
+        "/home/ann/.ssh/id_rsa",
+        "/proc/self/environ",
+        "/proc/self/mem",
+    ),
+    *("/proc/self/root" + "/etc/passwd", "/proc/1/cwd", "/dev/stdin", "/dev/fd/0", "/dev/tty"),
     *("/dev/zero", "/dev/full", "/dev/kmsg", "/sys/kernel", "/", "//", "/.", "/./", "."),
 )
 

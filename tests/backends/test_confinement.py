@@ -241,7 +241,7 @@ async def test_directories_nested_beyond_the_bound_are_neither_walked_nor_delete
 
 SWAPPER = """
 import os, shutil, sys
-victim, aside, link, target, stop = sys.argv[1:]
+victim, aside, link, target, stop, often = sys.argv[1:]
 print("ready", flush=True)
 swaps = 0
 while not os.path.exists(stop):
@@ -254,6 +254,8 @@ while not os.path.exists(stop):
         os.rename(link, victim)
         os.rename(victim, link)
         swaps += 1
+        if swaps == 100:
+            open(often, "x").close()
     except OSError:
         if not os.path.lexists(link):
             os.symlink(target, link)
@@ -261,24 +263,33 @@ while not os.path.exists(stop):
         os.rename(aside, victim)
     except OSError:
         shutil.rmtree(aside, ignore_errors=True)
-print(swaps)
 """
 """A program that puts a link, or whatever else `link` is, in the place of something."""
 
 
 @contextmanager
-def meanwhile_swapped(victim: Path, stranger: Path, target: Path) -> Iterator[list[int]]:
-    """Let another program swap a place for a stranger again and again; say how often in the end."""
-    stop, aside = stranger.parent / "stop", stranger.parent / "aside"
-    command = [sys.executable, "-c", SWAPPER, *map(str, (victim, aside, stranger, target, stop))]
-    swaps: list[int] = []
+def meanwhile_swapped(victim: Path, stranger: Path, target: Path) -> Iterator[Callable[[], bool]]:
+    """Let another program swap a place for a stranger again and again; tell if it did often."""
+    stop, aside, often = (stranger.parent / name for name in ("stop", "aside", "often"))
+    places = map(str, (victim, aside, stranger, target, stop, often))
+    command = [sys.executable, "-c", SWAPPER, *places]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None and program.stdout.readline() == "ready\n"
         try:
-            yield swaps
+            yield often.exists
         finally:
             stop.touch()
-            swaps.append(int(program.communicate(timeout=10)[0]))
+            program.wait(30)
+
+
+def rounds(seconds: float, met: Callable[[], bool]) -> Iterator[int]:
+    """Count for so long, and on until what was to be met was met."""
+    ends = monotonic() + seconds
+    number = 0
+    while monotonic() < ends or not met():
+        assert monotonic() < ends + 40, "it was never met"
+        number += 1
+        yield number
 
 
 @contextmanager
@@ -314,12 +325,12 @@ def every_operation(tree: Tree, number: int) -> list[tuple[str, Callable[[], obj
             tree.remove(one)
 
     return [
+        ("write", written),
         ("read", lambda: tree.read("/d/e/key", LIMIT)),
         ("children", lambda: [(one.path, one.size) for one in tree.children("/d/e")]),
         ("walk", lambda: [leaf.read(LIMIT) for leaf in tree.walk("/d")]),
         ("pick", lambda: [leaf.read(LIMIT) for leaf in tree.pick(["/d/e/key", "/d/e/only"])]),
         ("contents", lambda: [one.data for one in tree.contents("/d/e", LIMIT)]),
-        ("write", written),
         ("make", made),
         ("remove", removed),
         ("delete", deleted),
@@ -340,11 +351,10 @@ def test_no_swap_for_a_link_while_an_operation_runs_leads_out(level: str, tmp_pa
     link.symlink_to(target)
     before = {place: place.read_bytes() for place in outside.rglob("*") if place.is_file()}
     tree, outcomes = DescriptorTree(str(root)), Counter[str]()
-    ends = monotonic() + 3
-    with meanwhile_swapped(root / level, link, target) as swaps:
-        number = 0
-        while monotonic() < ends:
-            number += 1
+    with meanwhile_swapped(root / level, link, target) as often:
+        for number in rounds(
+            1.5, lambda: often() and outcomes["permission_denied"] > 0 and outcomes["write"] > 0
+        ):
             for name, operation in every_operation(tree, number):
                 try:
                     shown = repr(operation())
@@ -355,7 +365,6 @@ def test_no_swap_for_a_link_while_an_operation_runs_leads_out(level: str, tmp_pa
                     assert SECRET.decode() not in shown, name
     after = {place: place.read_bytes() for place in outside.rglob("*") if place.is_file()}
     assert after == before
-    assert swaps[0] > 100 and outcomes["permission_denied"] and outcomes["read"], outcomes
 
 
 def test_a_parent_that_is_moved_meanwhile_takes_the_operation_along_but_never_out(tmp_path: Path):
@@ -375,9 +384,8 @@ def test_a_parent_that_is_moved_meanwhile_takes_the_operation_along_but_never_ou
         os.rename(root / "moved", root / "a/b/c")
 
     tree, seen = DescriptorTree(str(root)), set[bytes]()
-    ends = monotonic() + 1.5
     with meanwhile(move):
-        while monotonic() < ends:
+        for _ in rounds(0.7, lambda: bool(seen)):
             for path in ("/a/b/c/up", "/a/b/c/further", "/moved/up", "/moved/further"):
                 try:
                     seen.add(tree.read(path, LIMIT))
@@ -394,9 +402,8 @@ def test_a_file_that_becomes_a_pipe_meanwhile_blocks_nobody(kind: str, tmp_path:
     os.mkfifo(tmp_path / "pipe")
 
     tree, seen, codes = TREES[kind](str(root)), set[bytes](), Counter[str]()
-    ends = monotonic() + 1
-    with meanwhile_swapped(root / "f", tmp_path / "pipe", tmp_path / "no"):
-        while monotonic() < ends:
+    with meanwhile_swapped(root / "f", tmp_path / "pipe", tmp_path / "no") as often:
+        for _ in rounds(0.5, lambda: often() and bool(seen) and len(codes) > 1):
             try:
                 seen.add(tree.read("/f", LIMIT))
             except FileError as error:

@@ -251,3 +251,23 @@ async def test_a_directory_deleted_only_in_part_is_said_to_be(
         await disk.files().delete("/d")
     assert caught.value.code == "changed" and "Nothing was done" not in str(caught.value)
     assert len(os.listdir(disk.root / "d")) == 2
+
+
+async def test_texts_that_mean_something_to_shells_and_patterns_are_taken_as_they_are(
+    bench: Bench,
+):
+    old, new = r"""\1 $HOME '"`x` .* (a|b)""", r"""\g<0> \n ${x} "'\\ $(y) %s {} &"""
+    await bench.seed("/f", f"before\n{old}\nafter\n".encode())
+    await bench.call("read_file", path="/f")
+    await bench.call("edit_file", path="/f", old_string=old, new_string=new)
+    assert await bench.data("/f") == f"before\n{new}\nafter\n".encode()
+
+
+async def test_a_file_of_some_megabytes_is_written_and_edited_to_the_byte(bench: Bench):
+    lines = [f"line {number} süß" for number in range(90_000)]
+    await bench.call("write_file", path="/big.txt", content="\n".join(lines))
+    assert await bench.data("/big.txt") == "\n".join(lines).encode()
+    await bench.call("read_file", path="/big.txt", limit=5)
+    await bench.call("edit_file", path="/big.txt", old_string=lines[71_234], new_string="changed")
+    lines[71_234] = "changed"
+    assert await bench.data("/big.txt") == "\n".join(lines).encode()

@@ -164,9 +164,9 @@ async def test_a_pattern_fits_what_it_fits_for_git(patterns: list[str], paths: l
 async def test_no_pattern_takes_long(pattern: str, path: str, tmp_path: Path):
     (tmp_path / ".gitignore").write_text(f"{pattern}\n")
     kept = await kept_by_gitignore(Bench(DirectoryBackend(tmp_path), tmp_path).files())
-    started = time.monotonic()
+    started = time.thread_time()
     assert kept(f"/{path}")
-    assert time.monotonic() - started < 2
+    assert time.thread_time() - started < 2
 
 
 async def test_a_path_of_very_many_directories_is_judged(tmp_path: Path):
@@ -200,8 +200,8 @@ async def test_ignored_files_are_left_out_of_searches_on_request(bench: Bench):
 
 async def test_the_next_page_leaves_the_same_files_out(bench: Bench):
     await bench.seed("/.gitignore", b"no*\n")
-    for number in range(800):
+    for number in range(500):
         await bench.seed(f"/directory/{'no' * (number % 2)}file {number:04}.txt", b"word\n")
     result = await bench.result("grep", pattern="word", skip_ignored=True)
-    assert result.artifact["total"] == 400
+    assert result.artifact["total"] == 250
     assert "skip_ignored=true" in result.artifact["next"]

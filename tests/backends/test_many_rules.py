@@ -64,23 +64,20 @@ async def test_rules_that_take_long_end_the_search_and_others_go_on(
     files = {f"/f{number}.txt": "hello" for number in range(2_000)}
     hostile = "\n".join(f"*{'a*' * 8}{number}q" for number in range(1_000))
     agent = await agent_with({**files, "/.gitignore": hostile})
-    longest, said = 0.0, ""
+    beats, said = 0, ""
 
     async def beat() -> None:
-        nonlocal longest
+        nonlocal beats
         while True:
-            before = time.perf_counter()
             await anyio.sleep(0.01)
-            longest = max(longest, time.perf_counter() - before)
+            beats += 1
 
-    begun = time.perf_counter()
     async with anyio.create_task_group() as group:
         group.start_soon(beat)
         said = await search(agent, tool, pattern="hello" if tool == "grep" else "*.txt")
         group.cancel_scope.cancel()
     assert "there was no time to look everywhere" in said
-    assert time.perf_counter() - begun < 5
-    assert longest < 1
+    assert beats >= 3
 
 
 async def test_the_time_for_rules_bounds_the_reading_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import random
 import sqlite3
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -79,6 +80,35 @@ async def test_a_stale_batch_fails_alone(path: Path, sqlite: SqliteCheckpointer)
     assert len(await sqlite.threads()) == 10
 
 
+async def test_what_is_stored_beside_a_refused_batch_comes_back_from_its_page(
+    path: Path, sqlite: SqliteCheckpointer
+):
+    contents = [b64encode(random.Random(step).randbytes(3_000)).decode() for step in range(30)]
+    parent: str | None = None
+
+    async def be_refused() -> None:
+        with pytest.raises(StaleThread):
+            await sqlite.commit(step_batch("ckpt_none", "lost", thread="t0"))
+
+    for step, content in enumerate(contents):
+        async with create_task_group() as group:
+            with locked(path):
+                for thread in ("t0", "t1"):
+                    group.start_soon(sqlite.commit, step_batch(parent, content, thread=thread))
+                if step % 20 == 5:  # a page has begun, and the next ones fill
+                    group.start_soon(be_refused)
+                await wait_all_tasks_blocked()
+        parent = step_id(parent)
+    await sqlite.close()
+    async with SqliteCheckpointer(path) as again:
+        for thread in ("t0", "t1"):
+            found = await again.load(thread)
+            assert found is not None
+            assert values(found.writes) == contents
+    with closing(sqlite3.connect(path)) as conn:
+        assert conn.execute("SELECT count(*) FROM pages").fetchone()[0] >= 2
+
+
 async def test_a_batch_whose_caller_is_cancelled_in_the_queue_is_withdrawn(
     path: Path, sqlite: SqliteCheckpointer
 ):
@@ -92,7 +122,7 @@ async def test_a_batch_whose_caller_is_cancelled_in_the_queue_is_withdrawn(
             others.start_soon(sqlite.commit, step_batch(None, "c", thread="after"))
             await wait_all_tasks_blocked()
             cancelled.cancel_scope.cancel()
-            with fail_after(1):
+            with fail_after(5):
                 await wait_all_tasks_blocked()
     assert {each.thread_id for each in await sqlite.threads()} == {"before", "after"}
 

@@ -250,7 +250,7 @@ async def test_only_a_lost_end_of_a_commit_leaves_its_outcome_unknown(
 async def test_a_thread_that_is_not_let_go_is_given_up_in_time(
     database: Database, schema: str
 ) -> None:
-    async with opened(database, schema, timeout=0.4) as journal:
+    async with opened(database, schema, timeout=2.0) as journal:
         (first,) = await grow(journal, "a")
         with locked(database, schema, THREAD):
             with pytest.raises(CheckpointError, match=r"did not answer in time. Nothing was chang"):
@@ -275,7 +275,7 @@ async def test_the_server_lets_go_of_what_belongs_to_a_machine_that_vanished(
 async def test_callers_that_find_no_free_connection_are_told(
     database: Database, schema: str
 ) -> None:
-    async with opened(database, schema, connections=1, timeout=0.5) as journal:
+    async with opened(database, schema, connections=1, timeout=2.0) as journal:
         await grow(journal, "a")
         refusals: list[str] = []
 

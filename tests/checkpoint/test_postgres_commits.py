@@ -50,7 +50,7 @@ LARGE = os.urandom(20_000)
 
 @pytest.fixture
 def schema(database: Database) -> str:
-    return database.new_schema()
+    return database.empty_schema()
 
 
 def holding(parent: str | None, *contents: bytes, thread: str = THREAD) -> Batch:
@@ -235,8 +235,9 @@ async def test_what_has_begun_is_completed_when_its_caller_is_cancelled(
 
 
 async def test_batches_that_need_not_be_synced_do_not_wait_for_the_disk(
-    database: Database, schema: str
+    database: Database,
 ) -> None:
+    schema = database.new_schema()
     async with opened(database, schema) as journal:
         assert await journal.threads() == []
         settings = f'"{schema}".settings'

@@ -167,7 +167,7 @@ async def test_one_dead_connection_is_waited_for_and_the_others_are_given_up_wit
     monkeypatch.setattr(connections, "_ASK_AFTER", 0.0)
     async with (
         relay() as between,
-        RedisCheckpointer(between.url, prefix=keys.prefix, timeout=0.5) as journal,
+        RedisCheckpointer(between.url, prefix=keys.prefix, timeout=1.5) as journal,
     ):
         await grow(journal, "a")
         async with create_task_group() as group:
@@ -238,7 +238,7 @@ async def test_a_server_that_never_answers_is_waited_for_a_bounded_time(keys: Ke
 async def test_a_server_that_falls_silent_in_a_commit_holds_up_nobody_for_long(keys: Keys):
     async with (
         relay() as between,
-        RedisCheckpointer(between.url, prefix=keys.prefix, timeout=0.5) as journal,
+        RedisCheckpointer(between.url, prefix=keys.prefix, timeout=1.5) as journal,
     ):
         await grow(journal, "a")
         between.hold = True

@@ -19,7 +19,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from harness.checkpoint.base import Batch, StoredWrite, TaskWrites
 from harness.checkpoint.codec import SHARED_FROM
-from harness.checkpoint.sqlite import SqliteCheckpointer, journal
+from harness.checkpoint.sqlite import SqliteCheckpointer, connections, journal
 from harness.checkpoint.sqlite.schema import open_writer
 from harness.errors import CheckpointError
 from tests.checkpoint.records import THREAD, grow, loaded, step_batch, values
@@ -55,7 +55,7 @@ async def reader(path: Path) -> AsyncGenerator[None]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let journals wait for other processes for a moment only."""
     kind: Any = open_writer.__self__  # type: ignore[attr-defined]
-    monkeypatch.setattr(journal, "open_writer", replace(kind, busy_seconds=0.2).open_writer)
+    monkeypatch.setattr(connections, "open_writer", replace(kind, busy_seconds=0.2).open_writer)
 
 
 # Pruning

@@ -43,7 +43,7 @@ from server.face import Face
 from server.prompts import Prompts
 from server.resources import Resources
 from server.services import Context
-from server.settings import load_settings
+from server.settings_sources import load_settings
 from server.tools.base import FaceTool, TaskStarted, ToolReply, define
 from server.tools.driven import DRIVEN
 from server.transports import bind, serve_http, stop_on_signals

@@ -81,6 +81,16 @@ async def _logging(ctx: Context, params: CallToolRequestParams, args: dict[str, 
     return result(text("done"))
 
 
+async def _reconnecting(
+    ctx: Context, params: CallToolRequestParams, args: dict[str, Any]
+) -> ToolReply:
+    """Close the call's stream, so that the client has to come for the answer."""
+    if ctx.close_sse_stream is not None:
+        await ctx.close_sse_stream()
+    await anyio.sleep(0.1)
+    return result(text("Reconnected."))
+
+
 # --- asking over an open connection ---------------------------------------------------------
 
 
@@ -266,6 +276,7 @@ _PLAIN: dict[str, Work] = {
     ),
     "test_tool_with_progress": _progress,
     "test_tool_with_logging": _logging,
+    "test_reconnection": _reconnecting,
     "test_missing_capability": _missing,
     "test_elicitation_sep1034_defaults": _elicits(
         "Please review", _object(_DEFAULTS), "Elicitation completed"

@@ -77,6 +77,20 @@ class Tasks(ClientExtension):
         if self.changed is not None:
             await self.changed(change)
 
+    async def hear_until(self, status: str, client: Client, *task_ids: str) -> None:
+        """Listen to tasks until the last of them is said to have a status."""
+        reached = anyio.Event()
+
+        async def changed(change: TaskChange) -> None:
+            if (change.taskId, change.status) == (task_ids[-1], status):
+                reached.set()
+
+        self.changed = changed
+        async with anyio.create_task_group() as group:
+            group.start_soon(listen_to, client, *task_ids)
+            await reached.wait()
+            group.cancel_scope.cancel()
+
     async def _resolve(self, created: Created, context: ClaimContext) -> CallToolResult:
         self.created.append(created)
         while True:

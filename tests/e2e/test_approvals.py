@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from mcp.types import ElicitRequestParams, ElicitResult
 
+from tests.e2e.conftest import SCRIPT
 from tests.e2e.servers import ERAS, Era, HttpServer, Setup, call, connected, refused, text_of
 
 pytestmark = pytest.mark.anyio
@@ -102,9 +106,8 @@ async def test_a_client_without_forms_answers_with_the_reply_tool(
             )
             done = await call(client, "reply", run_id=run_id, decision="reject", message="Not now")
             assert (done["status"], done["answer"]) == ("done", "The note is changed.")
-            assert "asks nothing" in await refused(
-                client, "reply", run_id=run_id, decision="approve"
-            )
+            late = await call(client, "reply", run_id=run_id, decision="approve")
+            assert '"reject"' in late["notes"][0] and late["status"] == "done"
             more = await call(client, "reply", run_id=run_id, message="write a note")
             assert more["answer"] == "The note is written." and more["run_id"] != run_id
             assert more["thread_id"] == thread_id
@@ -123,3 +126,33 @@ async def test_a_client_that_cancels_the_form_leaves_the_question_open(
             person.answers = [accept(decision="approve")]
             done = await call(client, "wait", run_id=asked["run_id"])
             assert done["status"] == "done"
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_a_server_that_ends_takes_an_open_form_back_and_ends_soon(
+    transport: str, tmp_path: Path
+) -> None:
+    asked = anyio.Event()
+
+    async def nobody(context: Any, params: ElicitRequestParams) -> ElicitResult:
+        asked.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def driven(server: HttpServer) -> None:
+        target = server.target(transport)
+        with suppress(Exception):
+            async with connected(target, "legacy", elicitation_callback=nobody) as client:
+                made = await call(client, "write_file", **NOTE)
+                await call(client, "edit_file", **EDIT, thread_id=made["thread_id"])
+
+    setup = Setup(tmp_path, flags=["--approve", "edit_file"], script=SCRIPT)
+    with anyio.fail_after(30), setup.serving() as server:
+        async with anyio.create_task_group() as group:
+            group.start_soon(driven, server)
+            await asked.wait()
+            began = anyio.current_time()
+            server.process.terminate()
+            await anyio.to_thread.run_sync(server.process.wait)
+            assert anyio.current_time() - began < 4
+            group.cancel_scope.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import product
@@ -12,17 +13,18 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp.types import ElicitRequestParams, ElicitResult
+from mcp.types import ElicitRequestParams, ElicitResult, Request
 
 from harness.mcp_servers.transports import sse_streams
-from server.auth.caller import Scope
+from server.auth.caller import Caller, Scope
 from server.auth.tokens import TokenFile
 from tests.e2e.conftest import SCRIPT
 from tests.e2e.servers import ERAS, Era, HttpServer, Setup, call, connected, refused
+from tests.e2e.task_client import ANYTHING
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +61,9 @@ class House:
             async with connected(target, mode, **options) as client:
                 yield client
 
-    async def request(self, name: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def request(
+        self, name: str, method: str, params: dict[str, Any], scopes: tuple[Scope, ...] = ()
+    ) -> dict[str, Any]:
         """Send one bare request of 2026-07-28 and return the answer's JSON."""
         meta = {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -71,7 +75,7 @@ class House:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
         named = next((params[key] for key in ("name", "uri", "taskId") if key in params), None)
         headers = {
-            "Authorization": f"Bearer {self.token(name)}",
+            "Authorization": f"Bearer {self.token(name, *scopes)}",
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": "2026-07-28",
             "Mcp-Method": method,
@@ -88,7 +92,10 @@ class House:
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     place = tmp_path_factory.mktemp("house")
-    setup = Setup(place, flags=["--auth", "token", "--approve", "edit_file"], script=SCRIPT)
+    config = place / "config.toml"
+    config.write_text("max_requests_per_minute = 100000\n")
+    flags = ["--auth", "token", "--approve", "edit_file", "--config", str(config)]
+    setup = Setup(place, flags=flags, script=SCRIPT)
     with setup.serving() as server:
         yield House(setup, server)
 
@@ -105,6 +112,8 @@ async def test_without_a_token_only_the_health_is_shown(house: House) -> None:
             ("POST", "/mcp"),
             ("GET", "/sse"),
             ("POST", "/messages/?session_id=1"),
+            ("GET", "/healthzz"),
+            ("GET", "/uis"),
         ):
             for authorization in (
                 {},
@@ -132,6 +141,9 @@ async def test_two_people_work_side_by_side_and_see_their_own(
                 ben, "task", goal="write a note", idempotency_key=f"{transport}{mode}"
             )
             assert mine["run_id"] != done["run_id"]
+            for who, first in ((ann, done), (ben, mine)):
+                again = await call(who, "task", goal="x", idempotency_key=f"{transport}{mode}")
+                assert again["run_id"] == first["run_id"]
             seen = {
                 name: {one["thread_id"] for one in (await call(who, "threads"))["threads"]}
                 for name, who in (("ann", ann), ("ben", ben))
@@ -190,6 +202,32 @@ async def test_a_client_that_may_not_approve_is_not_asked_and_cannot_decide(
     assert done["answer"] == "The note is changed."
 
 
+async def test_no_carrier_takes_a_decision_of_who_may_not_decide(house: House) -> None:
+    """As a task's input, as a repeated call with its user's own state, and as a task's update."""
+    model: tuple[Scope, ...] = ("drive", "delegate")
+    accepted = {"action": "accept", "content": {"decision": "approve"}}
+    begin = {"name": "task", "arguments": {"goal": "change the note"}}
+    with anyio.fail_after(30):
+        made = (await house.request("sly", "tools/call", begin, model))["result"]
+        task_id = made["taskId"]
+        async with house.client("sly") as person:
+            asked = await call(person, "wait", run_id=task_id)
+        answers = dict.fromkeys((one["id"] for one in asked["pending"]), accepted)
+        params = {"taskId": task_id, "inputResponses": answers}
+        seen = (await house.request("sly", "tasks/get", {"taskId": task_id}, model))["result"]
+        assert "inputRequests" not in seen
+        await house.request("sly", "tasks/update", params, model)
+        wait = {"name": "wait", "arguments": {"run_id": task_id}}
+        shown = (await house.request("sly", "tools/call", wait))["result"]
+        assert shown["resultType"] == "input_required"
+        again = {**wait, "inputResponses": answers, "requestState": shown["requestState"]}
+        assert "error" in await house.request("sly", "tools/call", again, model)
+        still = (await house.request("sly", "tools/call", wait, model))["result"]
+        assert still["structuredContent"]["status"] == "needs_approval"
+        done = (await house.request("sly", "tools/call", again))["result"]
+    assert done["structuredContent"]["answer"] == "The note is changed."
+
+
 async def test_a_revoked_token_ends_what_its_bearer_can_do(house: House) -> None:
     made, secret = TokenFile(house.setup.state / "tokens.json").create("gone", EVERYTHING)
     house._made[("gone", EVERYTHING)] = secret  # pyright: ignore[reportPrivateUsage]
@@ -200,12 +238,21 @@ async def test_a_revoked_token_ends_what_its_bearer_can_do(house: House) -> None
     assert answer["error"] == "invalid_token"
 
 
+async def test_a_token_without_a_scope_gets_nothing(house: House) -> None:
+    secret = TokenFile(house.setup.state / "tokens.json").create("none", ())[1]
+    house._made[("none", EVERYTHING)] = secret  # pyright: ignore[reportPrivateUsage]
+    for method, params in (("tools/list", {}), ("resources/read", {"uri": "threads://recent"})):
+        answer = await house.request("none", method, params)
+        assert "none of this server's scopes" in answer["error"]["message"]
+
+
 async def test_no_position_takes_an_id_of_somebody_else(house: House) -> None:
-    """Some 500 attempts: every id of one person in every place where another can write one."""
+    """Some 1,000 attempts: every id of one person in every place where another can write one."""
     with anyio.fail_after(60):
         async with house.client("victim") as victim:
             first = await call(victim, "task", goal="write a note")
             asking = await call(victim, "task", goal="change the note")
+            helped = await call(victim, "task", goal="look around", agent="general-purpose")
             working = await call(victim, "task", goal="take your time", wait_seconds=0)
             shown = await call(victim, "threads", thread_id=first["thread_id"])
         checkpoint = shown["checkpoints"][0]["checkpoint_id"]
@@ -219,16 +266,21 @@ async def test_no_position_takes_an_id_of_somebody_else(house: House) -> None:
             f"{thread}%20",
             f"{thread}/",
             f"./{run}",
+            helped["thread_id"],
+            *re.findall(r"sub-[0-9a-f]+", helped["answer"]),
         ]
+        assert ids[-1].startswith("sub-")
         before = await house.request("victim", "tools/call", {"name": "threads", "arguments": {}})
-        attempts = [*_tool_calls(ids), *_reads(ids), *_tasks(ids), *_completions(ids)]
-        assert len(attempts) >= 500
+        kinds = (_tool_calls, _subagents, _reads, _menus, _tasks, _completions)
+        attempts = [one for kind in kinds for one in kind(ids)]
+        assert len(attempts) >= 800
         secrets = ("write a note", "change the note", "The note is", "Writing it")
         limit = anyio.CapacityLimiter(16)
 
         async def attempt(method: str, params: dict[str, Any]) -> None:
             async with limit:
                 answer = json.dumps(await house.request("mallory", method, params))
+            assert "too_many_requests" not in answer  # it would be no attempt
             for id_ in ids:  # what was asked for may be named back
                 answer = answer.replace(json.dumps(id_)[1:-1], "")
             assert not any(secret in answer for secret in secrets), (method, params, answer)
@@ -278,7 +330,19 @@ def _tool_calls(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
             args = {"thread_id": id_, "checkpoint_id": ids[4], "force": force}
             yield "tools/call", {"name": "rewind", "arguments": args}
         yield "tools/call", {"name": "threads", "arguments": {"thread_id": id_, "before": ids[4]}}
+        args = {"thread_id": id_, "todos_after": 1}
+        yield "tools/call", {"name": "threads", "arguments": args}
+        yield "tools/call", {"name": "threads", "arguments": {"before": id_}}
         yield "tools/call", {"name": "task", "arguments": {"goal": "x", "idempotency_key": id_}}
+
+
+def _subagents(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for thread, task in product((*ids[:3], ids[-2], ""), ids):
+        args = {"goal": "look around", "thread_id": thread, "task_id": task}
+        yield "tools/call", {"name": "task", "arguments": args}
+    for id_ in ids:
+        args = {"goal": "look around", "agent": "general-purpose", "thread_id": id_}
+        yield "tools/call", {"name": "task", "arguments": args}
 
 
 def _reads(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -289,8 +353,22 @@ def _reads(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "resources/read", {"uri": f"THREAD://{id_}/{part}"}
         for tail in ("events", "events?after=0", "events?after=1"):
             yield "resources/read", {"uri": f"run://{id_}/{tail}"}
+        for uri in (f"ui://deep-agent/runs?run={id_}", f"ui://deep-agent/runs/{id_}"):
+            yield "resources/read", {"uri": uri}
+        for scheme in ("skill", "agent", "thread", "run"):
+            for tail in ("", "/files"):
+                uri = f"{scheme}://{id_}{tail}"
+                yield "resources/read", {"uri": uri}
+                yield "resources/directory/read", {"uri": uri}
     yield "resources/list", {}
     yield "resources/read", {"uri": "threads://recent"}
+
+
+def _menus(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for id_ in ids:
+        yield "prompts/get", {"name": "resume-thread", "arguments": {"thread_id": id_}}
+        yield "prompts/get", {"name": id_, "arguments": {"thread_id": id_, "goal": "x"}}
+        yield "skills/get", {"name": id_}
 
 
 def _tasks(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -303,6 +381,10 @@ def _tasks(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _completions(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    prompt = {"type": "ref/prompt", "name": "resume-thread"}
+    for id_ in ids:
+        argument = {"name": "thread_id", "value": id_[:8]}
+        yield "completion/complete", {"ref": prompt, "argument": argument}
     for id_, argument in product(ids, ("thread_id", "checkpoint_id", "path")):
         for start in ("", "t", id_[:4]):
             yield (
@@ -313,6 +395,69 @@ def _completions(ids: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
                     "context": {"arguments": {"thread_id": id_}},
                 },
             )
+
+
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_no_position_of_the_handshake_era_takes_them_either(
+    house: House, transport: str
+) -> None:
+    recent, told = "threads://recent", list[str]()
+
+    async def hear(message: Any) -> None:
+        told.append(str(message))
+
+    with anyio.fail_after(40):
+        async with (
+            house.client("prey") as prey,
+            house.client(
+                "malice", mode="legacy", transport=transport, message_handler=hear
+            ) as mallory,
+        ):
+            asking = await call(prey, "task", goal="change the note")
+            thread, run = asking["thread_id"], asking["run_id"]
+
+            async def send(method: str, **params: Any) -> str:
+                request = Request[dict[str, Any], str](method=method, params=params)
+                try:
+                    return json.dumps(await mallory.session.send_request(request, ANYTHING))
+                except MCPError as refused:
+                    return str(refused)
+
+            for id_ in (thread, run, asking["pending"][0]["id"], f"{recent}#"):
+                for method in ("tasks/get", "tasks/result", "tasks/cancel"):
+                    assert "There is no run" in await send(method, taskId=id_)
+                name = {"name": "wait", "arguments": {"run_id": id_}}
+                await send("tools/call", **name, task={})
+            assert run not in await send("tasks/list")
+            owner = Caller("prey", frozenset()).owner
+            for uri in (f"thread://{thread}/todos", f"{recent}#{owner}", f"run://{run}/events"):
+                await send("resources/subscribe", uri=uri)
+            await call(prey, "write_todos", todos=[])
+            done = await call(prey, "reply", run_id=run, decision="approve")
+            await call(prey, "write_todos", todos=[], thread_id=thread)
+            await call(mallory, "ls")  # what is told of others would have come by then
+            await anyio.sleep(0.3)
+    assert done["answer"] == "The note is changed."
+    assert not any(thread in one or run in one or "updated" in one for one in told), told
+
+
+async def test_the_connections_of_others_take_no_messages(house: House) -> None:
+    ann, ben = ({"Authorization": f"Bearer {house.token(name)}"} for name in ("ann", "ben"))
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    sse_url = house.server.listening["sse_url"]
+    with anyio.fail_after(20):
+        async with (
+            httpx2.AsyncClient(timeout=10, verify=False) as http,
+            http.stream("GET", sse_url, headers=ann) as stream,
+        ):
+            lines = stream.aiter_lines()
+            path = ""
+            while not path:
+                _, _, path = (await anext(lines)).partition("data: ")
+            url = sse_url.removesuffix("/sse") + path
+            stolen = await http.post(url, json=ping, headers=ben)
+            own = await http.post(url, json=ping, headers=ann)
+    assert stolen.status_code == 404 and own.status_code == 202
 
 
 async def test_changes_of_somebody_elses_thread_are_not_announced(house: House) -> None:
@@ -413,14 +558,16 @@ async def test_a_stream_ends_soon_after_its_token_was_revoked(house: House) -> N
 
 async def test_nobody_hears_that_others_are_at_work(house: House) -> None:
     recent = "threads://recent"
+    hers = f"{recent}#{Caller('una', frozenset()).owner}"
     heard: list[object] = []
     with anyio.fail_after(30):
         async with (
             house.client("una") as una,
             house.client("vic") as vic,
             una.listen(resource_subscriptions=[recent]) as mine,
-            vic.listen(resource_subscriptions=[recent]) as theirs,
+            vic.listen(resource_subscriptions=[recent, hers]) as theirs,
         ):
+            assert theirs.honored.resource_subscriptions == [recent]
 
             async def listen() -> None:
                 async for event in theirs:

@@ -89,6 +89,9 @@ async def test_a_task_outlives_the_run_that_started_it_and_is_a_run_like_others(
             more = await call(client, "reply", run_id=child["run_id"], message="deeper")
             assert (more["status"], more["answer"]) == ("done", "Dug deeper.")
             assert more["thread_id"] == done["thread_id"]
+            driven = await call(client, "ls", path="/", thread_id=begun["thread_id"])
+            (brought,) = driven["background_tasks"]
+            assert (brought["status"], brought["result"]) == ("success", "Dug deeper.")
     assert (setup.root / "log.txt").read_text() == "line\nend\n"
 
 
@@ -147,7 +150,10 @@ async def test_a_server_without_background_tasks_says_so_and_leaves_them(tmp_pat
         setup.flags = ()
         with setup.serving() as server:
             async with connected(server.target("http"), "auto") as client:
-                left = await call(client, "wait", run_id=child["run_id"], wait_seconds=0.2)
-                assert left["status"] == "running"
+                left: dict[str, Any] = {}
+                while "reason" not in left:
+                    left = await call(client, "wait", run_id=child["run_id"], wait_seconds=0.2)
+                assert left["status"] == "running" and "works on" not in left["next"]
+                assert "--background-subagents" in left["reason"]
                 text = await refused(client, "reply", run_id=child["run_id"])
-                assert "--background-subagents" in text or "still working" in text
+                assert "--background-subagents" in text

@@ -131,12 +131,17 @@ async def test_without_an_api_key_only_delegation_fails_and_says_what_to_set(
             await call(client, "ls", thread_id=thread_id)
 
 
-async def test_a_wrong_model_name_only_fails_delegation(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, flags=["--model", "nobody:nothing"])
-    with anyio.fail_after(30):
-        async with connected(setup.stdio(), "auto") as client:
-            assert "nobody:nothing" in await refused(client, "task", goal="anything")
-            await call(client, "ls")
+async def test_a_model_that_the_provider_does_not_know_only_fails_delegation(
+    tmp_path: Path,
+) -> None:
+    async with FakeAnthropic([{"match": "anything", "status": 404}]) as api:
+        env = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "test"}
+        setup = Setup(tmp_path, flags=["--model", "anthropic:nothing"], env=env)
+        with anyio.fail_after(50):
+            async with connected(setup.stdio(), "auto") as client:
+                failed = await client.call_tool("task", {"goal": "anything"})
+                assert failed.is_error and "404" in text_of(failed)
+                await call(client, "ls")
 
 
 async def test_a_failing_provider_fails_the_run_which_can_go_on_later(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 def demo(folder: Path, *flags: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "server.cli", "demo", *flags],
+        # -P: as the console script, which does not look for modules in the current directory.
+        [sys.executable, "-P", "-m", "server.cli", "demo", *flags],
         cwd=folder,
         env=environment(folder, **more),
         stdin=subprocess.DEVNULL,
@@ -36,6 +37,14 @@ def demo(folder: Path, *flags: str, **more: str) -> subprocess.CompletedProcess[
         encoding="utf-8",
         timeout=58,
     )
+
+
+def with_settings_and_a_package_of_the_users(folder: Path) -> None:
+    """Put in the folder what must not be in the way of the demo."""
+    (folder / "harness.py").write_text("raise SystemExit('not ours')")
+    config = folder / ".config" / "deep-agent-mcp" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("approve = ['*']\nwait_budget = 0\n")
 
 
 def number_in(text: str, pattern: str) -> int:
@@ -47,7 +56,8 @@ def number_in(text: str, pattern: str) -> int:
 def test_the_demo_tells_the_whole_story_and_proves_that_nothing_is_done_twice(
     tmp_path: Path,
 ) -> None:
-    done = demo(tmp_path)
+    with_settings_and_a_package_of_the_users(tmp_path)
+    done = demo(tmp_path, DEEP_AGENT_APPROVE="*")
     assert done.returncode == 0, done.stdout + done.stderr
     text = done.stdout
     assert [line.split(".")[0] for line in text.splitlines() if re.match(r"\d+\. .* ─", line)] == [
@@ -73,24 +83,6 @@ def test_output_that_is_no_terminal_is_plain_text_that_fits_80_columns(tmp_path:
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "Traceback" not in done.stdout + done.stderr
     assert not list(tmp_path.glob("deep-agent-demo-*")), "scratch and state are removed"
-
-
-def test_a_users_settings_and_own_packages_are_not_in_the_way(tmp_path: Path) -> None:
-    (tmp_path / "harness.py").write_text("raise SystemExit('not ours')")
-    config = tmp_path / ".config" / "deep-agent-mcp" / "config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text("approve = ['*']\nwait_budget = 0\n")
-    done = subprocess.run(
-        # -P: as the console script, which does not look for modules in the current directory.
-        [sys.executable, "-P", "-c", "import sys, server.demo; sys.exit(server.demo.main(False))"],
-        cwd=tmp_path,
-        env=environment(tmp_path, DEEP_AGENT_APPROVE="*"),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=58,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_live_without_a_key_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp.client.subscriptions import PromptsListChanged
+from mcp import Client
+from mcp.client.subscriptions import PromptsListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
 from tests.e2e.conftest import SCRIPT
@@ -52,6 +53,12 @@ async def test_a_thread_is_resumed_from_a_menu_with_its_todos(
     assert made["thread_id"] in text and "Water the plants" in text and "Be quick." in text
 
 
+async def about_agents(client: Client) -> str:
+    """Return what `task` says of whom it can be given to."""
+    (tool,) = [one for one in (await client.list_tools()).tools if one.name == "task"]
+    return tool.input_schema["properties"]["agent"]["description"]
+
+
 async def test_a_saved_subagent_is_announced_and_can_be_asked(tmp_path: Path) -> None:
     agents = tmp_path / "agents"
     agents.mkdir()
@@ -60,12 +67,16 @@ async def test_a_saved_subagent_is_announced_and_can_be_asked(tmp_path: Path) ->
     with anyio.fail_after(30), setup.serving() as server:
         async with (
             connected(server.target("http"), "auto") as client,
-            client.listen(prompts_list_changed=True) as changes,
+            client.listen(prompts_list_changed=True, tools_list_changed=True) as changes,
         ):
+            assert "gardener" not in await about_agents(client)
             (agents / "gardener.md").write_text(text)
+            told: set[type] = set()
             async for event in changes:
-                if isinstance(event, PromptsListChanged):
+                told.add(type(event))
+                if {PromptsListChanged, ToolsListChanged} <= told:
                     break
+            assert (await about_agents(client)).endswith("There are:\n- gardener: Knows plants.")
             names = [one.name for one in (await client.list_prompts()).prompts]
             (shown,) = (await client.read_resource("agent://gardener")).contents
     assert "agent-gardener" in names

@@ -70,7 +70,7 @@ async def test_a_policy_holds_for_driven_and_delegated_calls_and_is_reloaded(
             await until(broken)
             await refused(client, "write_file", path="/note.txt", content="x")
 
-            rules.write_text("")
+            rules.write_text("# no rules\n")
 
             async def mended() -> bool:
                 return "broken_policy" not in health(server)

@@ -19,12 +19,12 @@ from harness.deep_agent import create_deep_agent
 from harness.loop.run_context import RunControl
 from harness.mcp_servers import HttpServer, MCPServer, StdioServer
 from harness.messages import ToolMessage
-from harness.subagents.background import BackgroundSubAgents
+from harness.subagents.background.launcher import BackgroundSubAgents
 from harness.subagents.remote import remote_subagent
 from tests.e2e.servers import Setup, connected
 from tests.e2e.servers import call as call_server
 from tests.loop.models import Turns, call, says
-from tests.subagents.background import Cast, check, news, results, start, view
+from tests.subagents.background.support import Cast, check, news, results, start, view
 
 pytestmark = pytest.mark.anyio
 

@@ -65,7 +65,7 @@ async def test_another_client_of_the_next_server_reads_what_was_missed_page_by_p
                 assert "run://{run_id}/events{?after}" in [one.uri_template for one in templates]
     shown = await cli_events(setup, run_id, "--after", "3")
     assert shown.stdout.splitlines()[0] == f"Run {run_id}: done"
-    assert shown.stdout.splitlines()[2].startswith("4. main / ")
+    assert shown.stdout.splitlines()[2].startswith("4. ") and " main / " in shown.stdout
     listed = await cli_events(setup, run_id, "--json")
     assert [one["seq"] for one in json.loads(listed.stdout)["events"]] == [1, 2, 3, 4, 5, 6]
     refused = await cli_events(setup, run_id[:-1])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
 from mcp.types import ElicitRequestParams, ElicitResult
 
+from harness.checkpoint.sqlite import SqliteCheckpointer
 from tests.e2e.conftest import SCRIPT
 from tests.e2e.raw_client import raw_client
 from tests.e2e.servers import HttpServer, Setup, call, connected, data_of
@@ -122,24 +125,165 @@ async def test_who_listens_to_a_task_is_told_each_change_and_the_result(
 ) -> None:
     _, server = shared
     tasks = Tasks(stop_at="working")
-    finished = anyio.Event()
-
-    async def changed(change: TaskChange) -> None:
-        if change.status == "completed":
-            finished.set()
-
-    tasks.changed = changed
     with anyio.fail_after(30):
         async with connected(server.target(transport), "auto", extensions=[tasks]) as client:
             await client.call_tool("task", {"goal": "a moment"})
             task_id = tasks.created[0].task_id
-            async with anyio.create_task_group() as group:
-                group.start_soon(listen_to, client, task_id)
-                await finished.wait()
-                group.cancel_scope.cancel()
+            await tasks.hear_until("completed", client, task_id)
     assert {one.taskId for one in tasks.changes} == {task_id}
     result = tasks.changes[-1].model_dump()["result"]
     assert result["structuredContent"]["answer"] == "That was a moment."
+
+
+async def test_who_listens_to_a_task_whose_thread_is_deleted_is_told(
+    shared: tuple[Setup, HttpServer],
+) -> None:
+    setup, server = shared
+    tasks = Tasks(stop_at="working")
+    heard = anyio.Event()
+    told: list[MCPError] = []
+
+    async def changed(change: TaskChange) -> None:
+        heard.set()
+
+    tasks.changed = changed
+    with anyio.fail_after(30):
+        async with connected(server.target("http"), "auto", extensions=[tasks]) as client:
+            await client.call_tool("task", {"goal": "take your time"})
+            begun = await call(client, "ls")
+            runs = (await call(client, "threads", thread_id=begun["thread_id"]))["runs"]
+            ids = [tasks.created[0].task_id, runs[0]["run_id"]]
+
+            async def listen() -> None:
+                with pytest.raises(MCPError) as gone:
+                    await listen_to(client, *ids)
+                told.append(gone.value)
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(listen)
+                await heard.wait()
+                async with SqliteCheckpointer(setup.state / "journal.sqlite3") as journal:
+                    await journal.delete_thread(begun["thread_id"])
+                await ask(client.session, "tasks/cancel", ids[0])
+    assert "There is no run" in str(told[0]) and ids[1] in str(told[0])
+
+
+async def bare(
+    server: HttpServer, method: str, params: dict[str, Any], *, named: str = "", extension: str = ""
+) -> dict[str, Any]:
+    """Send one request of 2026-07-28 and return the error it is answered with, or the result."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {
+            "elicitation": {"form": {}},
+            "extensions": {extension or Tasks.identifier: {}},
+        },
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": method,
+        **({"Mcp-Name": named} if named else {}),
+    }
+    async with httpx2.AsyncClient(timeout=10, verify=False) as http:
+        text = (await http.post(server.listening["url"], json=body, headers=headers)).text
+    data = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+    answer = json.loads(data[-1] if data else text)
+    return answer.get("error") or answer["result"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "extension", "code", "said"),
+    [
+        ({"taskIds": ["run_0000"]}, "another", -32021, Tasks.identifier),
+        ({"taskIds": [f"run_{number}" for number in range(101)]}, "", -32602, "at most 100"),
+        ({"taskIds": "run_0000"}, "", -32602, "must be a list"),
+        ({"taskIds": [1]}, "", -32602, "must be a list"),
+        (
+            {"resourceSubscriptions": [f"skill://s/{number}" for number in range(1_001)]},
+            "",
+            -32602,
+            "at most 1000 resources",
+        ),
+    ],
+)
+async def test_nobody_listens_to_what_they_may_not(
+    asked: dict[str, Any], extension: str, code: int, said: str, shared: tuple[Setup, HttpServer]
+) -> None:
+    params = {"notifications": asked}
+    with anyio.fail_after(20):
+        error = await bare(shared[1], "subscriptions/listen", params, extension=extension)
+    assert error["code"] == code and said in str(error)
+
+
+async def test_a_header_that_names_another_task_or_none_is_refused(
+    shared: tuple[Setup, HttpServer],
+) -> None:
+    with anyio.fail_after(20):
+        for named in ("", "run_2"):
+            error = await bare(shared[1], "tasks/get", {"taskId": "run_1"}, named=named)
+            assert error["code"] == -32020 and "must be the taskId 'run_1'" in error["message"]
+        error = await bare(shared[1], "tasks/get", {"taskId": "run_1"}, named="run_1")
+    assert error["code"] == -32602
+
+
+async def test_only_what_is_asked_is_answered_and_only_as_it_is_asked(
+    shared: tuple[Setup, HttpServer],
+) -> None:
+    _, server = shared
+    call = {"name": "task", "arguments": {"goal": "change the note"}}
+    with anyio.fail_after(30):
+        task_id = (await bare(server, "tools/call", call, named="task"))["taskId"]
+        task: dict[str, Any] = {}
+        while "inputRequests" not in task:
+            task = await bare(server, "tasks/get", {"taskId": task_id}, named=task_id)
+        (key,) = task["inputRequests"]
+
+        async def update(responses: dict[str, Any]) -> dict[str, Any]:
+            params = {"taskId": task_id, "inputResponses": responses}
+            return await bare(server, "tasks/update", params, named=task_id)
+
+        assert "code" not in await update({"something_else": "of no known shape"})
+        odd = {"action": "accept", "content": {"decision": "perhaps"}}
+        refused = [await update({key: one}) for one in (odd, "of no known shape")]
+        assert [one["code"] for one in refused] == [-32602, -32602]
+        still = await bare(server, "tasks/get", {"taskId": task_id}, named=task_id)
+        assert still["status"] == "input_required"
+        await update({key: {"action": "accept", "content": {"decision": "approve"}}})
+        while task["status"] != "completed":
+            task = await bare(server, "tasks/get", {"taskId": task_id}, named=task_id)
+    assert task["result"]["structuredContent"]["answer"] == "The note is changed."
+
+
+async def test_who_listens_but_cannot_be_asked_is_told_where_the_task_stands(
+    shared: tuple[Setup, HttpServer],
+) -> None:
+    tasks = Tasks(stop_at="working")
+    with anyio.fail_after(30):
+        async with connected(shared[1].target("http"), "auto", extensions=[tasks]) as client:
+            await client.call_tool("task", {"goal": "change the note"})
+            await tasks.hear_until("completed", client, tasks.created[0].task_id)
+    shown = tasks.changes[-1].model_dump()
+    assert "inputRequests" not in shown
+    assert shown["result"]["structuredContent"]["status"] == "needs_approval"
+
+
+async def test_a_task_that_has_not_changed_is_not_sent_again(
+    shared: tuple[Setup, HttpServer],
+) -> None:
+    _, server = shared
+    tasks = Tasks(stop_at="working")
+    with anyio.fail_after(30):
+        async with connected(server.target("http"), "auto", extensions=[tasks]) as client:
+            begun = await call(client, "ls")
+            runs = (await call(client, "threads", thread_id=begun["thread_id"]))["runs"]
+            given = {"goal": "a moment", "thread_id": begun["thread_id"]}
+            await client.call_tool("task", given)
+            ids = (runs[0]["run_id"], tasks.created[0].task_id)
+            await tasks.hear_until("completed", client, *ids)
+    assert [one.taskId for one in tasks.changes].count(ids[0]) == 1
+    assert [one.taskId for one in tasks.changes].count(ids[1]) > 1
 
 
 async def test_a_task_survives_a_server_that_is_killed(tmp_path: Path) -> None:
@@ -211,10 +355,12 @@ async def test_a_client_of_2025_lists_and_cancels_tasks(tmp_path: Path) -> None:
             call = {"name": "task", "arguments": {"goal": "take your time"}, "task": {}}
             made = (await client.result("tools/call", **call))["task"]
             listed = await client.result("tasks/list")
+            further = await client.request("tasks/list", {"cursor": "2"})
             ended = await client.result("tasks/cancel", taskId=made["taskId"])
             tools = {one["name"]: one for one in (await client.result("tools/list"))["tools"]}
             quick = await client.result("tools/call", name="ls", arguments={}, task={})
     assert made["taskId"] in [one["taskId"] for one in listed["tasks"]]
+    assert further["error"]["code"] == -32602 and "one page" in further["error"]["message"]
     assert ended["status"] == "cancelled"
     assert tools["task"]["execution"] == {"taskSupport": "optional"}
     assert "execution" not in tools["ls"]

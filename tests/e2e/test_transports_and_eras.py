@@ -62,6 +62,7 @@ async def _lists(client: Client) -> None:
     assert capabilities.prompts is not None and capabilities.prompts.list_changed
     extensions = dict(capabilities.extensions or {})
     assert extensions.pop("io.modelcontextprotocol/skills") == {"directoryRead": True}
+    assert extensions.pop("io.modelcontextprotocol/ui") == {}
     assert extensions in ({}, {"io.modelcontextprotocol/tasks": {}})  # of 2026-07-28 only
     tools = (await client.list_tools()).tools
     assert [tool.name for tool in tools] == TOOLS

@@ -135,6 +135,22 @@ def _forced(body: Mapping[str, Any]) -> None:
         raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
 
 
+def _thought(body: Mapping[str, Any]) -> None:
+    if body.get("thinking", {}).get("type") != "enabled" or len(body["messages"]) < 2:
+        return
+    answer, newest = body["messages"][-2:]
+    results = newest["content"] if isinstance(newest["content"], list) else []
+    if not any(one.get("type") == "tool_result" for one in results):
+        return
+    found = answer["content"][0]["type"]
+    if found not in ("thinking", "redacted_thinking"):
+        raise Refused(
+            f"messages.{len(body['messages']) - 2}.content.0.type: Expected `thinking` or "
+            f"`redacted_thinking`, but found `{found}`. When `thinking` is enabled, a final "
+            "`assistant` message must start with a thinking block."
+        )
+
+
 def _tools(body: Mapping[str, Any]) -> None:
     names: list[str] = []
     for place, tool in enumerate(body.get("tools", [])):
@@ -350,5 +366,6 @@ def _breakpoints(body: Mapping[str, Any]) -> None:
 
 
 _CHECKS = (
-    _parameters, _output_config, _tools, _deferred, _forced, _system, _messages, _breakpoints,
+    _parameters, _output_config, _tools, _deferred, _forced, _system, _messages, _thought,
+    _breakpoints,
 )  # fmt: skip

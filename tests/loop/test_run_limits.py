@@ -159,7 +159,7 @@ async def test_near_the_deadline_the_model_is_told_to_wrap_up():
             super().__init__(limits, used, clock=lambda: clock[0], **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.loop.agent.Meter", Clocked)
+        patch.setattr("harness.loop.agent_runs.Meter", Clocked)
         result = await agent.ainvoke("go", options=within(seconds=100))
     assert result.run.answer == "in time"
     assert "95 % of this run's 100 seconds are used up" in str(result.run.reason)

@@ -29,8 +29,9 @@ from harness.middleware.context_editing import (
     ContextEditingState,
     Frontier,
 )
+from harness.middleware.context_edits import frontier_place
 from harness.middleware.prompt_caching import PromptCachingMiddleware
-from harness.middleware.summarization import SummarizationMiddleware
+from harness.middleware.summarization import SummarizationMiddleware, SummaryChunk
 from harness.models.base import PromptSection
 from harness.state import Mark, StateSchema
 from harness.token_counting import messages_tokens
@@ -369,6 +370,44 @@ def test_wrong_arguments_are_refused_when_the_agent_is_built() -> None:
         ContextEditingMiddleware(token_count_method="exact")  # type: ignore[arg-type]
     with pytest.raises(AgentBuildError, match="methods of ContextEdit"):
         ContextEditingMiddleware(["clear"])  # type: ignore[list-item]
+    with pytest.raises(AgentBuildError, match="token_counter is a function"):
+        ContextEditingMiddleware(token_counter=7)  # type: ignore[arg-type]
+
+
+def test_a_frontier_is_found_again_where_its_message_went() -> None:
+    messages = [HumanMessage("a", id="a"), HumanMessage("b", id="b"), HumanMessage("c", id="c")]
+    assert frontier_place(messages, Frontier("b", 1, 3)) == 2
+    assert frontier_place(messages[1:], Frontier("b", 1, 3)) == 1
+    assert frontier_place(messages[2:], Frontier("b", 1, 3)) == 0
+    assert frontier_place(messages, None) == 0
+
+
+class Asked:
+    """An edit that changes nothing and notes from where it may go on."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+
+    def advance(self, messages, view, start: int, tokens: int) -> int | None:
+        self.starts.append(start)
+        return None
+
+    def edited(self, stretch: Sequence[Message]) -> Sequence[Message]:
+        return stretch
+
+
+async def test_an_edit_goes_on_after_what_is_summarised() -> None:
+    messages = [GOAL, *loops(4)]
+    edit = Asked()
+    middleware = ContextEditingMiddleware([edit])
+    chunk = SummaryChunk(messages[4].id, "All so far.", 3, upto_index=4)
+    sent = Sent()
+    await middleware.wrap_model_call(model_request(messages, summaries=[chunk]), sent)
+    assert edit.starts == [5]
+    moved = {"0": Frontier(messages[6].id, 6, 9)}
+    request = model_request(messages, summaries=[chunk], edit_frontiers=moved)
+    await middleware.wrap_model_call(request, sent)
+    assert edit.starts == [5, 7]
 
 
 async def test_an_edit_that_loses_messages_ends_the_run_before_the_model_is_asked() -> None:

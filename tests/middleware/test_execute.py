@@ -236,16 +236,16 @@ async def test_a_call_leaves_files_and_nothing_else(commands: Commands) -> None:
         "out\nerr\n",
         3,
     )
-    assert first.text.startswith("out\nerr\n[exit code 3, 0.")
+    assert first.text.startswith("out\nerr\n[exit code 3, ")
     assert facts(second)["output"] == "/workspace\nX=\n/tmp:\n\n/workspace:\nkept\n"
 
 
 async def test_a_timeout_keeps_what_was_written(commands: Commands) -> None:
-    message = await commands.call(runs("echo before; sleep 100", timeout=0.3))
+    message = await commands.call(runs("echo before; sleep 100", timeout=1.5))
     assert message.status == "error"
     assert facts(message)["output"] == "before\n"
     assert facts(message)["timed_out"]
-    assert "The command was stopped after 0." in message.text
+    assert "The command was stopped after " in message.text
 
 
 async def test_of_long_output_both_ends_are_shown_and_the_rest_can_be_read(root: Path) -> None:

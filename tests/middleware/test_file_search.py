@@ -149,28 +149,47 @@ async def test_an_absolute_path_of_the_machine_leads_nowhere_outside(root: Path)
     assert "secret" not in str(message.artifact)
 
 
-async def test_long_results_come_in_pages_and_are_capped(root: Path) -> None:
+async def all_pages(root: Path, name: str, **args: Any) -> list[Any]:
+    """Return all rows, page by page as each answer says."""
+    seen: list[Any] = []
+    while True:
+        message = await answer(root, name, **args, offset=len(seen))
+        artifact: Any = message.artifact
+        assert len(message.text) < 10_000
+        seen += artifact["results"]
+        if "next" not in artifact:
+            assert not artifact["truncated"]
+            assert artifact["total"] == len(seen)
+            return seen
+        assert artifact["next"].startswith(f"{name}(")
+        assert artifact["next"].endswith(f"offset={len(seen)})")
+        assert artifact["next"] in message.text
+
+
+async def test_results_come_in_pages_one_after_the_other_past_every_cap(root: Path) -> None:
     many = root / "many"
     many.mkdir()
     for number in range(1_050):
         (many / f"file{number:04}.txt").write_text("needle\n")
-    seen: list[str] = []
-    offset = 0
-    while True:
-        message = await answer(root, "glob_search", pattern="*.txt", offset=offset)
-        artifact: Any = message.artifact
-        assert len(message.text) < 10_000
-        assert artifact["truncated"]
-        seen += [row["path"] for row in artifact["results"]]
-        if "next" not in artifact:
-            break
-        assert artifact["next"].startswith("glob_search(")
-        offset = len(seen)
-    assert len(set(seen)) == len(seen) == 1_000
-    lines = await answer(root, "grep_search", pattern="needle", output_mode="content")
-    artifact = lines.artifact
-    assert (artifact["total"], artifact["truncated"]) == (1_000, True)
-    assert 'output_mode="content"' in artifact["next"]
+    wide: dict[str, Any] = {"options": {"page_chars": 9_000}}
+    names = {f"/many/file{number:04}.txt" for number in range(1_050)}
+    found = await all_pages(root, "glob_search", pattern="*.txt", **wide)
+    assert {row["path"] for row in found} == names and len(found) == 1_050
+    lines = await all_pages(root, "grep_search", pattern="needle", output_mode="content", **wide)
+    assert [row["path"] for row in lines] == sorted(names)
+    first = await answer(root, "grep_search", pattern="needle", output_mode="content")
+    artifact: Any = first.artifact
+    assert artifact["truncated"]
+    assert " of 1000 or more; next: " in first.text
+
+
+async def test_where_no_more_is_looked_for_the_answer_says_so(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.backends.found.MAX_RESULTS", 2)
+    monkeypatch.setattr("harness.backends.found.MOST", 3)
+    found = await answer(root, "glob_search", pattern="*", offset=2)
+    assert "no more are looked for: narrow the search" in found.text
 
 
 async def test_large_files_are_not_looked_into(root: Path) -> None:

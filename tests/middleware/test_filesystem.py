@@ -469,7 +469,7 @@ async def evicted(bench: Bench, content: Any, call_id: str = "toolu_1", **option
 async def test_long_results_move_to_a_file(bench: Bench):
     text = "".join(f"{number}\n" for number in range(20_000))
     outcome = await evicted(bench, text, todos=["kept"])
-    bench.apply({key: value for key, value in outcome.update.items() if key != "todos"})
+    bench.apply(dict(outcome.writes))
     path = kept_at(outcome.message.text)
     assert path.startswith("/large_tool_results/toolu_1_")
     assert await bench.data(path) == text.encode()
@@ -499,14 +499,15 @@ async def test_files_that_the_call_wrote_itself_are_kept(bench: Bench):
     if not bench.backend.description.startswith("Files live in this thread"):
         pytest.skip("only files of the thread are part of the update")
     outcome = await evicted(bench, "x" * 70_000, files={"/mine": None})
-    assert set(outcome.update["files"]) == {"/mine", kept_at(outcome.message.text)}
+    assert set(outcome.update["files"]) == {"/mine"}
+    assert set(dict(outcome.writes)["files"]) == {kept_at(outcome.message.text)}
 
 
 async def test_a_call_id_that_is_used_again_keeps_both_results(bench: Bench):
     paths: list[str] = []
     for letter in "ab":
         outcome = await evicted(bench, letter * 70_000, "call_0")
-        bench.apply(dict(outcome.update))
+        bench.apply(dict(outcome.writes))
         paths.append(kept_at(outcome.message.text))
     assert await bench.data(paths[0]) == b"a" * 70_000
     assert await bench.data(paths[1]) == b"b" * 70_000
@@ -515,7 +516,7 @@ async def test_a_call_id_that_is_used_again_keeps_both_results(bench: Bench):
 @pytest.mark.parametrize("call_id", ["../../x", "", "..", "a/b", "ü" * 300, "\ud800"])
 async def test_any_call_id_makes_a_file_in_its_directory(bench: Bench, call_id: str):
     outcome = await evicted(bench, "x" * 70_000, call_id)
-    bench.apply(dict(outcome.update))
+    bench.apply(dict(outcome.writes))
     (entry,) = await bench.files().ls("/large_tool_results")
     assert entry.size == 70_000
     assert entry.path in outcome.message.text
@@ -525,4 +526,4 @@ async def test_a_result_that_cannot_be_kept_is_still_cut(bench: Bench):
     await bench.seed("/large_tool_results", b"a file in the way")
     outcome = await evicted(bench, "x" * 70_000)
     assert "could not be kept" in outcome.message.text
-    assert len(outcome.message.text) < 6_000 and not outcome.update
+    assert len(outcome.message.text) < 6_000 and not outcome.writes

@@ -1,6 +1,7 @@
 """Memory in an agent: the pinned section, and files that change in the middle of a thread."""
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,19 @@ async def test_a_change_is_told_once_and_the_prompt_stays(path: Path):
     assert f'<memory_file path="{path}">\nUse spaces.\n</memory_file>' in notice
     assert await thread.notice() is None
     assert await thread.section() == before
+
+
+async def test_a_change_between_two_runs_is_told_and_the_prompt_stays(path: Path):
+    model = Turns(says("one"), says("two"))
+    agent = create_agent(model, middleware=[MemoryMiddleware(MemoryFiles([path]))])
+    await agent.ainvoke("go", thread_id="t")
+    save(path, "Use spaces.")
+    await agent.ainvoke("more", thread_id="t")
+    first, second = model.requests
+    assert [one.text for one in first.system] == [one.text for one in second.system]
+    notice = second.messages[-1].text
+    assert "Use spaces." in notice
+    assert "it replaces what you were told of them before" in notice
 
 
 async def test_only_the_file_that_changed_is_told(path: Path, tmp_path: Path):
@@ -167,3 +181,11 @@ async def test_when_a_summary_took_the_notice_the_prompt_says_what_holds_now(pat
         assert (section == before) is stale and ("Use spaces." in section) is not stale
     update = await thread.hook("before_model")
     assert update is None, "once is enough"
+
+
+def test_comments_that_never_end_are_text_and_take_time_in_proportion(path: Path):
+    path.write_text("<!-- a -->Keep.<!--<!---->" + "<!--" * 50_000)
+    begun = time.thread_time()
+    (file,) = MemoryFiles([path]).snapshot.files
+    assert time.thread_time() - begun < 1
+    assert file.text.startswith("Keep.<!--<!--")

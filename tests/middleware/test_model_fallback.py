@@ -392,6 +392,23 @@ async def test_claude_gets_its_own_thinking_back_and_that_of_another_claude_is_l
     assert [one["model"] for one in api.requests][2:] == ["claude-opus-5-5"] * 2
 
 
+@pytest.mark.parametrize("mode", ["enabled", "adaptive"])
+async def test_claude_with_a_thinking_budget_takes_over_between_calls_and_their_results(mode):
+    thinking = {"type": mode, **({"budget_tokens": 1024} if mode == "enabled" else {})}
+    thought = Answer(thinking="a", tool_calls=[{"name": "step", "input": {}}])
+    async with (
+        FakeAnthropic([thought, Answer(status=529), thought, "done"]) as api,
+        claude(api.url, thinking=thinking) as first,
+        claude(api.url, "claude-opus-5-5", thinking=thinking) as second,
+    ):
+        agent = create_agent(first, [step], middleware=[ModelFallbackMiddleware(second)])
+        result = await agent.ainvoke("go")
+    assert (result.run.status, result.run.answer) == ("done", "done")
+    asked = ["thinking" in one for one in api.requests]
+    # The second request that Claude B gets holds its own thought.
+    assert asked == [True, True, mode == "adaptive", True]
+
+
 async def test_two_middleware_that_shorten_the_view_do_not_confuse_it():
     @wrap_model_call
     async def recent(request, handler):

@@ -132,6 +132,45 @@ async def test_the_raw_file_holds_the_secret_until_then(tmp_path: Path) -> None:
     assert MAIL.encode() in raw(tmp_path)
 
 
+async def test_who_speaks_decides_about_a_message_and_whole_texts_name_what_went() -> None:
+    journal = MemoryCheckpointer()
+    agent = create_agent(Turns(says(f"It was {MAIL}")), checkpointer=journal)
+    result = await agent.ainvoke(f"Find {MAIL}", thread_id="t")
+    await redact_thread(journal, "t", [PIIMiddleware("email")])
+    fresh = create_agent(Turns(), checkpointer=journal)
+    asked, said = (await fresh.get_state("t")).values["messages"]
+    assert asked.text == "Find [REDACTED_EMAIL]"
+    assert said.text == f"It was {MAIL}"
+    (run,) = await journal.find_runs(thread_id="t")
+    assert run.id == result.run.id
+    assert (run.goal, run.answer) == ("Find [REDACTED_EMAIL]", "It was [REDACTED_EMAIL]")
+
+
+async def test_what_an_event_cut_off_a_secret_goes_too() -> None:
+    @tool
+    async def note(runtime: ToolRuntime) -> str:
+        """Note."""
+        mail = "ann.secret@example.company.com"
+        # Values and names in events end at 2,000 characters, here in the middle of the address.
+        runtime.stream_writer(
+            {"key": {f"{'k' * 1_985} {mail}": 1}, "text": f"{'t' * 1_985} {mail}"}
+        )
+        return "noted"
+
+    journal = MemoryCheckpointer()
+    agent = create_agent(
+        Turns(says("", call("1", "note")), says("ok")), [note], checkpointer=journal
+    )
+    await agent.ainvoke("go", thread_id="t", options=RunOptions(log_events=True))
+    before = await told(journal)
+    assert "ann.secret" in before
+    await redact_thread(journal, "t", rules())
+    after = await told(journal)
+    assert "ann." not in after
+    assert "kkk" in after
+    assert "ttt" in after
+
+
 async def test_a_thread_that_cannot_be_redacted_stays_as_it_was() -> None:
     journal = MemoryCheckpointer()
     await stored(journal)

@@ -67,6 +67,40 @@ async def test_a_search_tool_that_is_there_is_not_added_twice() -> None:
     assert tools == (near, own)
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"type": "web_search_20260318", "name": "web_search", "defer_loading": True},
+        {"type": "mcp_toolset", "mcp_server_name": "s", "default_config": {"defer_loading": True}},
+        {"type": "mcp_toolset", "mcp_server_name": "s", "configs": {"a": {"defer_loading": True}}},
+    ],
+)
+async def test_provider_tools_that_put_themselves_off_can_be_found(raw: dict[str, Any]) -> None:
+    for searched in (None, []):
+        middleware = ProviderToolSearchMiddleware(searchable_tools=searched)
+        assert await deferred(middleware, [raw]) == (None, (SEARCH, raw))
+    assert await deferred(ProviderToolSearchMiddleware(), [near, raw]) == (
+        ("near",),
+        (SEARCH, near, raw),
+    )
+
+
+async def test_an_agent_whose_tools_are_all_put_off_is_not_refused() -> None:
+    raw = {"type": "web_search_20260318", "name": "web_search", "defer_loading": True}
+    middleware = [ProviderToolSearchMiddleware(), PromptCachingMiddleware()]
+    async with FakeAnthropic(["Found."]) as api, claude(api.url) as model:
+        agent = create_agent(model, [raw], middleware=middleware)
+        result = await agent.ainvoke("Look")
+    assert result.run.answer == "Found.", result.run.reason
+    assert [one["name"] for one in api.requests[0]["tools"]] == [SEARCH["name"], "web_search"]
+
+
+async def test_another_search_tool_of_the_provider_is_left_to_do_it() -> None:
+    own = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
+    _, tools = await deferred(ProviderToolSearchMiddleware(), [near, own])
+    assert tools == (near, own)
+
+
 async def test_the_same_tools_give_the_same_tuple() -> None:
     middleware, tools = ProviderToolSearchMiddleware(), (near, far)
     (_, first), (_, second) = [await deferred(middleware, tools) for _ in range(2)]

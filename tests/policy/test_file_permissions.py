@@ -287,7 +287,7 @@ async def test_rules_hold_on_each_part_of_a_composite(tmp_path: Path):
         (tmp_path / name / "a.txt").write_text("needle\n")
     (tmp_path / "work/way").symlink_to("a.key")
     routes = {
-        "/work": DirectoryBackend(tmp_path / "work"),
+        "/area": DirectoryBackend(tmp_path / "work"),
         "/vault": DirectoryBackend(tmp_path / "vault"),
     }
     desk = Desk("state", tmp_path)
@@ -298,17 +298,17 @@ async def test_rules_hold_on_each_part_of_a_composite(tmp_path: Path):
         ("ls", {}),
         ("glob", {"pattern": "*"}),
         ("grep", {"pattern": "needle"}),
-        ("read_file", {"path": "/work/way"}),
-        ("read_file", {"path": "/work/a.key"}),
+        ("read_file", {"path": "/area/way"}),
+        ("read_file", {"path": "/area/a.key"}),
         ("read_file", {"path": "/vault/a.txt"}),
-        ("read_file", {"path": "/work/a.txt"}),
+        ("read_file", {"path": "/area/a.txt"}),
     )
     for _, text in found[:3]:
         assert "vault" not in text
         assert ".key" not in text
-        assert "/work" in text
+        assert "/area" in text
     assert [done for done, _ in found[3:]] == [False, False, False, True]
-    assert not (await desk.one(policy, "delete_tree", path="/work"))[0]
+    assert not (await desk.one(policy, "delete_tree", path="/area"))[0]
 
 
 async def test_the_real_name_of_a_directory_does_not_lead_past_a_rule(tmp_path: Path):

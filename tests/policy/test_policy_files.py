@@ -7,7 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.policy import Policy, PolicyError, PolicyFiles, Rule
+from harness.policy import Policy, PolicyError, PolicyFiles, Rule, toml_file
+from harness.policy.tables import PolicyText
 from server.file_reports import FileReports
 from server.hot_reload import watch
 
@@ -88,6 +89,7 @@ def test_an_empty_file_allows_everything():
         ("[[rule]]\naction = 'deny'\nread_only = 'yes'\n", 3, ["true or false", "'yes'"]),
         ("[[rule]]\naction = 'deny'\nreason = 5\n", 3, ["reason"]),
         ("[[rule]]\naction = 'deny'\npath = 'a/**'\n", 3, ["must start with /"]),
+        ("[[rule]]\naction = 'deny'\npath = '/keys/'\n", 3, ["the directory alone", "'/keys/**'"]),
         ("[[rule]]\naction = 'allow'\n\ncommand = 'bash'\n", 4, ["everything", "bash NAME"]),
         ("[[rule]]\naction = 'allow'\ncommand = 'a && b'\n", 3, ["one simple command"]),
         ("[[rule]]\naction = 'deny'\nargs = 'x'\n", 3, ["table"]),
@@ -160,6 +162,41 @@ def test_a_saved_file_holds_from_the_next_call_and_a_broken_one_does_not(tmp_pat
     path.write_text(ASK)
     assert files.reload()
     assert files.errors == {}
+
+
+def test_a_file_that_an_editor_has_just_emptied_lifts_nothing(tmp_path: Path):
+    path = tmp_path / "p.toml"
+    path.write_text('[[rule]]\naction = "deny"\ntool = "write_file"\n')
+    policy = PolicyFiles([path])
+    with path.open("w") as file:
+        assert policy.reload()
+        assert not policy.reload()
+        assert policy.judge("write_file", {}).action == "deny"
+        assert "is empty" in policy.errors[str(path)]
+        file.write("# no rules\n")
+    assert policy.reload()
+    assert (policy.judge("write_file", {}).action, policy.errors) == ("allow", {})
+
+
+def test_a_file_that_is_written_while_it_is_read_lifts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "p.toml"
+    path.write_text(DENY)
+    policy = PolicyFiles([path])
+    path.write_text("# the rules follow\n")
+    first = toml_file.parse_text
+
+    def parse(text: str, name: str) -> PolicyText:
+        monkeypatch.setattr(toml_file, "parse_text", first)
+        path.write_text(f"{text}{ASK}")
+        return first(text, name)
+
+    monkeypatch.setattr(toml_file, "parse_text", parse)
+    assert not policy.reload()
+    assert policy.judge("x", {}).action == "deny"
+    assert policy.reload()
+    assert policy.judge("x", {}).action == "ask"
 
 
 @pytest.mark.anyio

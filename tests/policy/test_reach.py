@@ -167,9 +167,9 @@ def test_a_hundred_thousand_paths_take_seconds():
         return [(name, False) for name in names]
 
     policy = Policy.parse('[[rule]]\naction = "deny"\npath = ["**/.env", "**/*.key", "/a/**"]\n')
-    start = time.perf_counter()
+    start = time.thread_time()
     assert list(boundaries(policy, children)) == [("/", "write")]
-    assert time.perf_counter() - start < 10
+    assert time.thread_time() - start < 10
 
 
 # laws

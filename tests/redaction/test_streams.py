@@ -96,6 +96,60 @@ def test_and_with_expressions(text: str, cuts: Sequence[int], pattern: str) -> N
     assert streamed(TextStream(own), text, cuts) == own(text)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"K\x0aL", "K\nL"),
+        (r"K\u000aL", "K\nL"),
+        (r"K\U0000000aL", "K\nL"),
+        (r"K\012L", "K\nL"),
+        (r"K\N{LINE FEED}L", "K\nL"),
+        (r"K[\x00-\x7f]L", "K\nL"),
+        (r"K[\t-z]L", "K\nL"),
+        (r"K[\a-z]L", "K\nL"),
+        (r"K[!-\u3000]L", "K\u2003L"),
+        (r"K\fL", "K\fL"),
+        ("K\u00a0L", "K\u00a0L"),
+        (r"K\SL", "K\x1cL"),
+        (r"(?:secret){e<=1}", "my sec\nret"),
+        (r"(?:secret){i<=1}", "my sec ret"),
+        (r"^K\d", "x\nK1"),
+        (r"\AK\d", "x\nK1"),
+        (r"K\d$", "K1\nx"),
+        (r"K\d(?!$)", "K1\nx"),
+        (r"(?m)^K\d$", "x\nK1\nxK2\nK3x"),
+    ],
+)
+def test_what_an_expression_reaches_over_is_held(pattern: str, text: str) -> None:
+    own = redactor(rule("own", detector=RegexDetector(pattern)))
+    for size in (1, 2, 3):
+        assert streamed(TextStream(own), text, [size] * len(text)) == own(text)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"EMP\.\d{4,8}",
+        r"[€$]\d+(?:\.\d\d)?",
+        r"[A-Za-z\u00c0-\u024f]+\d",
+        r"(\w)\1\d",
+        r"key\[\S+\]",
+    ],
+)
+def test_an_expression_without_white_space_holds_no_more_than_a_word(pattern: str) -> None:
+    stream = TextStream(redactor(rule("own", detector=RegexDetector(pattern))))
+    assert stream.feed("Some words go ") == "Some words go "
+    assert stream.feed("on ") == "on "
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"EMP \d+", r"EMP\ \d+", r"a.*b", r"(?m)^EMP\d+$", "a\tb", r"[ -~]+x"]
+)
+def test_an_expression_within_a_line_holds_no_more_than_that(pattern: str) -> None:
+    stream = TextStream(redactor(rule("own", detector=RegexDetector(pattern))))
+    assert stream.feed("Some words.\nGo") == "Some words.\n"
+
+
 json_values = st.recursive(
     texts | st.integers() | st.sampled_from([4111111111111111, 1700000000000, None, True, 1.5]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
@@ -196,3 +250,20 @@ def test_a_long_answer_in_small_pieces_takes_time_in_proportion(char: str) -> No
 
     seconds(100)
     assert seconds(16_000) < 12 * seconds(4_000) + 0.5
+
+
+def test_of_a_match_that_began_in_what_has_gone_on_already_the_rest_is_hidden() -> None:
+    class Hasty:
+        """Says too soon that nothing is open."""
+
+        def find(self, text: str) -> list[tuple[int, int]]:
+            end = text.find("!")
+            return [] if end < 0 else [(text.index("secret"), end)]
+
+        def open_from(self, text: str) -> int:
+            return len(text)
+
+    stream = TextStream(redactor(rule("own", detector=Hasty())))
+    assert [stream.feed("my secret is "), stream.feed("42!"), stream.close()] == [
+        "my secret is ", "[REDACTED_OWN]!", "",
+    ]  # fmt: skip

@@ -96,7 +96,7 @@ ROWS: dict[str, Row] = {
     "C1.11": Row(
         "the result of a command that failed is an error",
         (
-            "tests/middleware/test_execute.py::test_commands_and_file_tools_share_their_paths",
+            "tests/middleware/test_execute.py::test_a_call_leaves_files_and_nothing_else",
             "tests/middleware/test_execute.py::test_a_timeout_keeps_what_was_written",
             "tests/middleware/test_execute.py::test_wrong_arguments_run_nothing",
             "tests/middleware/test_shell.py::test_a_command_that_fails_is_an_error_with_its_exit_code",
@@ -220,6 +220,7 @@ ROWS: dict[str, Row] = {
         (
             "tests/shell/test_session.py::test_a_timeout_keeps_what_was_written_and_ends_everything",
             "tests/shell/test_session.py::test_a_process_in_the_background_does_not_hold_the_call",
+            "tests/shell/test_what_commands_say.py::test_both_streams_come_back_in_the_order_they_were_written",
             "tests/shell/test_endings.py::test_closing_ends_what_commands_left_running",
             "tests/shell/test_policies.py::test_a_shell_gets_what_programs_need_and_no_secrets",
         ),
@@ -318,6 +319,7 @@ ROWS: dict[str, Row] = {
         "the cost of long threads",
         (
             "tests/loop/test_time_travel.py::test_pages_of_history_are_newest_first_and_together_are_all_of_it",
+            "tests/middleware/test_expected.py::test_the_history_of_a_long_thread_is_listed_without_reading_a_state",
             "tests/checkpoint/test_folded_states.py::test_opening_reads_a_multiple_of_the_state_and_not_its_history",
         ),
         differs="Figures: `python -m benchmarks journal`.",

@@ -56,6 +56,7 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_skills_tools.py::test_by_default_allowed_tools_are_only_shown",
             "tests/middleware/test_skills_tools.py::test_while_a_skill_is_in_use_only_the_tools_it_names_run",
             "tests/middleware/test_skills_tools.py::test_what_a_skill_does_not_name_can_be_put_before_a_person",
+            "tests/middleware/test_skills_tools.py::test_a_pinned_skill_bounds_the_tools_of_every_turn",
         ),
     ),
     "C8.7": Row(
@@ -123,6 +124,7 @@ ROWS: dict[str, Row] = {
             "tests/test_own_edits.py::test_an_agent_sees_its_own_edit_of_memory_and_keeps_it_over_a_restart",
             "tests/middleware/test_memory.py::test_a_real_agent_sees_its_own_edit_at_its_next_call",
             "tests/middleware/test_memory.py::test_a_change_is_told_once_and_the_prompt_stays",
+            "tests/middleware/test_memory.py::test_a_change_between_two_runs_is_told_and_the_prompt_stays",
             "tests/middleware/test_memory.py::test_when_a_summary_took_the_notice_the_prompt_says_what_holds_now",
         ),
     ),

@@ -41,7 +41,7 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_rubric.py::test_without_a_rubric_nothing_is_graded_and_a_rubric_stays_until_it_is_replaced",
             "tests/middleware/test_rubric.py::test_the_grader_sees_the_request_and_the_end_of_a_long_transcript",
         ),
-        differs="The grader is one call of a model, without tools or middleware of its own.",
+        differs="The grader has tools if it is given some, and no middleware of its own.",
     ),
     "C5.1": Row(
         "rules by path; the first match wins",

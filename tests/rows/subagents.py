@@ -56,6 +56,8 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_subagent_calls.py::test_a_child_answers_and_its_shared_state_comes_back",
             "tests/middleware/test_delegated_work.py::test_two_subagents_that_write_one_plain_key_do_not_end_the_run",
             "tests/loop/test_routing.py::test_parallel_writers_of_a_plain_key_the_later_call_gets_an_error",
+            "tests/middleware/test_refused_results.py::test_the_report_of_a_subagent_whose_state_is_refused_is_read_by_its_caller",
+            "tests/middleware/test_refused_results.py::test_what_joins_is_kept_of_a_refused_result_and_the_subagent_can_go_on",
         ),
     ),
     "C6.7": Row(
@@ -131,29 +133,29 @@ ROWS: dict[str, Row] = {
     "C7.2": Row(
         "start, check, tell, cancel, list",
         (
-            "tests/subagents/test_background.py::test_a_task_goes_on_while_its_caller_ends_and_is_told_of_once",
-            "tests/subagents/test_background.py::test_tasks_run_side_by_side_and_are_waited_for_with_one_call",
-            "tests/subagents/test_background.py::test_a_message_reaches_a_running_task_before_its_next_model_call",
-            "tests/subagents/test_background.py::test_a_running_task_is_cancelled_and_the_model_is_not_told_again",
-            "tests/subagents/test_background.py::test_wrong_arguments_are_error_results",
+            "tests/subagents/background/test_launcher.py::test_a_task_goes_on_while_its_caller_ends_and_is_told_of_once",
+            "tests/subagents/background/test_launcher.py::test_tasks_run_side_by_side_and_are_waited_for_with_one_call",
+            "tests/subagents/background/test_launcher.py::test_a_message_reaches_a_running_task_before_its_next_model_call",
+            "tests/subagents/background/test_launcher.py::test_a_running_task_is_cancelled_and_the_model_is_not_told_again",
+            "tests/subagents/background/test_launcher.py::test_wrong_arguments_are_error_results",
         ),
     ),
     "C7.3": Row(
         "background work without a server",
         (
             "tests/e2e/test_background_tasks.py::test_a_task_outlives_the_run_that_started_it_and_is_a_run_like_others",
-            "tests/subagents/test_background.py::test_tasks_beyond_the_bound_wait_for_their_turn",
-            "tests/subagents/test_background.py::test_a_task_has_limits_of_its_own_and_says_when_its_time_is_over",
-            "tests/subagents/test_background_restart.py::test_leaving_stops_tasks_and_the_next_one_goes_on_with_them",
-            "tests/subagents/test_background_restart.py::test_a_killed_process_loses_no_task_repeats_no_call_and_the_model_is_told_once",
+            "tests/subagents/background/test_launcher.py::test_tasks_beyond_the_bound_wait_for_their_turn",
+            "tests/subagents/background/test_launcher.py::test_a_task_has_limits_of_its_own_and_says_when_its_time_is_over",
+            "tests/subagents/background/test_restart.py::test_leaving_stops_tasks_and_the_next_one_goes_on_with_them",
+            "tests/subagents/background/test_restart.py::test_a_killed_process_loses_no_task_repeats_no_call_and_the_model_is_told_once",
         ),
     ),
     "C7.4": Row(
         "the parent is told",
         (
-            "tests/subagents/test_background.py::test_a_task_goes_on_while_its_caller_ends_and_is_told_of_once",
-            "tests/subagents/test_background.py::test_a_person_answers_what_a_task_asks_and_the_call_runs_once",
-            "tests/subagents/test_background.py::test_a_task_that_fails_is_told_with_its_reason_and_can_go_on",
+            "tests/subagents/background/test_launcher.py::test_a_task_goes_on_while_its_caller_ends_and_is_told_of_once",
+            "tests/subagents/background/test_launcher.py::test_a_person_answers_what_a_task_asks_and_the_call_runs_once",
+            "tests/subagents/background/test_launcher.py::test_a_task_that_fails_is_told_with_its_reason_and_can_go_on",
         ),
     ),
 }

@@ -39,6 +39,7 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_summarization.py::test_requests_stay_visible_pairs_intact_and_order_kept",
             "tests/middleware/test_summarization.py::test_many_parallel_calls_stay_together",
             "tests/middleware/test_long_runs.py::test_a_result_whose_call_is_gone_is_not_sent_along_with_one_that_has_its_call",
+            "tests/middleware/test_expected.py::test_beside_a_summary_no_result_is_shown_whose_call_is_gone",
         ),
     ),
     "B8.4": Row(
@@ -109,6 +110,7 @@ ROWS: dict[str, Row] = {
         "older messages, arguments, every card, IPv6, streams and structured content",
         (
             "tests/middleware/test_pii.py::test_messages_from_before_the_middleware_are_redacted_for_model_and_callers",
+            "tests/middleware/test_expected.py::test_results_of_earlier_turns_are_redacted_as_well_as_the_newest",
             "tests/middleware/test_pii.py::test_all_messages_of_an_input_are_redacted_not_only_the_last",
             "tests/middleware/test_pii.py::test_arguments_of_calls_are_redacted_in_state_and_for_the_tool",
             "tests/middleware/test_pii.py::test_cards_of_every_length_and_both_kinds_of_ip",

@@ -1,3 +1,4 @@
+import ast
 import json
 import os
 import socket
@@ -50,6 +51,56 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
+START = """
+import sys, mcp.server.lowlevel, mcp.server.stdio
+bare = set(sys.modules)
+import server.cli, server.transports
+from server.app import built_agent
+from server.settings_sources import load_settings
+built_agent(load_settings({'state_dir': sys.argv[1]}, {}))
+"""
+"""What a server without options imports before its first answer."""
+
+
+def after_a_start(code: str, tmp_path: Path) -> object:
+    """Return what the code prints after a start."""
+    done = subprocess.run(
+        [sys.executable, "-c", START + code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return ast.literal_eval(done.stdout)
+
+
+def test_a_start_without_options_imports_nothing_that_few_need(tmp_path: Path) -> None:
+    code = (
+        "few = {'bracex', 'cryptography', 'httpx', 'jwt', 'opentelemetry.sdk', 'regex', 'rich',\n"
+        "    'uvicorn', 'watchfiles', 'wcmatch', 'harness.backends.directory',\n"
+        "    'harness.telemetry', 'server.background', 'server.hot_reload', 'server.telemetry'}\n"
+        "print(sorted(few & ({*sys.modules} - bare)))"
+    )
+    assert after_a_start(code, tmp_path) == []
+
+
+def test_a_start_does_not_wait_for_the_standard_dataclasses(tmp_path: Path) -> None:
+    code = """
+from dataclasses import fields, is_dataclass
+slow = []
+for module in [one for one in sys.modules if one.partition('.')[0] in ('harness', 'server')]:
+    for kind in vars(sys.modules[module]).values():
+        if not isinstance(kind, type) or not is_dataclass(kind) or kind.__module__ != module:
+            continue
+        could = kind.__bases__ == (object,) and all(one.init for one in fields(kind))
+        frozen = kind.__dataclass_params__.frozen and '__slots__' in vars(kind)
+        if could and frozen and kind.__init__.__code__.co_filename == '<string>':
+            slow.append(f'{module}.{kind.__qualname__}: make it a harness.records.record')
+print(sorted(slow))
+"""
+    assert after_a_start(code, tmp_path) == []
+
+
 def test_version(tmp_path: Path) -> None:
     done = run("--version", tmp_path=tmp_path)
     assert done.returncode == 0
@@ -84,6 +135,8 @@ def test_without_arguments_behind_a_host_it_serves_stdio(tmp_path: Path) -> None
     ("args", "environ", "words"),
     [
         (("--port", "abc"), {}, ["'port'", "flag --port", "65535"]),
+        (("--model", "gpt:5"), {}, ["'model'", "flag --model", "unknown model 'gpt:5'"]),
+        (("--execute", "host"), {}, ["--execute host needs --root DIR"]),
         ((), {"DEEP_AGENT_TRANSPORT": "tcp"}, ["'transport'", "environment DEEP_AGENT_TRANSPORT"]),
         (("--config", "/no/such.toml"), {}, ["/no/such.toml", "cannot be read"]),
         (("--transport", "http", "--host", "0.0.0.0"), {}, ["--auth token", "--auth none"]),
@@ -99,6 +152,7 @@ def test_a_wrong_setting_is_one_message_and_exit_code_2(
     assert len(done.stderr.splitlines()) == 1
     for word in words:
         assert word in done.stderr
+    assert done.stderr.endswith(". Nothing was started.\n")
 
 
 def test_a_wrong_setting_counts_without_a_command_too(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,15 @@ import pytest
 from click.testing import CliRunner
 from mcp import Client
 
-from server.app import built_agent
+from harness.checkpoint.keyring import Keyring
+from harness.shell import BubblewrapExecutionPolicy, DockerExecutionPolicy
+from harness.shell.jobs import JobLimits
+from server.app import built_agent, create_app
 from server.cli import cli
-from server.commands import commands_of, files_of
-from server.settings import Settings, SettingsError, load_settings
-from tests.e2e.servers import Setup, call, connected
+from server.commands import _job_limits, _policy, commands_of, files_of
+from server.settings import CommandSettings, Settings, SettingsError
+from server.settings_sources import load_settings
+from tests.e2e.servers import Setup, call, connected, text_of
 from tests.server.test_face import served
 from tests.shell.support import need_bubblewrap
 
@@ -82,6 +87,17 @@ def test_what_is_not_possible_stops_the_start(
     assert "Traceback" not in done.output
 
 
+@pytest.mark.parametrize("execute", ["bubblewrap", "docker", "host"])
+def test_commands_without_a_root_stop_the_start_and_say_what_to_give(
+    tmp_path: Path, execute: str
+) -> None:
+    given = ["--state-dir", str(tmp_path / "state"), "--execute", execute]
+    done = CliRunner().invoke(cli, ["serve", *given])
+    assert done.exit_code == 2, done.output
+    assert f"--execute {execute} needs --root DIR" in done.output
+    assert "Nothing was started" in done.output
+
+
 def test_a_journal_inside_the_root_stops_the_start(root: Path) -> None:
     flags = ["--root", str(root), "--state-dir", str(root / "state"), "--execute", "bubblewrap"]
     done = CliRunner().invoke(cli, ["serve", *flags])
@@ -95,7 +111,7 @@ def test_rules_that_commands_could_change_stop_the_start(
 ) -> None:
     inside, outside = root / "rules.toml", root.parent / "rules.toml"
     if way == "the config":
-        monkeypatch.setattr("server.commands.default_config_file", lambda: root / "config.toml")
+        monkeypatch.setattr("server.own_files.default_config_file", lambda: root / "config.toml")
         inside = outside
     real = outside if way == "a link from it" else inside
     real.write_text('[[rule]]\naction = "deny"\npath = "**/.env"\n')
@@ -111,6 +127,40 @@ def test_rules_that_commands_could_change_stop_the_start(
     assert done.exit_code == 2, done.output
     assert "commands could change what binds them" in done.output
     assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    "way", ["--config", "DEEP_AGENT_CONFIG", "key", "tls", "a link further up"]
+)
+def test_files_of_the_server_in_the_root_stop_the_start(
+    root: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "deep").mkdir()
+    file = root / "deep" / "file"
+    file.touch(mode=0o600)
+    flags = ["--root", str(root), "--state-dir", str(root.parent / "state")]
+    words = "commands could change what binds them: the configuration"
+    if way == "--config":
+        flags += ["--config", str(file)]
+    elif way == "DEEP_AGENT_CONFIG":
+        monkeypatch.setenv("DEEP_AGENT_CONFIG", str(file))
+    elif way == "key":
+        file.write_text(Keyring.generate())
+        flags += ["--journal-key-file", str(file)]
+        words = "commands could read what is secret: the journal's key"
+    elif way == "tls":
+        flags += ["--tls-cert", str(file), "--tls-key", str(file)]
+        words = "commands could read what is secret: the private key"
+    else:  # who replaces the link chooses the rules
+        (root.parent / "rules").mkdir()
+        (root.parent / "rules" / "file").write_text("")
+        (root / "link").symlink_to(root.parent / "rules")
+        flags += ["--policy", str(root / "link" / "file")]
+        words = "commands could change what binds them: the policy"
+    done = CliRunner().invoke(cli, ["serve", *flags, "--execute", "bubblewrap"])
+    assert done.exit_code == 2, done.output
+    assert words in done.output
+    assert "Nothing was started" in done.output
 
 
 async def test_commands_cannot_rewrite_what_agents_are_told(root: Path) -> None:
@@ -137,6 +187,76 @@ async def test_commands_cannot_rewrite_what_agents_are_told(root: Path) -> None:
     assert sorted(one.name for one in root.rglob("*")) == [
         "AGENTS.md", "agents", "fine", "profiles", "skills",
     ]  # fmt: skip
+
+
+def test_bounds_are_those_of_the_library_unless_somebody_says_otherwise(root: Path) -> None:
+    made = _policy(settings(root, execute="bubblewrap"))
+    assert made == BubblewrapExecutionPolicy()
+    assert _job_limits(CommandSettings()) == JobLimits()
+    assert "job" not in built_agent(_bounded(root, jobs=0)).tools
+    in_docker = _policy(settings(root, execute="docker"))
+    assert isinstance(in_docker, DockerExecutionPolicy)
+    assert (in_docker.memory_bytes, in_docker.max_processes) == (4 << 30, 1_024)
+
+
+async def test_the_operator_bounds_what_commands_take(root: Path) -> None:
+    config = root.parent / "config.toml"
+    config.write_text(
+        """
+        execute = "bubblewrap"
+        [commands]
+        seconds = 0.5
+        max_seconds = 20
+        cpu_seconds = 1
+        memory_bytes = 67_108_864
+        processes = 12
+        output_bytes = 1_024
+        kept_bytes = 2_048
+        jobs = 1
+        job_seconds = 0.2
+        job_output_bytes = 1_024
+        """
+    )
+    given = {"root": str(root), "state_dir": str(root.parent / "state")}
+    said: dict[str, str] = {}
+    async with (
+        create_app(load_settings(given, {}, config=config)) as app,
+        Client(app.server) as client,
+    ):
+
+        async def run(command: str, **options: Any) -> None:
+            done = await client.call_tool("execute", {"command": command, **options})
+            said[command] = text_of(done)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run, "sleep 30")
+            for command in (SPIN, FILL, FORK, FLOOD):
+                group.start_soon(partial(run, command, timeout=20))
+        begun = await call(client, "execute", command=f"{FLOOD}; sleep 30", background=True)
+        its: dict[str, Any] = {"thread_id": begun["thread_id"], "job_id": begun["job_id"]}
+        job = text_of(await client.call_tool("job", {"action": "wait", **its}))
+        beginning = await call(client, "job", action="output", offset=0, limit=32_000, **its)
+    assert "The command was stopped after" in said["sleep 30"]  # half a second, and what it waited
+    assert "exit code 137" in said[SPIN]
+    assert "may use 1 s of CPU time" in said[SPIN]
+    assert "more than 64 MiB of memory" in said[FILL]
+    assert "more than 12 processes" in said[FORK]
+    assert "the first 2 KiB are in /large_tool_results/" in said[FLOOD]
+    assert len(said[FLOOD]) < 1_500
+    assert "the longest a job may run" in job
+    assert "bytes left out" in beginning["output"]
+
+
+SPIN = "while :; do :; done"
+FILL = "head -c 200M /dev/zero | tail"
+FORK = "for i in $(seq 30); do sleep 9 & done; wait"
+FLOOD = "yes | head -c 50000"
+
+
+def _bounded(root: Path, **bounds: object) -> Settings:
+    variables = {f"DEEP_AGENT_COMMANDS_{name.upper()}": str(one) for name, one in bounds.items()}
+    given = {"root": str(root), "state_dir": str(root.parent / "state"), "execute": "bubblewrap"}
+    return load_settings(given, variables)
 
 
 def test_a_network_as_root_is_warned_of(

@@ -43,7 +43,8 @@ from server.doctor.surroundings import (
 )
 from server.install import Machine
 from server.install_commands import INSTALLABLE
-from server.settings import Settings, load_settings
+from server.settings import Settings
+from server.settings_sources import load_settings
 from tests.fake_anthropic import Answer, FakeAnthropic
 
 pytestmark = [
@@ -330,14 +331,20 @@ async def test_an_encrypted_journal_without_its_key_is_broken(home: Path) -> Non
 
 
 def test_a_missing_key_is_a_note_and_a_key_is_never_shown(home: Path) -> None:
-    fixed(only(examine_key(settings(), {})), "note", "no key is set")
+    found = only(examine_key(settings(), {}))
+    fixed(found, "note", "no key is set here. `task` works only in clients that lend")
+    assert "ANTHROPIC_API_KEY" in found.fix
     found = only(examine_key(settings(), {"ANTHROPIC_API_KEY": KEY}))
     assert found.status == "ok"
     assert KEY not in found.text
 
 
-def test_models_that_cannot_be_are_broken(home: Path) -> None:
-    fixed(only(examine_key(settings(model="gpt:5"), {})), "broken", "unknown model")
+def test_a_model_named_without_a_key_is_not_replaced_by_the_clients(home: Path) -> None:
+    found = only(examine_key(settings(model="anthropic:claude-sonnet-5-5"), {}))
+    fixed(found, "note", "no key is set here. `task` fails")
+
+
+def test_a_script_that_is_not_there_is_broken(home: Path) -> None:
     fixed(only(examine_key(settings(model="scripted:/no"), {})), "broken", "no such script")
 
 
@@ -463,9 +470,9 @@ def test_all_is_well_and_said_as_json(home: Path, script: str) -> None:
 
 
 def test_what_is_broken_is_said_in_plain_lines_and_by_the_exit_code(home: Path) -> None:
-    done = doctor("--client", "codex", "--", "--model", "gpt:5", ANTHROPIC_API_KEY=KEY)
+    done = doctor("--client", "codex", "--", "--model", "scripted:/no", ANTHROPIC_API_KEY=KEY)
     assert done.returncode == 1
-    assert "broken model: unknown model" in done.stdout
+    assert "broken model: scripted:/no: there is no such script" in done.stdout
     assert "fix: Correct --model" in done.stdout
     assert "Broken: 1." in done.stdout
     assert "\x1b[" not in done.stdout  # no terminal
@@ -486,7 +493,7 @@ def _commands() -> str:
 def test_interrupted_it_leaves_no_server_behind(home: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(home)}
     with subprocess.Popen(
-        [sys.executable, "-P", "-u", "-m", "server.cli", "doctor", "--client", "codex"],
+        [sys.executable, "-P", "-u", "-m", "server.cli", "doctor"],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

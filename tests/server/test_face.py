@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,15 +14,29 @@ from typing import Any, cast
 import anyio
 import pytest
 from mcp import Client, MCPError
-from mcp.types import Request, RequestParams, Result
+from mcp.types import (
+    CallToolResult,
+    ElicitRequestParams,
+    ElicitResult,
+    Implementation,
+    Request,
+    RequestParams,
+    Result,
+)
 
+from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.messages import AIMessage, HumanMessage, TextBlock, ToolCall, ToolMessage
+from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
 from server.app import App, create_app
-from server.face import INSTRUCTIONS
 from server.services import Context, wait_seconds
-from server.settings import load_settings
+from server.settings import SettingsError
+from server.settings_sources import load_settings
+from server.subagent_texts import listed
+from server.tasks import listening
 from server.transcripts import transcript
 from server.uris import parse_skill, parse_thread, skill_uri, thread_uri
+from tests.e2e.task_client import TaskChange, Tasks, listen_to
+from tests.e2e.task_client import ask as task_method
 
 pytestmark = pytest.mark.anyio
 
@@ -134,7 +149,6 @@ async def test_the_tool_list_is_small_and_the_same_for_everybody(tmp_path: Path)
         assert first.ttl_ms > 0 and first.cache_scope == "private"
         sizes = {tool.name: len(tool.model_dump_json(exclude_none=True)) for tool in first.tools}
         assert max(sizes.values()) < 4_000 and sum(sizes.values()) < 30_000, sizes
-    assert len(INSTRUCTIONS) <= 2_000
 
 
 async def test_the_key_of_sealed_questions_is_private_and_kept(tmp_path: Path) -> None:
@@ -153,7 +167,13 @@ async def test_the_key_of_sealed_questions_is_private_and_kept(tmp_path: Path) -
         ("claude-code", {}, None, 110),
         ("codex-mcp-client", {}, None, 280),
         ("opencode", {}, None, 45),
+        ("gemini-cli-mcp-client", {}, None, 280),
         ("claude-code", {"wait_budget": 20}, None, 20),
+        ("Claude-Code", {"wait_budgets": {"claude": 30, "claude-code": 100}}, None, 100),
+        ("claude-code", {"wait_budgets": {"codex": 5}}, None, 110),
+        ("claude-code", {"wait_budgets": {"claude-code": 200}, "wait_budget": 20}, None, 200),
+        ("my-agent", {"wait_budgets": {"my-agent": 300}}, None, 300),
+        ("my-agent", {"wait_budgets": {"codex": 5}, "wait_budget": 20}, None, 20),
         ("claude-code", {}, 3.0, 3),
         ("opencode", {}, 900.0, 45),
     ],
@@ -164,6 +184,157 @@ def test_a_call_waits_as_long_as_the_client_bears(
     info = SimpleNamespace(client_info=SimpleNamespace(name=client))
     context = cast("Context", SimpleNamespace(session=SimpleNamespace(client_params=info)))
     assert wait_seconds(context, load_settings(flags, {}), asked) == expected
+
+
+def test_budgets_of_clients_are_read_from_the_environment_and_the_file(tmp_path: Path) -> None:
+    environ = {"DEEP_AGENT_WAIT_BUDGETS": "claude-code=100, Cursor=30.5"}
+    assert load_settings({}, environ).wait_budgets == {"claude-code": 100, "cursor": 30.5}
+    file = tmp_path / "c.toml"
+    file.write_text("[wait_budgets]\nclaude-code = 90\n'Visual Studio Code' = 200\n")
+    budgets = load_settings({}, {}, config=file).wait_budgets
+    assert budgets == {"claude-code": 90, "visual studio code": 200}
+    for wrong in ("claude-code", "claude-code=soon", "claude-code=9999"):
+        with pytest.raises(SettingsError, match=r"setting 'wait_budgets'.*table of clients"):
+            load_settings({}, {"DEEP_AGENT_WAIT_BUDGETS": wrong})
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_client_is_known_by_its_name_in_both_eras(mode: Any, tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text("name: slow\nagents: {'*': [{text: Done., delay: 30}]}\n")
+    flags = {"model": f"scripted:{script}", "wait_budgets": {"hasty": 0.01}}
+    info = Implementation(name="hasty-client", version="1")
+    async with (
+        served(tmp_path, **flags) as app,
+        Client(app.server, mode=mode, client_info=info) as client,
+    ):
+        result = await client.call_tool("task", {"goal": "x"})
+        assert result.structured_content is not None
+        assert result.structured_content["status"] == "running"
+
+
+async def test_a_subagent_of_an_earlier_call_goes_on_and_remembers(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    turns = "[{text: A door.}, {text: The door again.}]"  # the second only to who remembers
+    script.write_text(f"name: two\nagents: {{general-purpose: {turns}}}\n")
+    async with (
+        served(tmp_path, model=f"scripted:{script}") as app,
+        Client(app.server) as client,
+    ):
+
+        async def task(**args: str) -> CallToolResult:
+            return await client.call_tool("task", args)
+
+        first = (await task(goal="look", agent="general-purpose")).structured_content or {}
+        (task_id,) = re.findall(r"task_id: (sub-[0-9a-f]+)", first["answer"])
+        thread = first["thread_id"]
+        alone = await task(goal="who is there", task_id=task_id)
+        assert alone.is_error and "Nothing was started" in str(alone.content)
+        wrong = await task(goal="who is there", task_id="sub-0", thread_id=thread)
+        facts = wrong.structured_content or {}
+        assert wrong.is_error and facts["status"] == "failed" and "answer" not in facts
+        assert task_id in facts["reason"] and "make the call again" in facts["next"]
+        seen = await client.call_tool("wait", {"run_id": facts["run_id"]})
+        assert (seen.structured_content or {})["reason"] == facts["reason"]
+        second = await task(goal="who is there", task_id=task_id, thread_id=thread)
+        assert (second.structured_content or {})["answer"].startswith("The door again.")
+
+
+async def test_who_listens_to_a_task_hears_that_another_process_deleted_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "LOOK_SECONDS", 0.05)
+    script = tmp_path / "script.yaml"
+    script.write_text("name: one\nagents: {main: [{text: Done.}]}\n")
+    tasks = Tasks()
+    heard = anyio.Event()
+
+    async def changed(change: TaskChange) -> None:
+        heard.set()
+
+    tasks.changed = changed
+    async with (
+        served(tmp_path, model=f"scripted:{script}") as app,
+        Client(app.server, extensions=[tasks]) as client,
+    ):
+        done = await client.call_tool("task", {"goal": "x"})
+        async with anyio.create_task_group() as group:
+
+            async def delete() -> None:
+                await heard.wait()
+                await anyio.sleep(0.2)
+                assert len(tasks.changes) == 1
+                async with SqliteCheckpointer(tmp_path / "state/journal.sqlite3") as journal:
+                    await journal.delete_thread((done.structured_content or {})["thread_id"])
+
+            group.start_soon(delete)
+            with pytest.raises(MCPError, match="There is no run"):
+                await listen_to(client, tasks.created[0].task_id)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_server_that_only_reads_changes_no_run_and_asks_nobody(
+    mode: Any, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.yaml"
+    write = "{name: write_file, args: {path: /a.txt, content: x}}"
+    script.write_text(
+        f"name: one\nagents: {{main: [{{tool_calls: [{write}]}}, {{text: Done.}}]}}\n"
+    )
+    flags: dict[str, Any] = {"model": f"scripted:{script}", "approve": ("write_file",)}
+    async with served(tmp_path, **flags) as app, Client(app.server) as client:
+        begun = await client.call_tool("task", {"goal": "x"})
+    assert begun.structured_content is not None
+    task_id = begun.structured_content["run_id"]
+    async with (
+        served(tmp_path, **flags, read_only=True) as app,
+        Client(
+            app.server, mode=mode, extensions=[Tasks()], elicitation_callback=approving
+        ) as client,
+    ):
+        seen = await client.call_tool("wait", {"run_id": task_id})
+        assert seen.structured_content is not None
+        assert seen.structured_content["status"] == "needs_approval"
+        assert "reply" not in seen.structured_content["next"]
+        if mode == "legacy":
+            shown = await task_method(client.session, "tasks/result", task_id)
+            assert shown["structuredContent"] == seen.structured_content
+            changing: dict[str, Any] = {"tasks/cancel": {}}
+        else:
+            task = await task_method(client.session, "tasks/get", task_id)
+            assert task["result"]["structuredContent"] == seen.structured_content
+            answers = {one["id"]: ACCEPTED for one in seen.structured_content["pending"]}
+            changing = {"tasks/cancel": {}, "tasks/update": {"inputResponses": answers}}
+        for method, more in changing.items():
+            with pytest.raises(MCPError, match="nothing was done"):
+                await task_method(client.session, method, task_id, **more)
+        with pytest.raises(MCPError, match="There is no run 'run_x'") as unknown:
+            await task_method(client.session, "tasks/get", "run_x")
+        assert "task to start one" not in str(unknown.value)
+        assert await client.call_tool("wait", {"run_id": task_id}) == seen
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_message_without_a_caller_is_refused_where_tokens_are_needed(
+    mode: Any, tmp_path: Path
+) -> None:
+    """The guard of HTTP lets none through; this holds should it ever do so."""
+    async with served(tmp_path, transport="http", auth=("token",)) as app:
+        with pytest.raises((MCPError, ExceptionGroup)) as refused:
+            async with Client(app.server, mode=mode) as client:
+                await client.list_tools()
+        refusal: BaseException = refused.value
+        while isinstance(refusal, BaseExceptionGroup):
+            refusal = refusal.exceptions[0]
+        assert "names no caller" in str(refusal)
+
+
+ACCEPTED: dict[str, Any] = {"action": "accept", "content": {"decision": "approve"}}
+
+
+async def approving(context: Any, params: ElicitRequestParams) -> ElicitResult:
+    """Approve whatever is asked."""
+    return ElicitResult.model_validate(ACCEPTED)
 
 
 def test_uris_lead_back_to_what_they_name() -> None:
@@ -189,3 +360,12 @@ def test_a_transcript_shows_who_said_what_and_cannot_be_broken_out_of() -> None:
     assert "## User\n\nLook." in text and "## Notice from skills" in text
     assert "## Agent main\n\nI look." in text and json.dumps({"path": "/"}) in text
     assert "### Result of ls (failed)\n\n````\n```" in text
+
+
+def test_many_subagents_are_cut_to_what_a_description_bears() -> None:
+    agents = {f"a{n:03}": SubAgent(f"a{n:03}", "x" * 500) for n in range(100)}
+    lines = listed(agents).splitlines()
+    assert len("\n".join(lines)) < 2_300
+    assert lines[0].startswith("- a000: xxx") and lines[0].endswith("…")
+    assert lines[-1] == f"- and {100 - len(lines) + 1} more, which are resources agent://NAME"
+    assert listed({"general-purpose": GENERAL_PURPOSE}) == ""

@@ -10,7 +10,7 @@ import pytest
 from harness.memory import MemoryFiles
 from server.app import create_app
 from server.file_reports import FileReports
-from server.settings import load_settings
+from server.settings_sources import load_settings
 from tests.skills.folders import save
 
 pytestmark = pytest.mark.anyio

@@ -4,10 +4,16 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from click.testing import CliRunner
 
 from harness.agent import create_agent
 from harness.loop.middleware import HOOKS, AgentMiddleware
+from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
+from harness.middleware.model_fallback import ModelFallbackMiddleware
+from harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
+from harness.middleware.pii import PIIMiddleware
+from harness.middleware.tool_retry import ToolRetryMiddleware
 from harness.models.scripted import ScriptedModel
 from server.cli import cli
 from server.middleware_listing import list_middleware
@@ -28,7 +34,7 @@ def test_the_middleware_is_listed_in_order_with_hooks_tools_and_settings(tmp_pat
     assert files["tools"][:2] == ["ls", "read_file"]
     assert "wrap_model_call" in files["hooks"]
     guard = rows[names.index("RepeatGuardMiddleware")]
-    assert guard["settings"] == {"nudge_after": 3, "stop_after": 5}
+    assert guard["settings"] == {"nudge_after": 3, "stop_after": 5, "ignore": []}
 
 
 def test_every_hook_that_the_loop_calls_is_listed_one_of_an_instance_too() -> None:
@@ -67,6 +73,44 @@ def _hook(name: str) -> Any:
     return lambda self, state, runtime: None
 
 
+def test_settings_are_told_also_where_a_middleware_keeps_them_in_another_form() -> None:
+    def beside(tool_call: object, state: object, runtime: object) -> str:
+        return "Look twice."
+
+    middleware = [
+        PIIMiddleware("email", strategy="hash", salt="pepper", apply_to_output=True),
+        ToolRetryMiddleware(max_retries=7, tools=["fetch"]),
+        ModelFallbackMiddleware(ScriptedModel([]), cool_down=5),
+        HumanInTheLoopMiddleware({"pay": InterruptOnConfig(["approve"], beside), "look": False}),
+    ]
+    answer = list_middleware(create_agent(ScriptedModel([]), middleware=middleware))
+    rows = cast("list[dict[str, Any]]", answer.data["middleware"])
+    pii, retry, fallback, people = (row["settings"] for row in rows)
+    assert (pii["pii_type"], pii["strategy"], pii["salt"]) == ("email", "hash", "…")
+    assert (pii["apply_to_input"], pii["apply_to_output"]) == (True, True)
+    assert "pepper" not in json.dumps(answer.data) + answer.text
+    assert (retry["max_retries"], retry["jitter"]) == (7, True)
+    assert (fallback["first_model"], fallback["cool_down"]) == (ScriptedModel([]).name, 5)
+    assert "clock" not in fallback
+    assert people["interrupt_on"]["look"] is False
+    assert people["interrupt_on"]["pay"]["allowed_decisions"] == ["approve"]
+    assert people["interrupt_on"]["pay"]["description"] == "beside"
+
+
+def test_a_middleware_without_options_takes_none() -> None:
+    with pytest.raises(TypeError, match=r"PatchToolCallsMiddleware\(\) takes no arguments"):
+        PatchToolCallsMiddleware(7)  # type: ignore[call-arg]
+    answer = list_middleware(
+        create_agent(ScriptedModel([]), middleware=[PatchToolCallsMiddleware()])
+    )
+    (row,) = cast("list[dict[str, Any]]", answer.data["middleware"])
+    assert row["settings"] == {}
+
+
+def test_numbers_are_told_whatever_their_names() -> None:
+    assert "max_summary_tokens=4000" in run()
+
+
 def test_the_text_says_the_same_in_short() -> None:
     text = run()
     assert "HumanInTheLoopMiddleware" not in text
@@ -76,7 +120,8 @@ def test_the_text_says_the_same_in_short() -> None:
 
 
 def test_settings_decide_what_is_active(tmp_path: Path) -> None:
-    assert "HumanInTheLoopMiddleware" in run("--approve", "write_*")
+    asking = run("--approve", "write_*")
+    assert "interrupt_on={'write_*': True}" in asking
     config = tmp_path / "config.toml"
     config.write_text('approve = ["edit_file"]\n')
     assert "HumanInTheLoopMiddleware" in run("--config", str(config))

@@ -17,7 +17,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 
+from server.auth.challenges import Challenge, StepUp
 from server.auth.oauth import JwtVerifier, KeySet
 
 pytestmark = pytest.mark.anyio
@@ -183,6 +186,57 @@ async def test_an_odd_key_set_accepts_nobody(issuer: Issuer, keys: Any) -> None:
     token = issuer.token()
     issuer.published = keys
     assert await verifier(issuer).verify_token(token) is None
+
+
+async def test_a_key_that_is_not_for_signatures_signs_nothing(issuer: Issuer) -> None:
+    shown = issuer._public("rsa", issuer.keys["rsa"])  # pyright: ignore[reportPrivateUsage]
+    issuer.published = [{**shown, "use": "enc"}]
+    assert await verifier(issuer).verify_token(issuer.token()) is None
+    issuer.published = [{**shown, "alg": "RS512"}]
+    assert await verifier(issuer).verify_token(issuer.token()) is None
+
+
+async def test_the_metadata_of_another_issuer_are_not_believed(issuer: Issuer) -> None:
+    posing = issuer.url.replace("127.0.0.1", "localhost")
+    check = JwtVerifier(posing, AUDIENCE, KeySet(posing))
+    assert await check.verify_token(issuer.token(iss=posing)) is None
+
+
+async def test_keys_are_not_believed_for_ever_when_the_issuer_is_gone(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = verifier(issuer)
+    assert await check.verify_token(issuer.token()) is not None
+    issuer.broken = True
+    monkeypatch.setattr("server.auth.oauth._LAST_SECONDS", 0.0)
+    assert await check.verify_token(issuer.token()) is None
+
+
+async def test_no_more_of_a_request_is_read_than_may_be_asked() -> None:
+    """Which scope a call needs is looked up in small requests only; all reach the app whole."""
+    bearer = AccessToken(token="", client_id="c", scopes=["drive"], claims={"iss": "x"})
+    sent = [{"type": "http.request", "body": b"x" * 100, "more_body": True} for _ in range(50)]
+    sent.append({"type": "http.request", "body": b"", "more_body": False})
+    waiting, begun_with = iter(sent), list[int]()
+    received: list[Any] = []
+
+    async def receive() -> Any:
+        message = next(waiting)
+        received.append(message)
+        return message
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun_with.append(len(received))
+        got = [await receive() for _ in sent]
+        assert got == sent
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    guard = StepUp(app, Challenge(None), lambda _tool: {"delegate"}, most_bytes=250)
+    scope = {"type": "http", "method": "POST", "user": AuthenticatedUser(bearer)}
+    await guard(scope, receive, send)
+    assert begun_with == [3]
 
 
 async def test_a_slash_at_the_end_of_a_name_makes_no_difference(issuer: Issuer) -> None:

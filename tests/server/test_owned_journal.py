@@ -38,6 +38,12 @@ class Counting(MemoryCheckpointer):
         return found
 
 
+def test_nobody_can_write_an_idempotency_key_of_somebody_else() -> None:
+    keys = [ANNA.key("k"), BEN.key("k"), LOCAL.key("k"), LOCAL.key(f"{ANNA.owner}:k")]
+    assert len({*keys}) == 4
+    assert LOCAL.key(None) is ANNA.key(None) is None
+
+
 @contextmanager
 def calling(caller: Caller) -> Generator[None]:
     token = current_caller.set(caller)
@@ -135,3 +141,25 @@ async def test_a_limit_of_nothing_gives_nothing():
     await begin(journal, ANNA)
     assert await listed(journal, ANNA, limit=0) == []
     assert await run_threads(journal, ANNA, 0) == []
+
+
+class Telling(MemoryCheckpointer):
+    """Has a question and an event of every run."""
+
+    async def interrupts(self, run_id: str) -> Any:
+        return [run_id]
+
+    async def events(self, run_id: str, **page: Any) -> Any:
+        return [run_id]
+
+
+async def test_of_a_run_of_somebody_else_there_is_nothing() -> None:
+    journal = Telling()
+    thread = await begin(journal, ANNA)
+    (run,) = await journal.find_runs(thread_id=thread)
+    for caller, seen in ((ANNA, 3), (ADMIN, 3), (BEN, 0), (LOCAL, 0)):
+        with calling(caller):
+            owned = OwnedJournal(journal)
+            found = [await owned.run(run.id)]
+            found += [*await owned.interrupts(run.id), *await owned.events(run.id)]
+            assert len([one for one in found if one is not None]) == seen

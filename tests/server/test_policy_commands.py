@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from server.cli import cli
-from server.settings import SettingsError, load_settings
+from server.settings import SettingsError
+from server.settings_sources import load_settings
 
 RULES = """\
 [defaults]

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from server.app import built_agent
 from server.cli import cli
-from server.settings import SettingsError, load_settings
+from server.settings import SettingsError
+from server.settings_sources import load_settings
 from tests.fake_anthropic import FakeAnthropic
 
 PROFILE = """\

@@ -29,6 +29,14 @@ def test_no_result_exceeds_what_clients_show(text: str, entries: list[str], more
         assert set(kept["truncated"]) <= {"entries", "more"}
 
 
+def test_what_cannot_be_shortened_costs_no_id() -> None:
+    data: dict[str, JsonValue] = {"thread_id": "thr_1", "one": ["x" * 20_000], "more": "y" * 300}
+    result = Answer("", data).result()
+    assert isinstance(result.structured_content, dict)
+    assert result.structured_content["thread_id"] == "thr_1"
+    assert result.structured_content["truncated"] == ["more"]
+
+
 def test_a_cut_text_says_how_much_is_missing() -> None:
     result = Answer("x" * 20_000, {"a": 1}).result()
     (block,) = result.content

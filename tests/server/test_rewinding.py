@@ -20,7 +20,7 @@ from harness.deep_agent import create_deep_agent
 from harness.errors import RunEnded
 from server.app import create_app
 from server.rewinding import rewind
-from server.settings import load_settings
+from server.settings_sources import load_settings
 from tests.e2e.servers import call, refused, text_of
 from tests.loop.models import Turns, says
 from tests.loop.models import call as calls

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,11 +13,15 @@ import yaml
 from harness.agent import Agent, RunOptions, RunResult
 from harness.backends import search
 from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import HarnessError, ThreadBusy
+from harness.errors import CheckpointError, HarnessError, ThreadBusy
 from harness.limits import Limits
+from server import run_carrier
 from server.app import App, create_app
-from server.run_carrier import LiveRun, RunCarrier
-from server.settings import load_settings
+from server.auth.caller import ALL_SCOPES, Caller, current_caller
+from server.auth.principals import Principals, UnknownPrincipal
+from server.live_run import LiveRun
+from server.run_carrier import RunCarrier
+from server.settings_sources import load_settings
 from server.state_dir import StateDir
 from server.takeover import ServerProcesses
 from server.thread_gate import GateHolder, ThreadGates
@@ -34,7 +38,7 @@ SCRIPT = {
 
 
 @asynccontextmanager
-async def running(place: Path, **flags: object) -> AsyncIterator[App]:
+async def running(place: Path, **flags: object) -> AsyncGenerator[App]:
     script = place / "script.yaml"
     script.write_text(yaml.safe_dump(SCRIPT), encoding="utf-8")
     given = {"state_dir": str(place / "state"), "model": f"scripted:{script}", **flags}
@@ -100,6 +104,47 @@ async def test_a_call_that_has_begun_is_finished_when_its_request_is_dropped(
                 dropped.cancel()
         await app.runs.drive("ls", {}, thread_id)
         assert "/kept.txt" in (await app.agent().get_state(thread_id)).values["files"]
+
+
+async def test_a_key_finds_the_run_of_a_request_that_was_dropped_while_it_was_stored(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as app:
+        with anyio.CancelScope() as dropped:
+            async with anyio.create_task_group() as group:
+                group.start_soon(lambda: app.runs.start("anything", key="one"))
+                while not app.runs.active:
+                    await anyio.lowlevel.checkpoint()
+                dropped.cancel()
+        again = await app.runs.start("anything", key="one")
+        await app.runs.wait(again, 10)
+        runs = await app.agent().checkpointer.find_runs(limit=10)
+    assert [one.id for one in runs] == [again]
+
+
+async def test_what_cannot_begin_for_want_of_its_principal_leaves_the_thread_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_carrier, "QUEUE_SECONDS", 0.1)
+    ann = Caller("ann", ALL_SCOPES)
+    token = current_caller.set(ann)
+    known = tmp_path / "state" / "principals.jsonl"
+    known.parent.mkdir()
+    Principals(known).note(ann)
+    try:
+        async with running(tmp_path) as app:
+            thread_id = (await app.runs.drive("ls", {}, None)).run.thread_id
+        known.unlink()
+        async with running(tmp_path) as app:
+            with pytest.raises(UnknownPrincipal):
+                await app.runs.start("anything", thread_id=thread_id)
+            with pytest.raises(UnknownPrincipal):
+                await app.runs.drive("ls", {}, thread_id)
+            Principals(known).note(ann)
+            run_id = await app.runs.start("anything", thread_id=thread_id)
+            assert (await app.runs.wait(run_id, 10)).run.status == "done"
+    finally:
+        current_caller.reset(token)
 
 
 async def test_one_key_starts_one_run_however_often_it_is_used(tmp_path: Path) -> None:
@@ -175,6 +220,28 @@ async def test_an_answered_call_has_its_own_result_as_answer(tmp_path: Path) -> 
         done = await app.runs.wait(asked.run.id, 5)
         assert done.result is not None and done.result.name == "glob"
         assert done.run.answer == done.result.text
+
+
+async def test_a_run_whose_end_the_journal_did_not_take_goes_on_and_can_be_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, approve=("ls",)) as app:
+        runs = [await app.runs.start("soon") for _ in range(3)]
+        with monkeypatch.context() as full:
+
+            async def refuse(self: object, batch: object) -> None:
+                raise CheckpointError("the disk is full")
+
+            full.setattr(SqliteCheckpointer, "commit", refuse)
+            while app.runs.active:
+                await anyio.lowlevel.checkpoint()
+        waited, cancelled, busy = runs
+        assert (await app.runs.wait(waited, 10)).run.answer == "Soon done."
+        assert (await app.runs.cancel(cancelled, "enough")).status == "cancelled"
+        thread_id = (await app.runs.snapshot(busy)).run.thread_id
+        with pytest.raises(ThreadBusy, match=busy):
+            await app.runs.start("more", thread_id=thread_id)
+        assert (await app.runs.wait(busy, 10)).run.status == "done"
 
 
 async def test_a_bug_in_one_run_leaves_the_others_alone(

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.checkpoint.keyring import Keyring
-from server import settings as module
-from server.settings import Settings, SettingsError, load_settings
+from server import settings_sources as module
+from server.settings import Settings, SettingsError
+from server.settings_sources import load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +67,11 @@ def test_an_empty_variable_is_as_good_as_unset() -> None:
         ({"allow_hosts": ("http://x",)}, {}, ["'allow_hosts'", "flag --allow-host", "host names"]),
         ({}, {"DEEP_AGENT_LOG_LEVEL": "loud"}, ["'log_level'", "environment DEEP_AGENT_LOG_LEVEL"]),
         ({}, {"DEEP_AGENT_LIMITS_DEPTH": "-1"}, ["'limits.depth'", "DEEP_AGENT_LIMITS_DEPTH"]),
+        (
+            {},
+            {"DEEP_AGENT_COMMANDS_PROCESSES": "1"},
+            ["'commands.processes'", "DEEP_AGENT_COMMANDS_PROCESSES", "at least 8"],
+        ),
     ],
 )
 def test_a_wrong_value_names_setting_source_and_what_is_accepted(
@@ -90,7 +96,9 @@ def test_a_wrong_value_in_the_file_names_file_and_key(tmp_path: Path) -> None:
     [
         ("ports = 1", ["'ports'", "key ports", "nearest: port"]),
         ("[limits]\ndepht = 1", ["'limits.depht'", "nearest: limits.depth"]),
-        ("limits = 3", ["'limits'", "a table"]),
+        ("prot = 1", ["'prot'", "nearest: port.", "[commands], [limits]."]),
+        ("limits = 3", ["'limits'", "nearest: [limits], a table."]),
+        ("[commands]\ncpu = 1", ["'commands.cpu'", "nearest: commands.cpu_seconds"]),
         ("port = ", ["not valid TOML", "end of document"]),
     ],
 )
@@ -99,6 +107,13 @@ def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, words: list[
     message = refused({}, {}, config=file)
     for word in [str(file), *words]:
         assert word in message
+
+
+def test_a_wrong_key_of_a_table_is_answered_with_the_keys_of_that_table(tmp_path: Path) -> None:
+    message = refused({}, {}, config=write(tmp_path / "c.toml", "[limits]\ndepht = 1"))
+    assert "limits.model_calls" in message
+    assert "transport" not in message
+    assert "commands.seconds" not in message
 
 
 def test_a_file_that_is_missing_names_who_asked_for_it(tmp_path: Path) -> None:
@@ -115,6 +130,30 @@ def test_the_platforms_file_is_read_only_when_none_is_named(
     named = write(tmp_path / "named.toml", "log_level = 'info'")
     assert load_settings({}, {}).port == 11
     assert load_settings({}, {"DEEP_AGENT_CONFIG": str(named)}).port == 8000
+
+
+def test_settings_know_which_files_they_were_read_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "default_config_file", lambda: tmp_path / "default.toml")
+    assert load_settings({}, {}).config_file is None
+    default = write(tmp_path / "default.toml", "port = 11")
+    named = write(tmp_path / "named.toml", "journal_key_file = 'journal.key'")
+    file = key_file(tmp_path)
+    assert load_settings({}, {}).config_file == default
+    for settings in (
+        load_settings({}, {}, config=named),
+        load_settings({}, {"DEEP_AGENT_CONFIG": str(named)}),
+    ):
+        assert (settings.config_file, settings.journal_key_file) == (named, file)
+
+
+def test_a_file_cannot_name_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "c.toml", "config_file = 'other.toml'")
+    assert "'config_file'" in refused({}, {}, config=file)
+    said: list[str] = []
+    load_settings({}, {"DEEP_AGENT_CONFIG_FILE": str(file)}, warn=said.append)
+    assert "DEEP_AGENT_CONFIG_FILE" in said[0]
 
 
 def test_relative_paths_of_a_file_are_relative_to_the_file(tmp_path: Path) -> None:
@@ -147,6 +186,13 @@ def test_lists_in_the_environment(tmp_path: Path, path_list: Callable[..., str])
     assert settings.approve == ("write_*", "edit_file")
     assert settings.limits.tool_calls == 7
     assert settings.limits.model_calls == 200
+
+
+def test_a_usual_time_for_commands_above_the_longest_is_refused() -> None:
+    message = refused({}, {"DEEP_AGENT_COMMANDS_SECONDS": "900"})
+    assert "commands.seconds is 900" in message and "commands.max_seconds" in message
+    environ = {"DEEP_AGENT_COMMANDS_SECONDS": "900", "DEEP_AGENT_COMMANDS_MAX_SECONDS": "1e3"}
+    assert load_settings({}, environ).commands.max_seconds == 1_000
 
 
 @pytest.fixture

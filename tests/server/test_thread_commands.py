@@ -18,8 +18,7 @@ from click.testing import CliRunner, Result
 from harness.agent import Agent, RunOptions
 from harness.backends.directory import DirectoryBackend
 from harness.checkpoint.base import Batch, Run
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.checkpoint.sqlite import journal as sqlite_journal
+from harness.checkpoint.sqlite import SqliteCheckpointer, connections
 from harness.checkpoint.sqlite.schema import open_writer
 from harness.deep_agent import create_deep_agent
 from harness.errors import RunEnded
@@ -146,6 +145,14 @@ def test_threads_are_listed_with_their_last_run_and_page_by_page(written: Office
     assert "More: --before" in written.threads("list", "--limit", "1").stdout
     rest = written.data("list", "--before", first["next_before"])
     assert [one["thread_id"] for one in rest["threads"]] == ["notes"]
+
+
+def test_a_thread_stays_on_one_line_whatever_its_run_failed_of(office: Office) -> None:
+    strict = {"expect": {"last": "Another goal."}, "text": "Done."}  # the reason is a diff
+    office.work(strict, thread_id="one")
+    listed = office.threads("list").stdout
+    assert "reason: " in listed
+    assert len(listed.splitlines()) == 1
 
 
 def test_a_thread_is_shown_with_its_history_or_its_messages(written: Office) -> None:
@@ -376,7 +383,7 @@ def test_pruning_beside_a_reader_says_how_many_went_and_that_the_log_holds_them(
 ) -> None:
     kind: Any = open_writer.__self__  # type: ignore[attr-defined]
     impatient = replace(kind, busy_seconds=0.2).open_writer
-    monkeypatch.setattr(sqlite_journal, "open_writer", impatient)
+    monkeypatch.setattr(connections, "open_writer", impatient)
     before = len(written.data("show", "notes")["checkpoints"])
     with reader(written.state / "journal.sqlite3"):
         done = written.threads("prune", "notes", "--keep-latest", "1")

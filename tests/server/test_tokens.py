@@ -29,7 +29,7 @@ async def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
     made = run(tmp_path, "create", "ann", "--scope", "drive", "--expires", "12h", "--json")
     data = json.loads(made.stdout)
     kept = (tmp_path / "tokens.json").read_text()
-    secret = data["token"].rpartition("_")[2]
+    _prefix, _id, secret = data["token"].split("_", 2)
     assert secret not in kept and "ann" in kept
     assert (tmp_path / "tokens.json").stat().st_mode & 0o777 == 0o600
     access = await TokenVerifier(TokenFile(tmp_path / "tokens.json")).verify_token(data["token"])

@@ -18,6 +18,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
 from harness.mcp_servers.transports import sse_streams
+from server.auth.tokens import TokenFile
 from server.settings import Settings
 from server.transports import AddressError, bind, security
 
@@ -299,6 +300,48 @@ def test_foreign_hosts_and_origins_are_refused_on_every_path(
     assert web.status(path, method, Origin="http://evil.example", **json_body)[0] == 403
 
 
+def test_a_session_whose_handshake_is_refused_does_not_stay(web: Web) -> None:
+    url = web.said["url"]
+    names = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+    def post(message: object, **more: str) -> tuple[int, str | None]:
+        headers = {**names, **more}
+        request = urllib.request.Request(url, json.dumps(message).encode(), headers)
+        try:
+            with urllib.request.urlopen(request, timeout=5) as response:
+                response.read()
+                return response.status, response.headers["Mcp-Session-Id"]
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, None
+
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    for params, kept in ((OPENING[0]["params"], 200), ({"protocolVersion": 1}, 404)):
+        status, session = post({**OPENING[0], "params": params})
+        assert status == 200 and session is not None
+        assert post(ping, **{"Mcp-Session-Id": session})[0] == kept
+
+
+@pytest.mark.parametrize("flags", [(), ("auth=token",)])
+def test_who_goes_away_in_the_middle_of_a_request_leaves_no_traceback(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    web = Web(*flags, f"state_dir={tmp_path}")
+    token = TokenFile(tmp_path / "tokens.json").create("ann", ("drive",))[1]
+    for more in ("", "MCP-Protocol-Version: 2026-07-28\r\n"):
+        with socket.create_connection(("127.0.0.1", web.said["port"])) as client:
+            head = (
+                f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
+                "Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n"
+                f"{more}Content-Length: 100\r\n\r\n{{"
+            )
+            client.sendall(head.encode())
+            assert web.status("/healthz")[0] == 200  # by then it has begun to read
+    assert web.status("/healthz")[0] == 200
+    _, log = web.stop()
+    assert "Traceback" not in log and "ERROR" not in log
+
+
 def test_a_signal_ends_it_although_a_stream_is_open() -> None:
     web = Web()
     url = web.said["sse_url"]
@@ -350,3 +393,19 @@ async def test_answers_do_not_wait_until_there_is_more_to_send() -> None:
         assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()
     server.close()
+
+
+@pytest.mark.parametrize(
+    ("flags", "warned"),
+    [
+        (("host=0.0.0.0", "allow_hosts=box.lan", "auth=token"), True),
+        (("host=0.0.0.0", "allow_hosts=box.lan", "auth=token", "trusted_proxies=10.0.0.1"), False),
+        (("auth=token",), False),
+    ],
+)
+def test_tokens_that_would_go_over_the_network_in_the_clear_are_warned_of(
+    flags: tuple[str, ...], warned: bool
+) -> None:
+    web = Web(*flags)
+    _, log = web.stop()
+    assert ("in the clear" in log) == warned

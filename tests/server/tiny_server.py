@@ -10,7 +10,7 @@ import anyio
 from mcp import types
 from mcp.server.lowlevel import Server
 
-from server.settings import load_settings
+from server.settings_sources import load_settings
 from server.transports import bind, serve_http, serve_stdio, stop_on_signals
 
 _SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -38,11 +38,11 @@ def tiny_server() -> Server[Any]:
 
 
 async def _main(transport: str, flags: dict[str, object]) -> None:
-    hosts = tuple(str(flags.pop("allow_hosts", "")).split())
-    auth = tuple(str(flags.pop("auth", "")).split())
-    settings = load_settings(
-        {**flags, "transport": transport, "allow_hosts": hosts, "auth": auth}, {}
-    )
+    lists = {
+        name: tuple(str(flags.pop(name, "")).split())
+        for name in ("allow_hosts", "auth", "trusted_proxies")
+    }
+    settings = load_settings({**flags, **lists, "transport": transport}, {})
     with stop_on_signals() as stop:
         try:
             if transport == "stdio":

@@ -159,7 +159,7 @@ READING = {
     "a hidden file by another name": "mv src s; cat s/api.key; mv src/api.key a; cat a",
     "a hidden file by its number": "find / -xdev -inum $(stat -c %i src/api.key) -exec cat {{}} +",
     "under the mounts": "umount private; umount -l src/api.key; cat private/secret src/api.key",
-    "the root of the first process": "cat /proc/1/root{outside}/secret; ls /proc/1/root/home",
+    "the root of the first process": "cat /proc/1/root{outside}/secret; cd /proc/1/root && ls home",
     "the directory of the first process": "cat /proc/1/cwd/../home/secret; ls /proc/1/fd/",
     "the root of the parent": "cat /proc/$PPID/root{outside}/secret",
     "environments of others": "cat /proc/*/environ | tr '\\0' '\\n'",

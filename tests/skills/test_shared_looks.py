@@ -30,9 +30,9 @@ class Counting(SkillRegistry):
 
     scans = 0
 
-    def _find(self, errors: dict[str, str]) -> Any:
+    def _sources(self) -> Any:
         self.scans += 1
-        return super()._find(errors)
+        return super()._sources()
 
 
 async def test_the_calls_of_many_runs_share_one_look(
@@ -80,12 +80,16 @@ async def test_a_registry_that_is_watched_is_looked_at_less_often(
     assert registry.scans == 3
 
 
-def test_those_that_wait_for_a_look_under_way_take_what_it_found(tmp_path: Path) -> None:
+def test_those_that_wait_for_a_look_under_way_take_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(definition_files, "_FRESH_SECONDS", 600.0)
+    monkeypatch.setattr(definition_files, "_SHARE", 1e9)
     began, go_on = threading.Event(), threading.Event()
 
     class Slow(Counting):
-        def _find(self, errors: dict[str, str]) -> Any:
-            found = super()._find(errors)
+        def _sources(self) -> Any:
+            found = super()._sources()
             if self.scans > 1:
                 began.set()
                 assert go_on.wait(10)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.definition_files import FileStat, Found
+from harness.definition_sources import FileStat, Found
 from harness.skills import SkillRegistry, UnknownSkill
 from tests.skills.folders import save_by_rename, skill_text, write_skill
 

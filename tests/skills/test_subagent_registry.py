@@ -152,6 +152,8 @@ def test_the_body_of_a_fork_may_be_empty(tmp_path: Path):
         (["permissions: deny"], 4, "must be a list of rules"),
         (["permissions:", "  - {action: never, tool: x}"], 5, "rule 1"),
         (["permissions:", "  - action: deny", "    tool: x", "  - tool: y"], 7, "rule 2"),
+        (["model: scripted:/dev/zero"], 4, "would open a file that the definition names"),
+        (["model: ' scripted:a.yaml'"], 4, "Use a model's id or 'inherit'"),
         (["mode: forked"], 4, "'mode' must be fresh or fork, not 'forked'"),
         (["mode: fork", "tools: [ls]"], 4, "shares tools with its caller"),
     ],

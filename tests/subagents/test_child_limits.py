@@ -9,7 +9,7 @@ from harness.child_limits import ChildMeter, bounds
 from harness.limits import LimitReached, Limits, Meter, Used
 from harness.messages import HumanMessage, Usage
 from harness.prices import Price
-from harness.subagents.definitions import SubAgent
+from harness.subagents.definitions import CompiledSubAgent, SubAgent
 from harness.tools import tool
 from tests.loop.models import call, says
 from tests.subagents.family import Cast, family, handle_in, task, told
@@ -238,3 +238,22 @@ async def test_that_it_was_told_to_finish_is_known_in_another_process_too(tmp_pa
         answers = {one.id: {"decision": "reject"} for one in waiting.interrupts}
         result = await build(journal).aresume(waiting.run.id, answers)
     assert told(result)[0].text.startswith("early\n\n[It was told to finish early: All 1 tool call")
+
+
+async def test_functions_count_as_subagents_that_one_answer_starts():
+    ran = []
+    counter = CompiledSubAgent("counter", "Counts.", lambda text: ran.append(text) or "counted")
+    calls = [task(str(at), f"text {at}", "counter") for at in range(2)]
+    model = Cast(main=[says("", *calls, task("2", "more", "helper")), says("ok")], helper=WORK)
+    agent = family(model, subagents=[counter, helper()], limits=Limits(fan_out=1))
+    answers = told(await agent.ainvoke("go"))
+    assert [one.status for one in answers] == ["success", "error", "error"]
+    assert ran == ["text 0"]
+    assert all("may start 1 subagents" in one.text for one in answers[1:])
+
+
+async def test_a_function_is_not_run_where_no_subagents_may_be():
+    counter = CompiledSubAgent("counter", "Counts.", lambda text: "counted")
+    model = Cast(main=[says("", task("1", "text", "counter")), says("ok")])
+    result = await family(model, subagents=[counter], limits=Limits(depth=0)).ainvoke("go")
+    assert "nested 0 deep" in told(result)[0].text

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from harness.agent import RunOptions
+from harness.agent import RunOptions, create_agent
 from harness.backends.state import FileData
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.checkpoint.sqlite import SqliteCheckpointer
@@ -467,3 +467,41 @@ async def test_a_copy_of_a_thread_goes_on_with_its_subagents_apart_from_the_orig
     for thread_id, message in (("u", "there"), ("t", "here")):
         more = await agent.adrive([task("2", message, task_id=task_id)], thread_id=thread_id)
         assert more.results[0].text == f"first + {message}\n\n[task_id: {task_id}]"
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (SubAgent("helper", "Helps.", mode="fork"), "a fork of its caller now"),
+        (CompiledSubAgent("helper", "Helps.", lambda text: text), "a function now"),
+        (
+            CompiledSubAgent("helper", "Helps.", create_agent(Cast(helper=ECHO), name="helper")),
+            "an agent that was built apart now",
+        ),
+    ],
+    ids=["fork", "function", "agent"],
+)
+async def test_a_subagent_that_has_become_another_kind_does_not_go_on(now, said):
+    journal = MemoryCheckpointer()
+    turns = {"main": [], "helper": ECHO}
+    agent = family(turns, subagents=[HELPER], checkpointer=journal)
+    first = await agent.adrive([task("1", "first", "helper")], thread_id="t")
+    task_id = first.results[0].artifact["task_id"]
+    agent = family(turns, subagents=[now], checkpointer=journal)
+    more = await agent.adrive([task("2", "second", task_id=task_id)], thread_id="t")
+    assert more.results[0].status == "error"
+    assert f"{task_id} was an agent that starts afresh, and helper is {said}" in (
+        more.results[0].text
+    )
+
+
+async def test_a_subagent_that_was_described_anew_goes_on():
+    journal = MemoryCheckpointer()
+    turns = {"main": [], "helper": ECHO}
+    agent = family(turns, subagents=[HELPER], checkpointer=journal)
+    first = await agent.adrive([task("1", "first", "helper")], thread_id="t")
+    other = SubAgent("helper", "Helps more.", "You help a lot.")
+    agent = family(turns, subagents=[other], checkpointer=journal)
+    again = task("2", "second", task_id=first.results[0].artifact["task_id"])
+    more = await agent.adrive([again], thread_id="t")
+    assert more.results[0].text.startswith("first + second")

@@ -6,12 +6,16 @@ After each death the journal says which calls have results: none of them may act
 
 from __future__ import annotations
 
+import os
 import random
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -91,30 +95,70 @@ async def work(database: Path, effects: Path, thread_id: str) -> None:
         agent = build(journal, effects)
         runs = await journal.find_runs(thread_id=thread_id)
         print("at work", flush=True)
-        if runs:
-            await agent.aresume(runs[0].id)
-        else:
+        if not runs:
             await agent.ainvoke("go", thread_id=thread_id)
+        elif runs[0].status != "done":  # the one before may have been killed at its last word
+            await agent.aresume(runs[0].id)
 
 
-def live(database: Path, effects: Path, thread_id: str, acts: int | None) -> bool:
-    """Let a worker live until it has acted so often; return whether it was killed at work."""
-    code = (
-        "import anyio, sys; from pathlib import Path; from tests.subagents.test_crash import work;"
-        "anyio.run(work, Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])"
-    )
-    command = [sys.executable, "-c", code, str(database), str(effects), thread_id]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "at work\n"
-        if acts is not None:
-            enough = lines(effects).total() + acts
-            while lines(effects).total() < enough and worker.poll() is None:
-                time.sleep(0.002)
-            worker.send_signal(signal.SIGKILL)
-        status = worker.wait(timeout=60)
-    assert status in (0, -signal.SIGKILL)
-    return status != 0
+def beget(database: str, effects: str) -> None:
+    """Make a worker for each thread that is read from the input, one at a time.
+
+    A worker is a process of its own; only reading the code is done once for all of them.
+    """
+    for thread_id in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            anyio.run(work, Path(database), Path(effects), thread_id.strip())
+            print("done", flush=True)
+            os._exit(0)
+        print(pid, flush=True)
+        sys.stdin.readline()  # its id is its own until somebody asks for its end
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+class Workers:
+    """Workers, made by a process that has read the code."""
+
+    def __init__(self, maker: subprocess.Popen[bytes], effects: Path) -> None:
+        assert maker.stdin is not None
+        assert maker.stdout is not None
+        self._ask, self._hear, self._effects = maker.stdin, maker.stdout, effects
+
+    def live(self, thread_id: str, acts: int | None) -> bool:
+        """Let one live until it has acted so often; return whether it was killed at work."""
+        self._ask.write(f"{thread_id}\n".encode())
+        begun = {self._heard(60), self._heard(60)}
+        (pid,) = (int(one) for one in begun - {"at work"})
+        if acts is None:
+            assert self._heard(60) == "done"
+        else:
+            enough, deadline = lines(self._effects).total() + acts, time.monotonic() + 60
+            while lines(self._effects).total() < enough and self._heard(0.002) != "done":
+                assert time.monotonic() < deadline
+            os.kill(pid, signal.SIGKILL)
+        self._ask.write(b"\n")
+        status = self._heard(60)
+        status = self._heard(60) if status == "done" else status
+        assert status in ("0", f"-{signal.SIGKILL:d}")
+        return status != "0"
+
+    def _heard(self, seconds: float) -> str:
+        """Return a line; empty if there is none in time."""
+        ready, _, _ = select.select([self._hear], [], [], seconds)
+        return self._hear.readline().decode().strip() if ready else ""
+
+
+@contextmanager
+def workers(database: Path, effects: Path) -> Generator[Workers]:
+    code = "import sys; from tests.subagents.test_crash import beget; beget(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, str(database), str(effects)]
+    pipe = subprocess.PIPE  # without a buffer: a line that is there can be waited for
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, bufsize=0) as maker:
+        try:
+            yield Workers(maker, effects)
+        finally:
+            maker.terminate()
 
 
 async def finished(database: Path, thread_id: str) -> set[str]:
@@ -143,18 +187,19 @@ def test_all_subagents_go_on_after_every_kill_and_no_finished_call_acts_again(tm
     database, effects = tmp_path / "journal.db", tmp_path / "effects"
     chance = random.Random(7)
     kills, threads, seen = 0, 0, dict[str, int]()
-    while kills < KILLS:
-        thread_id = f"t{threads}"
-        threads += 1
-        for _ in range(5):
-            killed = live(database, effects, thread_id, chance.randrange(30))
-            kills += killed
-            acted = lines(effects)
-            for one in anyio.run(finished, database, thread_id):
-                seen.setdefault(one, acted[one])
-            if not killed:
-                break
-        assert not live(database, effects, thread_id, None)
+    with workers(database, effects) as crew:
+        while kills < KILLS:
+            thread_id = f"t{threads}"
+            threads += 1
+            for _ in range(5):
+                killed = crew.live(thread_id, chance.randrange(30))
+                kills += killed
+                acted = lines(effects)
+                for one in anyio.run(finished, database, thread_id):
+                    seen.setdefault(one, acted[one])
+                if not killed:
+                    break
+            assert not crew.live(thread_id, None)
     assert len(seen) > 20, "otherwise the kills met nothing"
 
     acted = lines(effects)

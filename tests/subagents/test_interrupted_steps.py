@@ -11,6 +11,7 @@ from harness.agent import RunOptions
 from harness.child_limits import bounds
 from harness.deep_agent import create_deep_agent
 from harness.limits import Limits
+from harness.middleware.human_in_the_loop import InterruptOnConfig
 from harness.middleware.pii import PIIMiddleware
 from harness.subagents.definitions import CompiledSubAgent, SubAgent
 from harness.tools import tool
@@ -94,6 +95,30 @@ async def test_an_answer_starts_no_more_subagents_than_allowed_across_pauses() -
         result = await agent.aresume(result.run.id, answers, options=options)
     assert [one.status for one in told(result)].count("success") == 2
     assert len(cast.asked_by("writer")) == 2
+
+
+async def test_a_function_that_finished_before_a_pause_counts_after_it() -> None:
+    ran: list[str] = []
+    quick = CompiledSubAgent("quick", "Is quick.", lambda text: ran.append(text) or "did it")
+    calls = [task("c0", "a", "quick"), call("c1", "look"), task("c2", "b", "quick")]
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    cast = Cast(main=[says("", *calls), says("End.")])
+    limits = Limits(fan_out=1, parallel_tool_calls=1)
+    options = RunOptions(limits=limits)
+    # The first call is done when the second asks; the third does not begin before it is answered.
+    asks = {"look": True, "task": InterruptOnConfig(when=lambda one: one.call.id == "c2")}
+    agent = family(cast, [look], subagents=[quick], interrupt_on=asks)
+    result = await agent.ainvoke("go", thread_id="t", options=options)
+    while result.interrupts:
+        answers = {one.id: {"decision": "approve"} for one in result.interrupts}
+        result = await agent.aresume(result.run.id, answers, options=options)
+    assert [one.status for one in told(result)] == ["success", "success", "error"]
+    assert ran == ["a"]
 
 
 async def test_a_fork_may_know_what_its_caller_read_and_its_task_is_still_input() -> None:

@@ -41,11 +41,13 @@ async def test_all_kinds_are_listed_and_a_multi_line_description_takes_one_line(
     subagents = [
         SubAgent("b", "Two\n  lines.", "p"),
         CompiledSubAgent("a", "A function.", lambda text: text),
+        SubAgent("c", "Your twin.", mode="fork"),
     ]
     await family(model, subagents=subagents).ainvoke("go")
     lines = prompt(model.requests[0]).splitlines()
     assert lines[:3] == ["Subagents for the `task` tool:", "- a: A function.", "- b: Two lines."]
-    assert lines[3].startswith("- general-purpose: ")
+    assert lines[3] == "- c: (fork) Your twin."
+    assert lines[4].startswith("- general-purpose: ")
 
 
 async def test_what_changes_in_a_run_is_told_as_a_message_and_the_prompt_stays(tmp_path: Path):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import anyio
 
 from harness.checkpoint.base import Checkpointer
+from harness.records import record
 
 __all__ = ["Law", "Laws", "MakeJournal", "equal", "holds", "refused"]
 
@@ -20,7 +20,7 @@ _SECONDS = 60.0
 """How long one law may take before it counts as broken."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Law:
     """One promise of a checkpointer.
 

@@ -21,6 +21,7 @@ from harness.checkpoint.codec import SHARED_FROM, compress, digest_of, pack
 from harness.checkpoint.postgres.records import as_bytes, as_json, event_body, maybe_bytes
 from harness.checkpoint.postgres.session import Row
 from harness.errors import CheckpointError
+from harness.records import record
 
 __all__ = ["Entry", "TaskRow", "packed", "shared_body"]
 
@@ -28,7 +29,7 @@ _REFUSED = (ValueError, TypeError, AttributeError, OverflowError, RecursionError
 """What values lead to that the types of the records forbid."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskRow:
     """A task's writes as a body, and the digests of the large values that it counts."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from harness.checkpoint.postgres.entries import Entry
 from harness.checkpoint.postgres.records import as_bytes
 from harness.checkpoint.postgres.session import Row, Session, Statement, columns
+from harness.records import record
 
 __all__ = ["NUMBERS", "Facts", "Group", "ask", "lock", "lock_free"]
 
@@ -83,7 +84,7 @@ class Facts:
     foreign: set[bytes] = field(default_factory=set[bytes])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Group:
     """Batches whose threads are locked.
 

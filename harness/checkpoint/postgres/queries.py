@@ -7,7 +7,6 @@ together even while others commit. Listings load no values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from harness.checkpoint.base import (
@@ -27,6 +26,7 @@ from harness.checkpoint.laws import in_step_order, missing_ancestor, prefix_rang
 from harness.checkpoint.postgres import records
 from harness.checkpoint.postgres.records import as_bytes, as_text, damage, maybe_bytes
 from harness.checkpoint.postgres.session import Row, Session, Statement, off_loop
+from harness.records import record
 
 __all__ = [
     "DIGESTS",
@@ -169,7 +169,7 @@ WHERE t.thread_id = %(thread_id)s ORDER BY first.seq
 _MOST = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Found:
     """A checkpoint's place, and how its state begins.
 
@@ -186,7 +186,7 @@ class _Found:
     checkpoint: Checkpoint
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Since:
     """What a state is folded from.
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeAlias, TypeVar
 
 import anyio.to_thread
 
 from harness.postgres_database import AsyncConnection, Pipeline, Tables
+from harness.records import record
 
 __all__ = ["Row", "Session", "Statement", "columns", "off_loop"]
 
@@ -35,7 +35,7 @@ _LARGE = 131_072
 """Bytes that are packed or unpacked in about a millisecond."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Session:
     """A connection, and the tables it works on.
 

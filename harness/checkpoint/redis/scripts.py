@@ -34,15 +34,16 @@ refuse it as a whole when memory runs out.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import sha1
+
+from harness.records import record
 
 __all__ = ["COMMIT", "COPY", "DELETE", "HOLD", "OPEN", "Argument", "Script", "script"]
 
 Argument = bytes | str | int | float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Script:
     """A script, and the commands that run it."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from harness.checkpoint.redis.batches import VERSION, newer
 from harness.checkpoint.redis.connections import Session
 from harness.checkpoint.redis.scripts import OPEN
 from harness.errors import CheckpointError
+from harness.records import record
 
 __all__ = ["Trust", "check_server"]
 
@@ -18,7 +18,7 @@ _OLDEST = (7, 0)
 _WAITS_FOR_DISK = (7, 2)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Trust:
     """What a server keeps.
 

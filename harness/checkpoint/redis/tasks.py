@@ -8,7 +8,6 @@ every length: what is damaged is a `ValueError`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
 
@@ -21,6 +20,7 @@ from harness.checkpoint.codec import (
     pack,
     unpack,
 )
+from harness.records import record
 
 __all__ = [
     "DIGEST_BYTES",
@@ -98,7 +98,7 @@ def maybe(text: str | None) -> bytes:
     return b"" if text is None else b"+" + text.encode()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """A task as it is stored."""
 

@@ -32,6 +32,7 @@ from harness.checkpoint.redis.tasks import (
     snapshot_place,
 )
 from harness.errors import CheckpointError
+from harness.records import record
 
 __all__ = [
     "Command",
@@ -52,7 +53,7 @@ Table = dict[bytes, bytes]
 _AT_ONCE = 500
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Keys:
     """The keys of a journal, and of one of its threads."""
 

@@ -1,29 +1,24 @@
 """The journal on disk: one SQLite file, shared by any number of runs and processes.
 
-Commits that wait for the disk at the same time share one transaction (group commit), each in a
-savepoint of its own, so a refused batch fails alone. Once `commit` has returned, the batch
-survives the process, and a `synced` one the machine too, as far as its disk keeps what it was
-told to keep; one that is not synced gets there within milliseconds (`SYNC_WITHIN`).
+Commits that wait for the disk at the same time share one transaction (group commit); a refused
+batch fails alone. Once `commit` has returned, the batch survives the process, and a `synced` one
+the machine too, as far as its disk keeps what it was told to keep; one that is not synced gets
+there within milliseconds (`SYNC_WITHIN`).
 
-Each operation costs one hop to a connection's thread. Commits use one connection and reads
-another, so a long read holds up no commit.
+Each operation costs one hop to a connection's thread.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import anyio
-import anyio.to_thread
 
 from harness.checkpoint.base import (
     Batch,
@@ -39,12 +34,10 @@ from harness.checkpoint.base import (
     ThreadSlice,
 )
 from harness.checkpoint.laws import Clock, check_batch
-from harness.checkpoint.sqlite import event_rows, queries, removal, rewriting, rows, upkeep
-from harness.checkpoint.sqlite.log_syncer import LogSyncer
-from harness.checkpoint.sqlite.pages import Pager
-from harness.checkpoint.sqlite.schema import open_reader, open_writer, remedy, transaction
+from harness.checkpoint.sqlite import event_rows, queries, removal, rewriting, upkeep
+from harness.checkpoint.sqlite.committer import Committer
+from harness.checkpoint.sqlite.connections import JournalConnection, connect
 from harness.checkpoint.upkeep import check_prune
-from harness.database_files import Connection
 from harness.errors import CheckpointError
 
 __all__ = ["SqliteCheckpointer"]
@@ -55,44 +48,6 @@ _WORK_SECONDS = 0.25
 _REST_SECONDS = 0.11
 """How long upkeep goes on from one transaction to the next, and then leaves the file to other
 processes. Nobody queues for its lock: who waits for it looks every 0.1 s whether it is free."""
-
-_BATCH_ERRORS = (
-    CheckpointError,
-    sqlite3.IntegrityError,
-    sqlite3.DataError,
-    sqlite3.InterfaceError,
-    sqlite3.ProgrammingError,
-    ValueError,
-    TypeError,
-    OverflowError,
-)
-"""What one batch can do wrong; anything else is the database's and concerns the whole group."""
-
-
-_DAMAGE = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError)
-"""What rows that the journal never wrote lead to: wrong types, text that is not Unicode or JSON.
-A `ValueError` comes from a connection that was closed meanwhile too."""
-
-
-class _Commit:
-    """A batch on its way to the disk.
-
-    Attributes:
-        batch: The batch.
-        wanted: False once the caller is gone; a batch still queued then is dropped.
-        finished: Whether the writer is done with it.
-        stored: Whether it is on disk.
-        error: Why it was refused.
-    """
-
-    __slots__ = ("batch", "error", "finished", "stored", "wanted")
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.wanted = True
-        self.finished = False
-        self.stored = False
-        self.error: Exception | None = None
 
 
 class SqliteCheckpointer:
@@ -113,18 +68,13 @@ class SqliteCheckpointer:
         if os.fspath(path) in ("", ":memory:"):
             raise ValueError("SqliteCheckpointer needs a file; use MemoryCheckpointer instead")
         self.path = Path(path).absolute()
-        self._event_limits = event_limits or EventLimits()
-        self._connections: tuple[Connection, Connection] | None = None
+        self._connections: tuple[JournalConnection, JournalConnection] | None = None
         self._opening = anyio.Lock()
         self._closed = False
         self._clock = Clock()
-        self._queue: deque[_Commit] = deque()
-        self._rounds: dict[int, anyio.Event] = {}
-        self._syncer: LogSyncer | None = None
-        self._pager = Pager()
-        self._waits: bool | None = None
+        self._committer = Committer(self.path, self._clock, event_limits or EventLimits())
 
-    async def __aenter__(self) -> SqliteCheckpointer:
+    async def __aenter__(self) -> Self:
         await self.open()
         return self
 
@@ -153,19 +103,7 @@ class SqliteCheckpointer:
         """
         check_batch(batch)
         writer, _ = self._connections or await self._open()
-        commit = _Commit(batch)
-        self._queue.append(commit)
-        try:
-            while not commit.finished:
-                await self._round(writer)
-        finally:
-            commit.wanted = False
-        if commit.error is not None:
-            raise commit.error
-        if not commit.stored:
-            raise CheckpointError(
-                f"a commit to the journal {self.path} was given up; nothing was stored. Try again."
-            )
+        await self._committer.commit(writer, batch)
 
     async def load(
         self,
@@ -281,7 +219,7 @@ class SqliteCheckpointer:
         """
         await self._keep_up(upkeep.collect)
         writer, _ = await self._open()
-        await self._run(writer, _vacuum, "written")
+        await writer.run(_vacuum)
 
     async def close(self) -> None:
         """Finish what was handed over, then close the file. A second call does nothing."""
@@ -291,66 +229,28 @@ class SqliteCheckpointer:
                 connections, self._connections = self._connections, None
                 if connections is not None:
                     writer, reader = connections
-                    if self._syncer is not None:
-                        await anyio.to_thread.run_sync(self._syncer.close)
                     await reader.finish()
-                    await self._run(writer, self._commit_queued, "written")
-                    with contextlib.suppress(CheckpointError):  # it only saves room
-                        await self._run(writer, self._fill_pages, "written")
+                    await self._committer.finish(writer)
                     await writer.finish()  # last, so that it folds the log into the file
 
-    async def _open(self) -> tuple[Connection, Connection]:
+    async def _open(self) -> tuple[JournalConnection, JournalConnection]:
         async with self._opening:
             if self._closed:
                 raise CheckpointError(
                     f"the journal {self.path} is closed; nothing was done. Open a new one."
                 )
             if self._connections is None:
-                self._connections = await self._connect()
+                self._connections = await connect(self.path)
             return self._connections
-
-    async def _connect(self) -> tuple[Connection, Connection]:
-        writer = Connection(partial(open_writer, self.path))
-        reader = Connection(partial(open_reader, self.path))
-        # An opening that is left half-way would leave a thread behind.
-        with anyio.CancelScope(shield=True):
-            await writer.start()
-            try:
-                await reader.start()
-            except CheckpointError:
-                await writer.finish()
-                raise
-        return writer, reader
 
     async def _read(self, query: Callable[..., T], *args: object) -> T:
         _, reader = self._connections or await self._open()
-        return await self._run(reader, lambda conn: query(conn, *args), "read")
-
-    async def _run(
-        self, connection: Connection, function: Callable[[sqlite3.Connection], T], verb: str
-    ) -> T:
-        try:
-            return await connection.run(function)
-        except _DAMAGE as error:
-            raise self._failed(verb, error) from error
-
-    def _failed(self, verb: str, error: Exception) -> CheckpointError:
-        outcome = "Nothing was stored" if verb == "written" else "Nothing was changed"
-        return CheckpointError(
-            f"the journal {self.path} could not be {verb}: {error}. {outcome}; {remedy(error)}."
-        )
+        return await reader.run(lambda conn: query(conn, *args))
 
     async def _keep_up(self, function: Callable[..., T], *args: object) -> T:
         """Run a function in a transaction of its own."""
         writer, _ = self._connections or await self._open()
-
-        def work(conn: sqlite3.Connection) -> T:
-            self._pager.leave()
-            self._wait_for_disk(conn, True)
-            with transaction(conn):
-                return function(conn, *args)
-
-        return await self._run(writer, work, "written")
+        return await writer.run(lambda conn: self._committer.apart(conn, function, *args))
 
     async def _remove(
         self, function: Callable[[sqlite3.Connection, str], T], names: Sequence[str]
@@ -368,97 +268,6 @@ class SqliteCheckpointer:
             results.append(await self._keep_up(function, name))
         await self._keep_up(removal.free_blobs)
         return results
-
-    async def _round(self, writer: Connection) -> None:
-        """Have the queue committed, or wait until somebody else has.
-
-        Of all who wait in one event loop, one sends the writer to the queue, and wakes the others
-        when it returns; what they queued meanwhile is the next group.
-        """
-        thread = threading.get_ident()
-        others = self._rounds.get(thread)
-        if others is not None:
-            await others.wait()
-            return
-        done = self._rounds[thread] = anyio.Event()
-        try:
-            await self._run(writer, self._commit_queued, "written")
-        finally:
-            del self._rounds[thread]
-            done.set()
-
-    def _commit_queued(self, conn: sqlite3.Connection) -> None:
-        """Commit all queued batches in one transaction; runs in the writer's thread."""
-        group = self._dequeue()
-        if not group:
-            return
-        synced = any(commit.batch.synced for commit in group)
-        try:
-            self._wait_for_disk(conn, synced)
-            conn.execute("BEGIN IMMEDIATE")
-            self._pager.fill(conn)
-            for commit in group:
-                commit.error = self._store(conn, commit.batch)
-            conn.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._pager = Pager()
-            for commit in group:
-                commit.error = commit.error or self._failed("written", error)
-        else:
-            for commit in group:
-                commit.stored = commit.error is None
-            if not synced:
-                self._sync_soon()
-        finally:
-            for commit in group:
-                commit.finished = True
-            if conn.in_transaction:
-                conn.execute("ROLLBACK")
-
-    def _wait_for_disk(self, conn: sqlite3.Connection, wait: bool) -> None:
-        """Say whether the next commit waits for the disk, or leaves that to the syncer."""
-        if wait != self._waits:
-            conn.execute(f"PRAGMA synchronous = {'FULL' if wait else 'NORMAL'}")
-            self._waits = wait
-
-    def _fill_pages(self, conn: sqlite3.Connection) -> None:
-        """Put what is left into pages, as nobody will add to it."""
-        with transaction(conn):
-            self._pager.fill(conn, everything=True)
-
-    def _dequeue(self) -> list[_Commit]:
-        group: list[_Commit] = []
-        while self._queue:
-            commit = self._queue.popleft()
-            if commit.wanted:
-                group.append(commit)
-        return group
-
-    def _sync_soon(self) -> None:
-        if self._syncer is None:
-            self._syncer = LogSyncer(self.path)
-        self._syncer.note()
-
-    def _store(self, conn: sqlite3.Connection, batch: Batch) -> Exception | None:
-        """Store one batch of a group; return why it was refused."""
-        conn.execute("SAVEPOINT batch")
-        self._pager.begin()
-        try:
-            rows.store(conn, batch, self._clock.now(), self._pager, self._event_limits)
-        except _BATCH_ERRORS as error:
-            self._pager.undo()
-            conn.execute("ROLLBACK TO batch")
-            conn.execute("RELEASE batch")
-            if isinstance(error, CheckpointError):
-                return error
-            refused = CheckpointError(
-                f"a batch of thread {batch.thread_id!r} cannot be stored: {error}. Nothing of it "
-                f"was; mend the value and commit again."
-            )
-            refused.__cause__ = error
-            return refused
-        conn.execute("RELEASE batch")
-        return None
 
 
 def _vacuum(conn: sqlite3.Connection) -> None:

@@ -2,9 +2,8 @@
 
 Bodies of one thread are much alike: together they take half the room, and are read in a fraction
 of the time. A commit stores each body as it is, in a row of its own, which is fast, and reserves
-its place in a page; once a page's worth of one namespace is there, a later transaction moves the
-bodies to their places. A process that dies leaves its last few in their rows, which only costs
-room.
+its place in a page; the commit that completes a page's worth of one namespace moves the bodies to
+their places. A process that dies leaves its last few in their rows, which only costs room.
 
 A page bears the number of the first task in it. A number that was committed is never given again,
 so what this process remembers of tasks that another one has deleted meanwhile does no harm; one

@@ -1,0 +1,165 @@
+"""Where definition files are, and what tells one version of a file from the next."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.frontmatter import DefinitionError
+
+__all__ = [
+    "FileStat",
+    "Found",
+    "Source",
+    "children",
+    "file_stat",
+    "identity",
+    "printable",
+    "read_regular",
+    "require_text",
+    "with_real",
+]
+
+
+class FileStat(NamedTuple):
+    """What tells one saved version of a file from the next without reading it.
+
+    `elsewhere` says that it has another name too, by a link: a change made under that name is
+    told as one of that.
+    """
+
+    path: str
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    elsewhere: bool = False
+
+
+def file_stat(path: Path) -> FileStat:
+    """Return the identity of a regular file's present version.
+
+    Raises:
+        DefinitionError: It is not a regular file.
+        OSError: It cannot be looked at.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise DefinitionError(f"{path}: not a regular file; put a text file there.")
+    return identity(str(path), status)
+
+
+def identity(path: str, status: os.stat_result, *, linked: bool = False) -> FileStat:
+    """Return the identity of the version of a file that was looked at."""
+    return FileStat(
+        path,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        linked or status.st_nlink > 1,
+    )
+
+
+def printable(path: str) -> str:
+    """Return a path as text that can be sent and logged, whatever bytes its names have."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def require_text(path: str) -> None:
+    """Refuse a path that is no text.
+
+    Raises:
+        DefinitionError: It has bytes that are not UTF-8.
+    """
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise DefinitionError(f"{printable(path)}: the name is not UTF-8; rename it.") from None
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Return the first bytes of a regular file; never waits for whoever writes a pipe.
+
+    Args:
+        path: The file.
+        most: How many bytes are read.
+
+    Raises:
+        DefinitionError: It is not a regular file.
+        OSError: It cannot be read.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    with open(path, "rb", opener=opener) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise DefinitionError(f"{path}: not a regular file; put a text file there.")
+        return file.read(most)
+
+
+class Source(NamedTuple):
+    """A directory that holds definitions.
+
+    Attributes:
+        directory: The directory, as it was named.
+        label: What to call it.
+        real: Where it is, links followed.
+    """
+
+    directory: Path
+    label: str
+    real: str
+
+    @classmethod
+    def of(cls, directory: Path, label: str) -> Source:
+        """Look where it is. Blocks."""
+        return cls(directory, label, os.path.realpath(directory))
+
+    def entry_of(self, path: str) -> str | None:
+        """Return the entry that a path is or is below; empty for the directory and above it.
+
+        None for a path that has nothing to do with it.
+        """
+        for base in (self.real, str(self.directory)):
+            if path.startswith(base + os.sep):
+                return path[len(base) + 1 :].partition(os.sep)[0]
+            if base == path or base.startswith(path.rstrip(os.sep) + os.sep):
+                return ""
+        return None
+
+
+class Found(NamedTuple):
+    """A definition file that a scan came across, and the source it belongs to."""
+
+    path: Path
+    source: Source
+
+
+def children(directory: Path) -> list[os.DirEntry[str]]:
+    """Return what a directory holds, by name, without hidden entries and caches.
+
+    Raises:
+        OSError: It cannot be listed.
+    """
+    with os.scandir(directory) as entries:
+        return sorted(
+            (one for one in entries if not one.name.startswith(".") and one.name != "__pycache__"),
+            key=lambda one: one.name,
+        )
+
+
+def with_real(paths: Collection[str]) -> set[str]:
+    """Return the paths and where they really are: watches tell of one name of a directory."""
+    parents: dict[str, str] = {}
+    real: set[str] = set()
+    for path in paths:
+        parent, name = os.path.split(path)
+        if parent not in parents:
+            parents[parent] = os.path.realpath(parent)
+        real.add(os.path.join(parents[parent], name))
+    return {*paths, *real}

@@ -1,0 +1,401 @@
+"""The runs of an agent, on an event loop: begun, driven by a client, resumed, streamed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+from pydantic import JsonValue
+
+from harness.checkpoint.base import Batch, Checkpointer, Next, Run
+from harness.errors import HarnessError, InvalidUpdate, RunEnded, UnknownRun, UnknownThread
+from harness.limits import Limits, Meter
+from harness.loop.carrier import Carrier, RunOptions, RunResult
+from harness.loop.debugging import printing
+from harness.loop.definition import AgentDefinition
+from harness.loop.engine import AgentLoop
+from harness.loop.event_buffer import EventBuffer, raising_one
+from harness.loop.events import Emit, Event, StreamMode
+from harness.loop.interrupts import check_answers
+from harness.loop.run_context import RunContext, RunControl
+from harness.loop.run_input import AgentInput, as_update, goal_of, new_run, newest_results
+from harness.loop.run_journal import JOURNALS
+from harness.loop.thread_access import ThreadAccess
+from harness.loop.thread_input import accept_input
+from harness.loop.thread_usage import used_before, used_by
+from harness.loop.whole_characters import whole_characters
+from harness.messages import AIMessage, ToolCall
+from harness.state import Mark
+
+if TYPE_CHECKING:
+    from harness.loop.context_schema import ContextSchema
+
+__all__ = ["LEFT", "AgentRuns"]
+
+LEFT = "the consumer of the stream left"
+"""Why a run is paused whose events nobody reads any more."""
+
+
+class AgentRuns(ThreadAccess):
+    """Moves threads of one agent; `Agent` adds the same without an event loop.
+
+    Attributes:
+        limits: Bounds of runs that have none of their own.
+        debug: Whether every event is printed too.
+    """
+
+    def __init__(
+        self,
+        definition: AgentDefinition,
+        checkpointer: Checkpointer,
+        *,
+        context_schema: type | None = None,
+        limits: Limits | None = None,
+        debug: bool = False,
+    ) -> None:
+        super().__init__(definition, checkpointer)
+        self._context = _context_schema(context_schema)
+        self.limits = limits
+        self.debug = debug
+        if any(one.redaction for one in definition.middleware):
+            from harness.loop.screening import rules_of
+
+            definition.states.rules = rules_of(definition.middleware, definition.store)
+
+    async def aclose(self) -> None:
+        """Release what its middleware and model hold open; the journal stays open."""
+        for one in self.definition.middleware:
+            await one.aclose()
+        await self.definition.model.aclose()
+
+    async def ainvoke(
+        self,
+        agent_input: AgentInput | None,
+        *,
+        thread_id: str | None = None,
+        options: RunOptions | None = None,
+    ) -> RunResult:
+        """Run until the agent is done, waits for an answer, or fails.
+
+        Without input it goes on from the newest checkpoint of the thread, such as one that `fork`
+        or `update_state` made (peers D4.1); a thread that is at its end stays as it is.
+
+        A failure of the model, a hook or a limit comes back as status `failed`: what was
+        committed stays, and `aresume` goes on from there.
+
+        Raises:
+            InvalidUpdate: The input does not fit the state.
+            UnknownThread: There is no input, and no such thread.
+            ThreadBusy: Another run of this agent moves the thread.
+            StaleThread: Another process moved the thread; nothing was stored.
+        """
+        options = options or RunOptions()
+        if agent_input is None:
+            return await self._go_on(thread_id, options)
+        update = as_update(agent_input)
+        hidden = {Mark.PRIVATE, Mark.OMIT_FROM_INPUT}
+        for key in update:
+            channel = self.definition.schema.channels.get(key)
+            if channel is not None and channel.marks & hidden:
+                raise InvalidUpdate(f"state key {key!r} cannot be set by input; nothing was run")
+        goal = goal_of(update)
+        # A goal that has to be redacted is set when the input is accepted.
+        shown = "" if self.definition.states.rules else goal
+        run = new_run("delegate", self.name, thread_id, shown, options)
+
+        async def begin(loop: AgentLoop) -> None:
+            await loop.thread.open()
+            loop.forget_answer()
+            await accept_input(loop.thread, update, self.definition.entry, goal[:100])
+
+        return await self._carry(run, begin, options)
+
+    async def _go_on(self, thread_id: str | None, options: RunOptions) -> RunResult:
+        if thread_id is None or await self.checkpointer.load(thread_id) is None:
+            raise UnknownThread(f"there is no thread {thread_id!r} to go on with; give an input")
+        run = new_run("delegate", self.name, thread_id, "", options)
+
+        async def begin(loop: AgentLoop) -> None:
+            await loop.thread.open()
+            begun = loop.run.update_run(base=loop.thread.head.id if loop.thread.head else None)
+            await loop.run.journal.commit(Batch(run.thread_id, runs=[begun]))
+
+        return await self._carry(run, begin, options)
+
+    async def adrive(
+        self,
+        calls: Sequence[ToolCall],
+        *,
+        thread_id: str | None = None,
+        options: RunOptions | None = None,
+    ) -> RunResult:
+        """Run tool calls that a client's own model made (DESIGN: drive).
+
+        The calls enter the loop where a model's answer would, so hooks, policy, approval, limits
+        and the journal treat them like any other.
+
+        Raises:
+            InvalidUpdate: Two calls share an id.
+            ThreadBusy: Another run of this agent moves the thread.
+            StaleThread: Another process moved the thread; nothing was stored.
+        """
+        answer = whole_characters(AIMessage(tuple(calls), source="client"))
+        calls = answer.tool_calls
+        if len({call.id for call in calls}) < len(calls):
+            raise InvalidUpdate("two calls share an id; nothing was run. Give each its own.")
+        names = ", ".join(call.name for call in calls)
+        options = options or RunOptions()
+        run = new_run("drive", self.name, thread_id, names, options)
+        first: Next = self.definition.answered or "tools"
+        used = [self.tools.get(call.name) for call in calls]
+        inside = all(one is not None and not one.open_world for one in used)
+
+        async def begin(loop: AgentLoop) -> None:
+            if not (options.trust_cache and loop.thread.recall()):
+                await loop.thread.open()
+            update = {"messages": [answer]}
+            await accept_input(loop.thread, update, first, f"client calls {names}", hold=inside)
+
+        # A call whose effects are all in the thread is as safe as a file just written: from a
+        # crash at once, from a power cut a moment later. Before a tool acts outside, the disk
+        # has everything.
+        return await self._carry(run, begin, options, synced=not inside)
+
+    async def aresume(
+        self,
+        run_id: str,
+        answers: Mapping[str, JsonValue] | None = None,
+        *,
+        options: RunOptions | None = None,
+    ) -> RunResult:
+        """Go on with a run that waits, paused, failed, or was left behind by a dead process.
+
+        Breakpoints it stopped at are passed. What it has used of its limits stays used.
+
+        Args:
+            run_id: The run.
+            answers: Answers by interrupt id; any subset, in any order. The first answer of a
+                question wins.
+            options: As for `ainvoke`; the run keeps its id and idempotency key.
+
+        Raises:
+            UnknownRun: There is no such run.
+            RunEnded: It is done or cancelled, or its thread has moved on without it.
+            UnknownInterrupt: An answer names no question of the run; nothing was stored.
+            InvalidAnswer: An answer does not fit its schema; nothing was stored.
+        """
+        options = options or RunOptions()
+        control = options.control or RunControl()
+        async with self._turns.turn(await self._unfinished(run_id), control, options.when_busy):
+            return await self._resume(run_id, answers, options, control)
+
+    async def _unfinished(self, run_id: str) -> Run:
+        run = await self.checkpointer.run(run_id)
+        if run is None:
+            raise UnknownRun(f"there is no run {run_id!r}")
+        if run.status in ("done", "cancelled"):
+            raise RunEnded(f"run {run_id} is {run.status}; start a new one on {run.thread_id}")
+        return run
+
+    async def _resume(
+        self,
+        run_id: str,
+        answers: Mapping[str, JsonValue] | None,
+        options: RunOptions,
+        control: RunControl,
+    ) -> RunResult:
+        run = await self._unfinished(run_id)  # again: it may have gone on while this one waited
+        asked = await self.checkpointer.interrupts(run_id)
+        passed = {one.id: None for one in asked if one.kind == "breakpoint" and not one.answered}
+        fresh = check_answers(asked, {**passed, **(answers or {})})
+        run = replace(
+            run, status="running", reason=None, owner=options.owner, attempt=run.attempt + 1
+        )
+
+        async def begin(loop: AgentLoop) -> None:
+            await loop.thread.open()
+            head = loop.thread.head
+            # A run without input of its own has no checkpoint before its first step is done.
+            if head is None or (head.run_id != run_id and head.id != run.base):
+                raise RunEnded(
+                    f"thread {run.thread_id} has moved on without run {run_id}; start a new one"
+                )
+            batch = Batch(run.thread_id, answers=_screened(loop, fresh), runs=[run])
+            await loop.run.journal.commit(batch)
+            await loop.thread.open()
+
+        return await self._carry_on(run, begin, options, control)
+
+    async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
+        """Store answers for a run that is still working on other calls; it picks them up itself.
+
+        Raises:
+            UnknownInterrupt, InvalidAnswer: As for `aresume`.
+        """
+        interrupts = await self.checkpointer.interrupts(run_id)
+        fresh = check_answers(interrupts, answers)
+        if fresh:
+            thread_id = interrupts[0].thread_id
+            if self.definition.states.rules:
+                loop = await self._open(thread_id, None)
+                await loop.run.journal.commit(Batch(thread_id, answers=_screened(loop, fresh)))
+            else:
+                await self.checkpointer.commit(Batch(thread_id, answers=fresh))
+
+    async def astream(
+        self,
+        agent_input: AgentInput | None,
+        *,
+        thread_id: str | None = None,
+        modes: Collection[StreamMode] = ("updates",),
+        options: RunOptions | None = None,
+    ) -> AsyncGenerator[Event | RunResult, None]:
+        """Run as `ainvoke` does, yielding events and, last, the result.
+
+        A slow consumer slows the run down instead of filling memory. Leaving the loop early and
+        closing the generator pauses the run, which can be resumed. Read it inside of
+        `async with contextlib.aclosing(...)`: after a plain `break` the interpreter would close
+        it later, in another task. `emit`, `modes` and `room` of the options are not used.
+        """
+        buffer: EventBuffer[Event | RunResult] = EventBuffer()
+        control = (options.control if options else None) or RunControl()
+        chosen = replace(
+            options or RunOptions(), emit=buffer.put, room=buffer.room, modes=modes, control=control
+        )
+
+        async def work() -> None:
+            try:
+                buffer.put(await self.ainvoke(agent_input, thread_id=thread_id, options=chosen))
+            finally:
+                buffer.end()
+
+        async with raising_one(), anyio.create_task_group() as group:
+            group.start_soon(work)
+            try:
+                async for item in buffer:
+                    yield item
+            except GeneratorExit:
+                control.pause(LEFT)
+            finally:
+                buffer.end()
+
+    async def abatch(
+        self,
+        inputs: Sequence[AgentInput],
+        *,
+        options: RunOptions | None = None,
+        max_concurrency: int = 16,
+    ) -> list[RunResult | Exception]:
+        """Run each input on a thread of its own; return results in the order of the inputs.
+
+        A run that cannot begin leaves its error in its place; the others are not touched by it.
+
+        Raises:
+            ValueError: `max_concurrency` is not positive; nothing was run.
+        """
+        if max_concurrency < 1:
+            raise ValueError(f"max_concurrency must be 1 or more; got {max_concurrency}")
+        results: list[RunResult | Exception] = [RunEnded("it did not run")] * len(inputs)
+        limiter = anyio.CapacityLimiter(max_concurrency)
+
+        async def one(place: int) -> None:
+            async with limiter:
+                try:
+                    results[place] = await self.ainvoke(inputs[place], options=options)
+                except HarnessError as error:
+                    results[place] = error
+
+        async with anyio.create_task_group() as group:
+            for place in range(len(inputs)):
+                group.start_soon(one, place)
+        return results
+
+    async def replay(
+        self, thread_id: str, checkpoint_id: str, *, options: RunOptions | None = None
+    ) -> RunResult:
+        """Run everything after an old checkpoint again, on a branch of its own (peers D4.1).
+
+        What was asked after it is asked again. At a final checkpoint nothing runs.
+
+        Raises:
+            UnknownThread, UnknownCheckpoint: As for `get_state`.
+            ThreadBusy: A run moves the thread.
+        """
+        await self.fork(thread_id, checkpoint_id)
+        return await self.ainvoke(None, thread_id=thread_id, options=options)
+
+    async def _carry(
+        self,
+        run: Run,
+        begin: Callable[[AgentLoop], Awaitable[None]],
+        options: RunOptions,
+        *,
+        synced: bool = True,
+    ) -> RunResult:
+        control = options.control or RunControl()
+        async with self._turns.turn(run, control, options.when_busy):
+            return await self._carry_on(run, begin, options, control, synced=synced)
+
+    async def _carry_on(
+        self,
+        run: Run,
+        begin: Callable[[AgentLoop], Awaitable[None]],
+        options: RunOptions,
+        control: RunControl,
+        *,
+        synced: bool = True,
+    ) -> RunResult:
+        limits = options.limits or self.limits or Limits()
+        context = RunContext(
+            run,
+            self.checkpointer,
+            JOURNALS[options.durability](self.checkpointer, run.thread_id),
+            Meter(limits, used_by(run), earlier=await used_before(run, limits, self.checkpointer)),
+            control,
+            context=self._context.check(options.context) if self._context else options.context,
+            emit=self._emit(options),
+            modes=(*options.modes, "debug") if self.debug else options.modes,
+            synced=synced,
+            configurable=options.configurable,
+            logs_events=options.log_events,
+            room=options.room,
+            principal=options.principal,
+        )
+        result = await Carrier(self.definition, context, control).carry(begin)
+        if context.screens:
+            result = _screened_result(context, result)
+        if run.kind == "delegate":
+            return result
+        return replace(result, results=newest_results(result.state["messages"]))
+
+    def _emit(self, options: RunOptions) -> Emit | None:
+        if not self.debug:
+            return options.emit
+        return printing(options.emit, wanted="debug" in options.modes)
+
+
+def _screened(loop: AgentLoop, answers: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Return people's answers as they may be stored."""
+    screen = loop.thread.screen
+    if screen is None:
+        return answers
+    return {key: screen.json(answer, "input") for key, answer in answers.items()}
+
+
+def _screened_result(context: RunContext, result: RunResult) -> RunResult:
+    """Return a result whose questions and error show no more than what was stored of them."""
+    from harness.loop.screening import asked
+
+    questions = tuple(asked(one, context.screens) for one in result.interrupts)
+    error = next(iter(context.screens.values())).error(result.error)
+    return replace(result, interrupts=questions, error=error)
+
+
+def _context_schema(schema: type | None) -> ContextSchema | None:
+    if schema is None:
+        return None
+    from harness.loop.context_schema import ContextSchema
+
+    return ContextSchema(schema)

@@ -1,0 +1,21 @@
+"""How models say that a request is larger than their window, in whatever words."""
+
+from __future__ import annotations
+
+__all__ = ["is_overflow"]
+
+# Anthropic's own wordings first, then those of servers that speak the same protocol.
+_OVERFLOW_MARKERS = (
+    "prompt is too long",
+    "exceed context limit",
+    "exceeds the maximum allowed number of input tokens",
+    "context window",
+    "maximum context length",
+    "context length",
+)
+
+
+def is_overflow(message: str) -> bool:
+    """Whether a refusal says that the request is larger than the model's window (peers C3.6)."""
+    lowered = message.lower()
+    return any(marker in lowered for marker in _OVERFLOW_MARKERS)

@@ -1,0 +1,396 @@
+"""Background tasks: subagents that go on working while their caller does something else.
+
+A task is a run of its own on a thread of its own, `<caller's thread>.task-<id>`, in the caller's
+journal. It outlives the call and the run that started it. What a dead process leaves behind is
+found there and continued by the next `BackgroundSubAgents` (peers C7.3, E23).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from functools import partial
+from math import inf
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import anyio
+from pydantic import JsonValue
+
+from harness.checkpoint.base import Checkpointer, Interrupt, Run
+from harness.errors import (
+    AgentBuildError,
+    HarnessError,
+    RunEnded,
+    ToolError,
+    UnknownRun,
+    UnknownThread,
+)
+from harness.loop.agent import Agent
+from harness.loop.carrier import RunOptions
+from harness.loop.event_buffer import raising_one
+from harness.messages import HumanMessage
+from harness.policy import CallPolicy
+from harness.subagents.background.agents import background_agent
+from harness.subagents.background.carrier import POLL_SECONDS, TaskCarrier
+from harness.subagents.background.engine import AgentSource, Behalf, RunEngine
+from harness.subagents.background.inbox import post
+from harness.subagents.background.lines import TaskLines, first_of
+from harness.subagents.background.local_runs import LocalRuns
+from harness.subagents.background.tasks import ENDED, NewTask, TaskView, given
+from harness.subagents.background.threads import (
+    delete_with_tasks,
+    parent_thread,
+    task_thread,
+    task_threads,
+)
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+__all__ = ["BackgroundSubAgents"]
+
+_ATTEMPTS = 5
+
+Job: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+"""Work of its own, which lets no failure out."""
+
+
+class BackgroundSubAgents:
+    """Carries background tasks while it is entered: `async with BackgroundSubAgents(journal)`.
+
+    Leaving it stops them where they are; their runs stay `running` in the journal, and the next
+    one, in this process or another, goes on with them. It serves one agent.
+
+    Args:
+        checkpointer: The journal of the agent.
+        options: How tasks are carried. `limits` bound each task whose subagent has none of its
+            own (`Limits()` by default): a task never counts against the run that started it,
+            which may be over long before. `context` and `principal` are those of the run that
+            started it; after a restart, these.
+        max_running: Tasks of one thread that work at a time; further ones are `pending`.
+        max_open: Tasks of one thread that may be pending or running.
+        is_alive: Whether another process still works, by the `owner` of its runs. Give it where
+            processes of several machines share the journal: of those of this machine it is known,
+            and every other counts as alive unless this says no.
+        engine: Makes what carries the runs, from the way to find agents; `LocalRuns` by default.
+
+    Raises:
+        ValueError: A bound is not positive.
+    """
+
+    def __init__(
+        self,
+        checkpointer: Checkpointer,
+        *,
+        options: RunOptions | None = None,
+        max_running: int = 8,
+        max_open: int = 64,
+        is_alive: Callable[[str], bool] | None = None,
+        engine: Callable[[AgentSource], RunEngine] | None = None,
+    ) -> None:
+        if max_running < 1 or max_open < 1:
+            raise ValueError("max_running and max_open must be 1 or more")
+        self.checkpointer = checkpointer
+        self._tasks = TaskLines(max_running, max_open)
+        self._agents: dict[str, tuple[Agent, Agent]] = {}
+        self._find: AgentSource | None = None
+        self._above: tuple[str, ...] = ()
+        self._policy: CallPolicy | None = None
+        local = partial(LocalRuns, checkpointer, options=options or RunOptions(), is_alive=is_alive)
+        self._engine: RunEngine = (engine or local)(self.agent)
+        self._carrier = TaskCarrier(checkpointer, self.agent, self._engine, self._tasks)
+        self._jobs: MemoryObjectSendStream[Job] | None = None
+        self._stack: AsyncExitStack | None = None
+
+    # --- its life --------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Begin to work, and continue what was left behind."""
+        if self._stack is not None:
+            raise RuntimeError("this BackgroundSubAgents is entered already")
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._working())
+            self._stack = stack.pop_all()
+        self._recover_soon()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        """Stop the tasks; they go on when the next one is entered."""
+        stack, self._stack = self._stack, None
+        return None if stack is None else await stack.__aexit__(kind, error, trace)
+
+    @asynccontextmanager
+    async def _working(self) -> AsyncGenerator[None]:
+        send, receive = anyio.create_memory_object_stream[Job](inf)
+        local = self._engine if isinstance(self._engine, LocalRuns) else None
+        if local is not None:
+            await local.open()
+        try:
+            async with raising_one(), anyio.create_task_group() as group:
+                # Runs begin in this task, not in that of a tool: nothing of the caller's context
+                # shall get into them.
+                group.start_soon(self._serve, receive)
+                self._jobs = send
+                self._tasks.open(lambda turn: send.send_nowait(partial(self._carrier.carry, turn)))
+                try:
+                    yield
+                finally:
+                    self._jobs = None
+                    self._tasks.close()
+                    group.cancel_scope.cancel()
+        finally:
+            send.close()
+            self._carrier.forget()
+            if local is not None:
+                await local.close()
+
+    async def _serve(self, jobs: MemoryObjectReceiveStream[Job]) -> None:
+        async with jobs, anyio.create_task_group() as group:
+            async for job in jobs:
+                group.start_soon(job)
+
+    def bind(
+        self, find: AgentSource, above: Sequence[str], policy: CallPolicy | None = None
+    ) -> None:
+        """Say whose subagents these are.
+
+        Args:
+            find: Returns a subagent's agent by name.
+            above: Names of the agents from the main one to the one that starts the tasks.
+            policy: The rules of that one, which hold for its tasks too.
+
+        Raises:
+            AgentBuildError: It serves another agent already.
+        """
+        if self._find is not None:
+            raise AgentBuildError(
+                "this BackgroundSubAgents serves another agent already; make one for each agent"
+            )
+        self._find, self._above, self._policy = find, tuple(above), policy
+        self._recover_soon()
+
+    def agent(self, name: str) -> Agent:
+        """Return a subagent as it works in the background.
+
+        Raises:
+            HarnessError: There is none of that name, or no agent was built with this object.
+        """
+        if self._find is None:
+            raise HarnessError("no agent was built with this BackgroundSubAgents yet")
+        found = self._find(name)
+        known = self._agents.get(name)
+        if known is None or known[0] is not found:
+            made = background_agent(found, self.checkpointer, self._above, self._policy)
+            known = self._agents[name] = (found, made)
+        return known[1]
+
+    # --- tasks -----------------------------------------------------------------------------
+
+    async def start(self, task: NewTask) -> TaskView:
+        """Begin a task; its input is in the journal when this returns.
+
+        Raises:
+            UnknownSubAgent: There is none of that name.
+            ToolError: Too many tasks are open, or this object is not entered.
+            HarnessError: The input was refused; nothing was stored.
+        """
+        thread_id = task_thread(task.thread_id, task.task_id)
+        agent = self.agent(task.agent)
+        with anyio.CancelScope(shield=True):
+            async with self._carrier.lock(thread_id):
+                run = await self._carrier.newest(thread_id)
+                if run is None:
+                    self._check_open()
+                    with self._tasks.room(task.thread_id):
+                        update = given(agent, task)
+                        run = await self._engine.begin(task.agent, thread_id, update, task.behalf)
+                await self._carrier.line_up(run, {}, task.behalf)
+        return await self.look(thread_id)
+
+    async def look(self, thread_id: str) -> TaskView:
+        """Return where the task of a thread stands.
+
+        Raises:
+            UnknownThread: There is no such task.
+        """
+        run = await self._carrier.newest(thread_id)
+        if run is None:
+            raise UnknownThread(f"there is no background task on thread {thread_id!r}")
+        status = await self._carrier.status(run)
+        asked: Sequence[Interrupt] = ()
+        if status == "waiting":
+            known = await self.checkpointer.interrupts(run.id)
+            asked = [one for one in known if not one.answered]
+        return TaskView(thread_id.rpartition(".")[2], run, status, asked)
+
+    async def wait(
+        self, thread_ids: Collection[str], seconds: float, *, caller: str | None = None
+    ) -> Sequence[TaskView]:
+        """Return where tasks stand once all have stopped and left room, or after `seconds`.
+
+        It returns at once when this object is left meanwhile. A task that a dead process has left
+        goes on.
+
+        Args:
+            thread_ids: The threads of the tasks.
+            seconds: How long to wait at most.
+            caller: The thread that asks: tasks of others are watched, and left as they are. None
+                for whoever may do everything.
+
+        Raises:
+            UnknownThread: There is no such task.
+        """
+        deadline = time.monotonic() + max(0.0, seconds)
+        entered = self._tasks.is_open
+        while True:
+            news = {parent_thread(one): self._tasks.news(one) for one in thread_ids}
+            views = [await self.look(one) for one in thread_ids]
+            left = deadline - time.monotonic()
+            in_vain = entered and not self._tasks.is_open
+            if left <= 0 or in_vain or not any(self._is_at_work(one) for one in views):
+                return views
+            others = [
+                one for one in views if not one.stopped and not self.carries(one.run.thread_id)
+            ]
+            for one in others:  # what its process has left by now is ours
+                if caller in (None, parent_thread(one.run.thread_id)):
+                    await self._carrier.adopt(one.run, ours=True)
+            mine = not others
+            with anyio.move_on_after(left if mine else min(left, POLL_SECONDS)):
+                await first_of(list(news.values()))
+
+    async def send(
+        self, thread_id: str, text: str, key: str, behalf: Behalf | None = None
+    ) -> TaskView:
+        """Send a task a message: it reads it before its next model call.
+
+        A task that is done, failed or timed out goes on with it, with all it knows. One that
+        waits for a person reads it once it has its answer.
+
+        Args:
+            thread_id: The task's thread.
+            text: The message.
+            key: Of the caller's choice; the same message is sent once, however often it is called.
+            behalf: For a task that goes on.
+
+        Raises:
+            ToolError: The task was cancelled, or it has ended and too many others are open;
+                nothing was sent.
+            HarnessError: There is no such task, or the message was refused.
+        """
+        with anyio.CancelScope(shield=True):
+            view = await self.look(thread_id)
+            agent = self.agent(view.run.agent)
+            if view.status == "cancelled":
+                raise ToolError(
+                    f"{view.task_id} was cancelled, so nothing was sent to it. Start a new task."
+                )
+            self._check_open()
+            goes_on = view.status in ENDED and not self.carries(thread_id)
+            parent = parent_thread(thread_id) or ""
+            with self._tasks.room(parent) if goes_on else nullcontext():
+                async with self._carrier.lock(thread_id):
+                    await post(agent, thread_id, HumanMessage(text, source="task", id=f"msg_{key}"))
+                    if view.run.status == "paused":
+                        await self._carrier.line_up(view.run, {}, behalf, go_on=True)
+                await self._carrier.deliver(thread_id, behalf)
+        return await self.look(thread_id)
+
+    async def cancel(self, thread_id: str, reason: str) -> TaskView:
+        """Stop a task; what it has done stays. One that has ended stays as it is.
+
+        Raises:
+            HarnessError: There is no such task, or another living process works on it.
+        """
+        view = await self.look(thread_id)
+        for _ in range(_ATTEMPTS):  # it may go on, with a message, in the moment in which it ends
+            if view.status in ENDED and not self.carries(thread_id):
+                break
+            self._tasks.remove(view.run)
+            run = await self._engine.cancel(view.run, reason)
+            if self._tasks.is_carried(run):  # it may have begun in the moment in which it ended
+                run = await self._engine.cancel(run, reason)
+            while self._tasks.is_carried(run):
+                await self._tasks.news(thread_id).wait()
+            if view.status == "waiting":
+                await self._carrier.tell_of_the_end(run)
+            self._tasks.stir(thread_id)
+            view = await self.look(thread_id)
+        return view
+
+    async def delete(self, thread_id: str) -> None:
+        """Delete a thread with its history and runs, and its tasks with theirs.
+
+        Tasks that have not ended are cancelled first. On the thread itself nobody may be at work.
+
+        Raises:
+            HarnessError: Another living process works on a task; nothing was deleted.
+            CheckpointError: The journal cannot be written.
+        """
+        for one in await task_threads(self.checkpointer, thread_id):
+            if await self._carrier.newest(one) is not None:
+                await self.cancel(one, "its thread is deleted")
+        await delete_with_tasks(self.checkpointer, thread_id)
+
+    async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
+        """Answer what a task asks, on behalf of a person; it goes on in the background.
+
+        Args:
+            run_id: The task's run.
+            answers: By interrupt id, as for `Agent.aresume`; without any, a paused or failed task
+                goes on.
+
+        Raises:
+            UnknownRun, RunEnded, UnknownInterrupt, InvalidAnswer: As for `Agent.aresume`.
+        """
+        self._check_open()
+        run = await self.checkpointer.run(run_id)
+        if run is None or parent_thread(run.thread_id) is None:
+            raise UnknownRun(f"there is no background task with a run {run_id!r}")
+        if run.status in ("done", "cancelled"):
+            raise RunEnded(f"run {run_id} is {run.status} and asks nothing; nothing was stored")
+        async with self._carrier.lock(run.thread_id):
+            if answers:
+                await self.agent(run.agent).answer(run_id, answers)
+                run = await self.checkpointer.run(run_id) or run  # it may wait by now
+            await self._carrier.line_up(run, {}, None, go_on=True)
+
+    # --- carrying --------------------------------------------------------------------------
+
+    def carries(self, thread_id: str) -> bool:
+        """Whether this object works on the task of a thread."""
+        return self._tasks.carries(thread_id)
+
+    def has_in_line(self, run: Run) -> bool:
+        """Whether a run that is recorded as `paused` waits for its turn, or is just taking it."""
+        return run.status == "paused" and (self._tasks.waits(run) or self._tasks.is_carried(run))
+
+    def stirred(self, thread_id: str) -> None:
+        """Say that something has happened on a thread; for engines that carry other runs too."""
+        if parent_thread(thread_id) is not None:
+            self._tasks.stir(thread_id)
+            self._do_soon(partial(self._carrier.look_after, thread_id))
+
+    def _recover_soon(self) -> None:
+        self._do_soon(self._carrier.recover)
+
+    def _do_soon(self, job: Job) -> None:
+        if self._find is not None and self._jobs is not None:
+            self._jobs.send_nowait(job)
+
+    def _is_at_work(self, view: TaskView) -> bool:
+        return not view.stopped or self.carries(view.run.thread_id)
+
+    def _check_open(self) -> None:
+        if self._jobs is None:
+            raise ToolError(
+                "background tasks do not run now: the BackgroundSubAgents of this agent is not "
+                "entered (`async with`). Nothing was done."
+            )

@@ -1,0 +1,12 @@
+"""OpenTelemetry spans and metrics of runs, model calls, tool calls and commits.
+
+Nothing else imports this package, so an agent without it pays nothing. It needs the OpenTelemetry
+API only; where the spans go is the application's choice, through an OpenTelemetry SDK.
+"""
+
+from __future__ import annotations
+
+from harness.telemetry.journal import TracedCheckpointer
+from harness.telemetry.middleware import TelemetryMiddleware
+
+__all__ = ["TelemetryMiddleware", "TracedCheckpointer"]

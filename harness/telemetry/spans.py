@@ -1,0 +1,207 @@
+"""The open spans of runs and agents, so that what belongs to them finds them.
+
+A run outlives the request that asked for it, and its steps know neither. A span that is kept by run
+and namespace can be found from every hook and from every commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+
+from opentelemetry import context as contexts
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanContext,
+    Status,
+    StatusCode,
+    Tracer,
+    set_span_in_context,
+)
+
+from harness.checkpoint.base import Run
+from harness.records import record
+from harness.telemetry import names
+from harness.telemetry.content import clean_text
+from harness.telemetry.metrics import Metrics
+
+__all__ = ["AgentSpan", "RunSpans"]
+
+_REASON = 1_000
+"""Characters of why a run failed."""
+
+_REMEMBERED = 1_000
+"""Runs that may go on whose last span is still known then."""
+
+
+@record
+class AgentSpan:
+    """The open span of an agent in a run.
+
+    Attributes:
+        span: The span.
+        context: With the span as the current one.
+        thread_id: The run's thread.
+        path: Agent and call names from the root to the agent.
+        begun: When, on the clock of `time.perf_counter`.
+    """
+
+    span: Span
+    context: Context
+    thread_id: str
+    path: tuple[str, ...]
+    begun: float
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.path[-1]
+
+
+class RunSpans:
+    """Opens, finds and ends the spans of runs and of the agents in them.
+
+    A run has one span for each *leg*: from its begin or resume to its pause or end. The span of a
+    leg is that of the main agent; its parent is what is current when it opens, such as a request.
+
+    Args:
+        tracer: Makes spans.
+        metrics: Told of runs and agents.
+        texts: Whether to tell why a run failed: that may hold anything.
+    """
+
+    def __init__(self, tracer: Tracer, metrics: Metrics, *, texts: bool = False) -> None:
+        self._tracer = tracer
+        self._texts = texts
+        self._metrics = metrics
+        self._legs: dict[str, dict[str, AgentSpan]] = {}
+        self._places: dict[tuple[str, str], AgentSpan] = {}
+        self._stopped: OrderedDict[str, tuple[SpanContext, int]] = OrderedDict()
+
+    def run(self, run_id: str, thread_id: str, agent: str) -> AgentSpan:
+        """Return the span of a run's leg, opened if there is none."""
+        known = self._legs.get(run_id)
+        if known is not None:
+            return known[""]
+        before = self._stopped.pop(run_id, None)
+        links = [] if before is None else [Link(before[0], {names.RUN: run_id})]
+        opened = self._opened(run_id, thread_id, "", (agent,), links)
+        self._legs[run_id] = {"": opened}
+        self._metrics.started.add(1, {names.AGENT: agent})
+        self._metrics.active.add(1, {names.AGENT: agent})
+        return opened
+
+    def note_running(self, run: Run) -> None:
+        """Open the span of a leg that is recorded, unless it is known to have ended.
+
+        A run that was left where it was is recorded as `running` still, also by who leaves it.
+        """
+        before = self._stopped.get(run.id)
+        if before is None or before[1] < run.attempt:
+            self.run(run.id, run.thread_id, run.agent)
+
+    def agent(self, run_id: str, thread_id: str, ns: str, path: tuple[str, ...]) -> AgentSpan:
+        """Return the span of an agent in a run, opened if there is none."""
+        leg = self.run(run_id, thread_id, path[0])
+        if not ns:
+            return leg
+        agents = self._legs[run_id]
+        if ns not in agents:
+            agents[ns] = self._opened(run_id, thread_id, ns, path, [])
+        return agents[ns]
+
+    def at(self, thread_id: str, ns: str) -> AgentSpan | None:
+        """Return the open span of whoever moves a namespace of a thread."""
+        return self._places.get((thread_id, ns))
+
+    def end_below(self, run_id: str, call: tuple[str, ...], error: str | None) -> None:
+        """End the spans of the agents that a call has run, innermost first.
+
+        Args:
+            run_id: The run.
+            call: Agent and call names from the root to the call.
+            error: What the call failed with, if it did.
+        """
+        agents = self._legs.get(run_id)
+        if agents is None or len(agents) == 1:
+            return
+        for ns, one in reversed([*agents.items()]):
+            if one.path[: len(call)] == call:
+                self._end_agent(agents, ns, error)
+
+    def end(self, run: Run) -> None:
+        """End the leg of a run that has paused or ended, and what is still open in it."""
+        agents = self._legs.get(run.id)
+        if agents is None:
+            return
+        for ns in reversed([*agents][1:]):
+            self._end_agent(agents, ns, None)
+        leg = agents[""]
+        span, error = leg.span, None
+        span.set_attribute(names.RUN_KIND, run.kind)
+        span.set_attribute(names.RUN_STATUS, run.status)
+        span.set_attribute(names.RUN_ATTEMPT, run.attempt)
+        if run.kind == "drive":  # a client's own model has invoked a tool, not our agent
+            span.update_name(f"drive {leg.name}")
+            span.set_attribute(names.OPERATION, "drive")
+        if run.status == "failed":
+            error = "run_failed"
+            span.set_attribute(names.ERROR, error)
+            text = clean_text(run.reason or "")[:_REASON] if self._texts else None
+            span.set_status(Status(StatusCode.ERROR, text))
+        elif run.status in ("running", "needs_approval", "paused"):
+            self._remember(run, span.get_span_context())
+        del self._legs[run.id]
+        if run.kind == "drive":
+            self._closed(leg, "")
+        else:
+            self._end(leg, "", error)
+        ended = {names.AGENT: leg.name, names.RUN_KIND: run.kind, names.RUN_STATUS: run.status}
+        self._metrics.ended.add(1, ended)
+        self._metrics.active.add(-1, {names.AGENT: leg.name})
+
+    def _opened(
+        self, run_id: str, thread_id: str, ns: str, path: tuple[str, ...], links: list[Link]
+    ) -> AgentSpan:
+        attributes: dict[str, str | tuple[str, ...]] = {
+            names.OPERATION: "invoke_agent",
+            names.AGENT: path[-1],
+            names.CONVERSATION: thread_id,
+            names.RUN: run_id,
+            names.AGENT_PATH: path,
+        }
+        if ns:
+            attributes[names.NAMESPACE] = ns
+        span = self._tracer.start_span(
+            f"invoke_agent {path[-1]}", attributes=attributes, links=links
+        )
+        context = set_span_in_context(span, contexts.get_current())
+        opened = AgentSpan(span, context, thread_id, path, time.perf_counter())
+        self._places[thread_id, ns] = opened
+        return opened
+
+    def _end_agent(self, agents: dict[str, AgentSpan], ns: str, error: str | None) -> None:
+        one = agents.pop(ns)
+        if error is not None:
+            one.span.set_attribute(names.ERROR, error)
+            one.span.set_status(Status(StatusCode.ERROR))
+        self._end(one, ns, error)
+
+    def _end(self, one: AgentSpan, ns: str, error: str | None) -> None:
+        attributes = {names.OPERATION: "invoke_agent", names.AGENT: one.name}
+        if error is not None:
+            attributes[names.ERROR] = error
+        self._metrics.agents.record(time.perf_counter() - one.begun, attributes)
+        self._closed(one, ns)
+
+    def _closed(self, one: AgentSpan, ns: str) -> None:
+        one.span.end()
+        if self._places.get((one.thread_id, ns)) is one:
+            del self._places[one.thread_id, ns]
+
+    def _remember(self, run: Run, span: SpanContext) -> None:
+        self._stopped[run.id] = span, run.attempt
+        while len(self._stopped) > _REMEMBERED:
+            self._stopped.popitem(last=False)

@@ -1,0 +1,1 @@
+"""The model of the MCP client as the model of runs."""

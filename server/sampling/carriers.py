@@ -1,0 +1,169 @@
+"""Brings calls of the client's model to the client of a request (mcp 5).
+
+- `live`: a client of the handshake era is asked while its call is open.
+- `retry`: a client of 2026-07-28 gets `input_required`, asks its model, and calls again.
+- `none`: it lends no model, or not to this run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeAlias
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.message import ServerMessageMetadata
+from mcp.types import CONNECTION_CLOSED, CreateMessageResultWithTools
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from harness.errors import ModelError
+from harness.loop.event_buffer import raising_one
+from harness.models.overflow import is_overflow
+from server.auth.caller import current_caller, owner_of
+from server.open_requests import OpenRequests
+from server.sampling.desk import LEASE_SECONDS, Offer, SampledCall, SampledRun, SamplingDesk
+
+__all__ = ["LiveLender", "SamplingWay", "lending", "offer_of", "way_to_sample"]
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+SamplingWay: TypeAlias = Literal["live", "retry", "none"]
+
+_GONE = (CONNECTION_CLOSED, "Connection closed")
+"""What the SDK raises when the client is gone; clients use that code for refusals, too."""
+
+_MAX_REFUSAL = 500
+
+
+def offer_of(ctx: Context) -> Offer:
+    """Return what the client of this request lends of its model."""
+    capabilities = ctx.session.client_capabilities
+    sampling = capabilities.sampling if capabilities else None
+    if sampling is None:
+        return "none"
+    return "plain" if sampling.tools is None else "tools"
+
+
+def way_to_sample(ctx: Context, run_id: str) -> SamplingWay:
+    """Return how the client of this request can be asked for a run.
+
+    Only for the caller's own: what an admin may read is still not for their model.
+    """
+    caller = current_caller.get()
+    if offer_of(ctx) != "tools" or owner_of(run_id) != caller.owner or not caller.may("delegate"):
+        return "none"
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return "retry"
+    return "live" if ctx.session.can_send_request else "none"
+
+
+class LiveLender:
+    """Asks the client over the open call, each call of its model once, several at a time."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        desk: SamplingDesk,
+        requests: OpenRequests,
+        thread_id: str,
+        group: TaskGroup,
+    ) -> None:
+        self._ctx = ctx
+        self._desk = desk
+        self._requests = requests
+        self._thread_id = thread_id
+        self._group = group
+        self._begun: set[str] = set()
+        self._open = 0
+        self._idle = anyio.Event()
+        self._ended = False
+
+    def look(self) -> None:
+        """Begin to ask what has not been asked on this request."""
+        for run in self._desk.runs(self._thread_id):
+            for key, call in run.calls.items():
+                if not self._ended and key not in self._begun:
+                    self._begun.add(key)
+                    self._open += 1
+                    self._group.start_soon(self._ask, run, call)
+
+    async def finish(self) -> bool:
+        """Begin nothing more and wait for the client; return whether it was at work."""
+        was_at_work = self._open > 0
+        self._ended = True
+        while self._open:
+            await self._idle.wait()
+            self._idle = anyio.Event()
+        return was_at_work
+
+    async def _ask(self, run: SampledRun, call: SampledCall) -> None:
+        answer: CreateMessageResultWithTools | ModelError | None = None
+        try:
+            with (
+                self._requests.asking(LEASE_SECONDS) as scope,
+                call.taking_back(scope.cancel),
+            ):
+                await anyio.lowlevel.checkpoint_if_cancelled()
+                answer = await self._answer(call)
+            if answer is not None:
+                run.close(call.key, answer)
+        finally:
+            self._open -= 1
+            self._idle.set()
+
+    async def _answer(self, call: SampledCall) -> CreateMessageResultWithTools | ModelError | None:
+        """Return what the client says; None if it is gone, when the call waits for another."""
+        about = ServerMessageMetadata(related_request_id=self._ctx.request_id)
+        session = self._ctx.session
+        try:
+            return await session.send_request(
+                call.hand_out(), CreateMessageResultWithTools, metadata=about
+            )
+        except NoBackChannelError:
+            self._ended = True
+        except MCPError as error:
+            if (error.code, error.message) != _GONE:
+                return _refused(error)
+            self._ended = True
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._ended = True
+        except ValidationError as error:
+            return ModelError(
+                "The client's model gave an answer that does not fit the protocol "
+                f"({error.errors()[0]['msg']}); it was not kept. Go on with the run to ask again."
+            )
+        return None
+
+
+def _refused(error: MCPError) -> ModelError:
+    return ModelError(
+        f"The client refused to ask its model, or failed: {error.message[:_MAX_REFUSAL]} (code "
+        f"{error.code}). Go on with the run to ask again.",
+        kind="overflow" if is_overflow(error.message) else "unknown",
+    )
+
+
+@asynccontextmanager
+async def lending(
+    ctx: Context, desk: SamplingDesk, requests: OpenRequests, thread_id: str, way: SamplingWay
+) -> AsyncGenerator[LiveLender | None]:
+    """Let the client's model work for a thread's runs during the block.
+
+    Yields what asks it, for the way `live`; on leaving the block what is open is taken back.
+    """
+    if way == "none":
+        yield None
+        return
+    with desk.attending(thread_id):
+        if way == "retry":
+            yield None
+            return
+        async with raising_one(), anyio.create_task_group() as group:
+            lender = LiveLender(ctx, desk, requests, thread_id, group)
+            with desk.watching(thread_id, lender.look):
+                yield lender
+            group.cancel_scope.cancel()

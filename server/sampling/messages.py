@@ -1,0 +1,259 @@
+"""A model call as the protocol's `sampling/createMessage`, and its answer as a message of ours.
+
+The protocol's rules (2025-11-25 and 2026-07-28): every `tool_use` has its `tool_result` in the next
+message, and that message holds nothing else. Reasoning and provider blocks of other models are left
+out; they mean nothing to the client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+from mcp.types import (
+    AudioContent,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ImageContent,
+    ModelHint,
+    ModelPreferences,
+    SamplingMessage,
+    TextContent,
+    Tool,
+    ToolChoice,
+    ToolResultContent,
+    ToolUseContent,
+)
+
+from harness.errors import ModelError
+from harness.messages import (
+    AIMessage,
+    AnswerBlock,
+    AudioBlock,
+    Content,
+    HumanMessage,
+    ImageBlock,
+    Message,
+    TextBlock,
+    ToolCall,
+    ToolMessage,
+    new_id,
+)
+from harness.models.base import ChatRequest, ToolSpec
+
+if TYPE_CHECKING:
+    from mcp.types import RequestParamsMeta, Role, SamplingMessageContentBlock
+
+__all__ = ["AGENT_META", "MAX_TOKENS", "Answer", "answer_of", "params_of"]
+
+MAX_TOKENS = 16_000
+"""Bound of one answer; what most models of today can give."""
+
+AGENT_META = "deep-agent-mcp/agent"
+"""Key in the request's `_meta`: which agent asks."""
+
+Answer = CreateMessageResult | CreateMessageResultWithTools
+
+_NO_RESULT = "There is no result: the call was not finished."
+_EMPTY = "(empty)"
+_MAX_NAME = 200
+_STOP_REASONS = {
+    "endTurn": "end_turn",
+    "toolUse": "tool_use",
+    "maxTokens": "max_tokens",
+    "stopSequence": "stop_sequence",
+}
+
+
+def params_of(
+    request: ChatRequest, *, hint: str = "", max_tokens: int = MAX_TOKENS
+) -> CreateMessageRequestParams:
+    """Return a model call as the client is asked.
+
+    Args:
+        request: The call. Tools that only a provider could run are left out.
+        hint: Part of a model's name the client may go by; empty for none.
+        max_tokens: Bound of the answer, where the request names none.
+    """
+    choice = request.tool_choice
+    specs = [one for one in request.tools if isinstance(one, ToolSpec)]
+    if choice not in ("auto", "any", "none"):  # the protocol has no word for one certain tool
+        specs = [one for one in specs if one.name == choice]
+    tools = [
+        Tool(name=one.name, description=one.description, input_schema=one.parameters)
+        for one in specs
+    ]
+    modes = {"auto": None, "none": ToolChoice(mode="none")}
+    settings = request.settings
+    return CreateMessageRequestParams(
+        messages=_messages(request.messages),
+        system_prompt="\n\n".join(one.text for one in request.system) or None,
+        max_tokens=_whole(settings.get("max_tokens")) or max_tokens,
+        temperature=_number(settings.get("temperature")),
+        stop_sequences=_texts(settings.get("stop_sequences")),
+        tools=tools or None,
+        tool_choice=modes.get(choice, ToolChoice(mode="required")) if tools else None,
+        model_preferences=ModelPreferences(
+            hints=[ModelHint(name=hint)] if hint else None, intelligence_priority=0.8
+        ),
+        _meta=cast("RequestParamsMeta", {AGENT_META: request.agent}) if request.agent else None,
+    )
+
+
+def answer_of(result: Answer, request: ChatRequest) -> AIMessage:
+    """Return the client's answer as the agent's.
+
+    Its calls get ids of ours: some clients use theirs again in each answer, also after a summary
+    has taken the first one out of the request. A call of an unknown tool is passed on: the loop
+    tells the model which tools there are.
+
+    Raises:
+        ModelError: It is none that an agent could go on with.
+    """
+    content: list[AnswerBlock] = []
+    given = result.content if isinstance(result.content, list) else [result.content]
+    for block in given:
+        match block:
+            case TextContent():
+                content.append(TextBlock(block.text))
+            case ToolUseContent():
+                content.append(ToolCall(new_id("call"), block.name, block.input))
+            case _:
+                raise _unusable(f"a block of type {block.type!r}")
+    if result.role != "assistant":
+        raise _unusable(f"a message of role {result.role!r}")
+    if not any(not isinstance(one, TextBlock) or one.text.strip() for one in content):
+        raise _unusable("neither text nor a tool call")
+    has_calls = any(isinstance(one, ToolCall) for one in content)
+    if result.stop_reason == "toolUse" and not has_calls:
+        raise _unusable("stopReason 'toolUse' without a tool call")
+    reason = result.stop_reason
+    return AIMessage(
+        tuple(content),
+        model=f"sampling:{_label(result.model)}",
+        stop_reason=_STOP_REASONS.get(reason, _label(reason)) if reason else None,
+        name=request.agent or None,
+    )
+
+
+def _label(text: str) -> str:
+    """Return a name of the client's as one short line that does nothing to a terminal."""
+    shown = "".join(one if one.isprintable() else " " for one in text[:_MAX_NAME])
+    return " ".join(shown.split())
+
+
+def _unusable(what: str) -> ModelError:
+    return ModelError(
+        f"The client's model answered with {what}, which an agent cannot go on with; the answer "
+        "was not kept. Go on with the run to ask again."
+    )
+
+
+# --- the transcript --------------------------------------------------------------------------
+
+
+def _messages(messages: Sequence[Message]) -> list[SamplingMessage]:
+    made: list[SamplingMessage] = []
+    for turn in _turns(messages):
+        first = turn[0]
+        calls = first.tool_calls if isinstance(first, AIMessage) else ()
+        results = {one.tool_call_id: one for one in turn if isinstance(one, ToolMessage)}
+        if isinstance(first, AIMessage):
+            _add(made, "assistant", list(_said(first)))
+        if calls:
+            found = [_result(call, results.pop(call.id, None)) for call in calls]
+            made.append(SamplingMessage(role="user", content=[*found]))
+        for one in turn:
+            if isinstance(one, HumanMessage):
+                _add(made, "user", list(_blocks(one.content)))
+            elif isinstance(one, ToolMessage) and one.tool_call_id in results:  # its call is gone
+                text = f"Result of an earlier call of {one.name or 'a tool'}: {one.text}"
+                _add(made, "user", [TextContent(text=text)])
+    return made
+
+
+def _turns(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Yield each answer with what follows it, and first what is before any."""
+    turn: list[Message] = []
+    for message in messages:
+        if isinstance(message, AIMessage) and turn:
+            yield turn
+            turn = []
+        turn.append(message)
+    if turn:
+        yield turn
+
+
+def _add(
+    made: list[SamplingMessage], role: Role, blocks: list[SamplingMessageContentBlock]
+) -> None:
+    """Append a message, or lengthen the last one of the same side."""
+    if not blocks:
+        return
+    last = made[-1] if made else None
+    if last is not None and last.role == role and not _has_results(last):
+        blocks = [*last.content_as_list, *blocks]
+        made.pop()
+    made.append(SamplingMessage(role=role, content=blocks))
+
+
+def _has_results(message: SamplingMessage) -> bool:
+    return any(one.type == "tool_result" for one in message.content_as_list)
+
+
+def _said(message: AIMessage) -> Iterator[SamplingMessageContentBlock]:
+    for block in message.content:
+        if isinstance(block, TextBlock) and block.text:
+            yield TextContent(text=block.text)
+        elif isinstance(block, ToolCall):
+            yield ToolUseContent(id=block.id, name=block.name, input=block.args)
+
+
+def _result(call: ToolCall, message: ToolMessage | None) -> ToolResultContent:
+    if message is None:
+        return ToolResultContent(
+            tool_use_id=call.id, content=[TextContent(text=_NO_RESULT)], is_error=True
+        )
+    return ToolResultContent(
+        tool_use_id=call.id,
+        content=list(_blocks(message.content)) or [TextContent(text=_EMPTY)],
+        is_error=True if message.status == "error" else None,
+    )
+
+
+def _blocks(content: Content) -> Iterator[TextContent | ImageContent | AudioContent]:
+    """Yield what a person or a tool said; documents and films have no place in the protocol."""
+    if isinstance(content, str):
+        if content:
+            yield TextContent(text=content)
+        return
+    for block in content:
+        match block:
+            case TextBlock(text):
+                if text:
+                    yield TextContent(text=text)
+            case ImageBlock(media_type, data):
+                yield ImageContent(data=data, mime_type=media_type)
+            case AudioBlock(media_type, data):
+                yield AudioContent(data=data, mime_type=media_type)
+            case _:
+                text = f"[A {block.type} ({block.media_type}) that your client cannot be sent.]"
+                yield TextContent(text=text)
+
+
+# --- settings, which may be of any type ------------------------------------------------------
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _texts(value: object) -> list[str] | None:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return None
+    return [str(one) for one in cast("Sequence[object]", value)] or None

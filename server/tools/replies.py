@@ -1,0 +1,157 @@
+"""What `reply` says to a run: answers to its questions, or a word to go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mcp.types import CallToolResult
+from pydantic import JsonValue
+
+from harness.checkpoint.base import Interrupt
+from harness.errors import HarnessError
+from harness.records import record
+from server.approvals import too_late
+from server.auth.caller import current_caller
+from server.runs import RunManager, Snapshot
+from server.sampling.desk import Offer
+from server.tools.run_results import run_result
+
+__all__ = ["Reply", "hand_over"]
+
+
+@record
+class Reply:
+    """A reply as it was given.
+
+    Attributes:
+        decision: On every approval; empty for none.
+        message: What goes with it; alone, words for a question or for a run that has ended.
+        answers: Instead of these, by question.
+    """
+
+    decision: str
+    message: str
+    answers: Mapping[str, JsonValue]
+
+    @property
+    def decides(self) -> bool:
+        """Whether it is meant for questions alone."""
+        return bool(self.decision or self.answers)
+
+    def to(
+        self, questions: Sequence[Interrupt], asked: Sequence[Interrupt]
+    ) -> dict[str, JsonValue]:
+        """Return the answers it gives to some questions, or by id to any the run has asked."""
+        if self.answers:
+            approvals = {one.id for one in asked if one.kind == "approval"}
+            return {
+                key: {"decision": value} if key in approvals and isinstance(value, str) else value
+                for key, value in self.answers.items()
+            }
+        answers: dict[str, JsonValue] = {}
+        for one in questions:
+            if one.kind == "approval" and self.decision:
+                decided: dict[str, JsonValue] = {"decision": self.decision}
+                if self.message and self.decision != "approve":
+                    decided["message"] = self.message
+                answers[one.id] = decided
+            elif one.kind == "question" and self.message and not self.decision:
+                answers[one.id] = self.message
+        return answers
+
+
+async def hand_over(
+    runs: RunManager, run_id: str, reply: Reply, offer: Offer
+) -> str | CallToolResult:
+    """Hand a reply over.
+
+    Args:
+        runs: Where the run is.
+        run_id: The run.
+        reply: What is said to it.
+        offer: What the client lends of its model.
+
+    Returns:
+        The run to wait for; or what is told at once: that the reply answers nothing of what the
+        run asks, or that some of it came too late. Who says the same once more just waits.
+
+    Raises:
+        HarnessError: The run asks nothing of that kind, or the caller may not say it; nothing was
+            stored.
+    """
+    snapshot = await runs.snapshot(run_id)
+    run, asked = snapshot.run, await runs.asked(run_id)
+    waits = run.status in ("running", "paused", "needs_approval")
+    pending = [one for one in asked if waits and not one.answered]
+    if pending and (run.status != "paused" or reply.decides):
+        answers = reply.to(pending, asked)
+        if not answers:
+            return run_result(snapshot)
+        _require_approver(answers, asked)
+    elif reply.decides:
+        before = [one for one in asked if one.answered]
+        answers = reply.to(before, asked)
+        if not answers or answers.keys() - {one.id for one in before}:
+            raise HarnessError(
+                f"Run {run.id} is {run.status} and asks nothing, so nothing was stored. "
+                "See where it stands with wait."
+            )
+    else:
+        return await _go_on(runs, snapshot, reply.message, asked, offer)
+    stored = await runs.reply(run.id, answers)
+    if stored:
+        return run_result(replace(await runs.snapshot(run.id), notes=too_late(stored)))
+    return run.id
+
+
+async def _go_on(
+    runs: RunManager, snapshot: Snapshot, message: str, asked: Sequence[Interrupt], offer: Offer
+) -> str:
+    """Let a run go on, or its thread with a message; return the run to wait for."""
+    run = snapshot.run
+    if snapshot.stuck:
+        raise HarnessError(
+            f"Run {run.id} cannot go on, so nothing was done. Once the cause is removed, wait for "
+            f"it. The cause: {snapshot.stuck}"
+        )
+    if run.status == "running":
+        if not any(one.answered and one.answer == message for one in asked):
+            raise HarnessError(
+                f"Run {run.id} is still working and asks nothing; the message was not delivered. "
+                "Wait for it, or cancel it and start a new task on its thread."
+            )
+        return run.id
+    goes_on = run.status in ("failed", "paused", "needs_approval")
+    if message or goes_on:
+        _require_delegate()
+    if message:
+        return await runs.start(message, thread_id=run.thread_id, offer=offer)
+    if goes_on:
+        await runs.reply(run.id, {}, offer=offer)
+    return run.id
+
+
+def _require_delegate() -> None:
+    """Refuse to set an agent to work for a caller who may not.
+
+    Raises:
+        HarnessError: They lack the scope.
+    """
+    if not current_caller.get().may("delegate"):
+        raise HarnessError("Going on with a run needs the scope 'delegate'; nothing was done.")
+
+
+def _require_approver(answers: Mapping[str, JsonValue], asked: Sequence[Interrupt]) -> None:
+    """Refuse decisions of callers who may not decide, such as a model's own client.
+
+    Raises:
+        HarnessError: They lack the scope.
+    """
+    if current_caller.get().may("approve"):
+        return
+    if any(one.id in answers for one in asked if one.kind == "approval"):
+        raise HarnessError(
+            "Deciding needs the scope 'approve', which you do not have; nothing was stored. Tell "
+            "the user that somebody who has it must decide."
+        )

@@ -1,0 +1,133 @@
+"""Which tools clients are offered, and how not to speak of the others.
+
+An operator chooses sets (`toolsets`), takes single tools out (`exclude_tools`), or leaves only
+what changes nothing (`read_only`). The choice holds for all clients alike: 2026-07-28 forbids
+lists that differ by connection. Agents have tools of their own, which this does not touch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from server.settings import Settings
+
+__all__ = [
+    "ANSWERING",
+    "READ_ONLY",
+    "TOOLSETS",
+    "Toolset",
+    "comma_list",
+    "known_tool",
+    "require_a_tool",
+    "withheld_tools",
+    "without",
+]
+
+Toolset: TypeAlias = Literal["todos", "files", "skills", "commands", "delegation", "history"]
+
+ANSWERING = ("wait", "reply", "cancel")
+"""What every tool needs whose calls may take long or ask."""
+
+TOOLSETS: Mapping[Toolset, tuple[str, ...]] = {
+    "todos": ("write_todos",),
+    "files": ("ls", "read_file", "write_file", "edit_file", "glob", "grep"),
+    "skills": ("skill",),
+    "commands": ("execute", "job", *ANSWERING),
+    "delegation": ("task", *ANSWERING),
+    "history": ("threads", "rewind"),
+}
+
+READ_ONLY = frozenset({"ls", "read_file", "glob", "grep", "skill", "wait", "threads"})
+"""Those whose hints say that they change nothing."""
+
+_TOOLS = frozenset(name for names in TOOLSETS.values() for name in names)
+_PLAIN_WORDS = frozenset({"task", "wait", "reply", "cancel", "threads", "skill", "job", "execute"})
+_PARTS = re.compile(r"(?<=[.;:]) +")
+
+
+def comma_list(value: object) -> object:
+    """Take names with commas between them apart, as flags of other servers have them."""
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple):
+        return value
+    parts = [part for one in cast("list[object]", given) for part in str(one).split(",")]
+    return tuple(part.strip().lower() for part in parts if part.strip())
+
+
+def known_tool(name: str) -> str:
+    """Return the name of a tool.
+
+    Raises:
+        ValueError: There is no such tool.
+    """
+    if name not in _TOOLS:
+        raise ValueError(f"there is no such tool; tools are {', '.join(sorted(_TOOLS))}")
+    return name
+
+
+def require_a_tool(settings: Settings) -> None:
+    """Refuse a choice that is a mistake.
+
+    Raises:
+        ValueError: It leaves no tool, or names commands where there are none.
+    """
+    there = _TOOLS
+    if settings.execute == "off":
+        if "commands" in settings.toolsets:
+            raise ValueError(
+                "toolset 'commands' needs --execute, without which there are no commands. Nothing "
+                "was started."
+            )
+        there -= {"execute", "job"}
+    if not there - withheld_tools(settings):
+        raise ValueError(
+            "toolsets, exclude_tools and read_only together leave no tool at all. Nothing was "
+            "started."
+        )
+
+
+def withheld_tools(settings: Settings) -> frozenset[str]:
+    """Return the names of the tools that clients are not offered.
+
+    `wait`, `reply` and `cancel` come with every set, too, if calls may stop for an approval.
+    """
+    offered = set(_TOOLS)
+    if settings.toolsets:
+        offered = {name for one in settings.toolsets for name in TOOLSETS[one]}
+        if settings.approve or settings.policy:
+            offered |= {*ANSWERING}
+    if settings.read_only:
+        offered &= READ_ONLY
+    return _TOOLS - offered | {*settings.exclude_tools}
+
+
+def without(text: str, withheld: Iterable[str]) -> str:
+    """Return a text of ours without the sentences that send somebody to a withheld tool."""
+    names = frozenset(withheld)
+    if not names:
+        return text
+    mention = _mention(names)
+    return "\n".join(_line(line, mention) for line in text.split("\n"))
+
+
+def _line(line: str, mention: re.Pattern[str]) -> str:
+    if not mention.search(line):
+        return line
+    kept = " ".join(part for part in _PARTS.split(line) if not mention.search(part))
+    return kept[:-1] + "." if kept.endswith((";", ":")) else kept
+
+
+@lru_cache(maxsize=8)
+def _mention(names: frozenset[str]) -> re.Pattern[str]:
+    """Return what finds the names; those that are English words too, only as names."""
+    ways: list[str] = []
+    for name in sorted(names):
+        if name in _PLAIN_WORDS or len(name) < 3:
+            ways.append(rf"`{name}\b|\b{name}\(|\b(?:[Cc]all|with|like|as|[Tt]ool|use|or) {name}\b")
+        else:
+            ways.append(rf"(?<![\w/.-]){name}(?![\w/-]|\.\w)")  # and not as part of a path
+    return re.compile("|".join(ways))

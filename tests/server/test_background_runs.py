@@ -1,0 +1,52 @@
+"""Background tasks as runs of the server: `wait` waits for them from their start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from harness.checkpoint.memory import MemoryCheckpointer
+from harness.limits import Limits
+from harness.subagents.background.tasks import NewTask
+from server.background import ServedTasks
+from server.runs import RunManager
+from server.state_dir import StateDir
+from server.takeover import ServerProcesses
+from tests.loop.models import says
+from tests.subagents.background.support import Gate, family
+
+pytestmark = pytest.mark.anyio
+
+
+def changed(thread_id: str, **_: object) -> None:
+    pass
+
+
+async def test_a_task_that_waits_for_its_turn_is_waited_for(tmp_path: Path) -> None:
+    journal, gate = MemoryCheckpointer(), Gate(says("dug"))
+    tasks = ServedTasks(journal)
+    agent = family(tasks.launcher, {"digger": [gate]})
+    servers = ServerProcesses(StateDir.open(tmp_path))
+    found: list[str] = []
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            runs = RunManager(lambda: agent, journal, group, "me", servers, changed, Limits())
+            tasks.attach(runs)
+            async with tasks.launcher as launcher:
+                for number in range(9):  # one more than may work at a time
+                    new = NewTask("t", f"task-0000000{number}", "digger", "dig", {})
+                    last = await launcher.start(new)
+                assert last.status == "pending"
+                assert (await runs.wait(last.run.id, 0)).run.status == "paused"
+
+                async def wait() -> None:
+                    found.append(str((await runs.wait(last.run.id, 20)).run.answer))
+
+                async with anyio.create_task_group() as waiting:
+                    waiting.start_soon(wait)
+                    await anyio.wait_all_tasks_blocked()
+                    assert not found
+                    gate.open.set()
+    assert found == ["dug"]

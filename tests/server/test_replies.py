@@ -1,0 +1,179 @@
+"""`reply`: the first answer stands, the same one again is no error, and another one is told so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from pydantic import JsonValue
+
+from harness.agent import create_agent
+from harness.checkpoint.base import Batch, Interrupt
+from harness.checkpoint.memory import MemoryCheckpointer
+from harness.errors import HarnessError
+from harness.limits import Limits
+from harness.loop.carrier import Carrier
+from harness.tool_runtime import ToolRuntime
+from harness.tools import tool
+from server.live_run import LiveRun
+from server.run_carrier import RunCarrier
+from server.runs import RunManager
+from server.state_dir import StateDir
+from server.takeover import ServerProcesses
+from server.tools.replies import Reply, hand_over
+from tests.e2e.client_model import ClientModel, calls, says
+from tests.e2e.servers import call, data_of, refused, text_of
+from tests.loop.models import Turns
+from tests.loop.models import call as use
+from tests.loop.models import says as turn
+from tests.server.test_runs import running
+from tests.server.test_sampling import no_key as no_key
+from tests.server.test_sampling import running as sampling
+
+pytestmark = pytest.mark.anyio
+
+APPROVE: dict[str, JsonValue] = {"decision": "approve"}
+
+
+async def asked(client: Client) -> tuple[str, str]:
+    """Return a run that waits for an approval, and its question."""
+    waiting = await call(client, "glob", pattern="*.none")
+    assert waiting["status"] == "needs_approval"
+    return waiting["run_id"], waiting["pending"][0]["id"]
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_the_same_answer_again_just_waits(by_id: bool, tmp_path: Path) -> None:
+    async with running(tmp_path, approve=("glob",)) as app, Client(app.server) as client:
+        run_id, question = await asked(client)
+        answer: dict[str, Any] = {"answers": {question: "approve"}} if by_id else APPROVE
+        first = await call(client, "reply", run_id=run_id, **answer)
+        again = await call(client, "reply", run_id=run_id, **answer)
+    assert first["status"] == "done" and again == first
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+async def test_another_answer_is_told_which_one_stands(by_id: bool, tmp_path: Path) -> None:
+    async with running(tmp_path, approve=("glob",)) as app, Client(app.server) as client:
+        run_id, question = await asked(client)
+        await call(client, "reply", run_id=run_id, answers={question: "approve"})
+        late: dict[str, Any] = (
+            {"answers": {question: "reject"}} if by_id else {"decision": "reject"}
+        )
+        result = await client.call_tool("reply", {"run_id": run_id, **late})
+    (note,) = data_of(result)["notes"]
+    assert question in note and '{"decision": "approve"}' in note and "not stored" in note
+    assert note in text_of(result) and data_of(result)["status"] == "done"
+
+
+async def test_a_run_that_is_answered_as_it_goes_to_wait_is_seen_at_work_until_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, go_on = Carrier._answered, RunCarrier._go_on_if_answered
+    seen: list[str] = []
+    async with running(tmp_path, approve=("glob",)) as app, Client(app.server) as client:
+
+        async def answered_late(carrier: Carrier, waiting: Sequence[Interrupt]) -> bool:
+            found = await looked(carrier, waiting)
+            for one in waiting:
+                await app.runs.reply(one.run_id, {one.id: APPROVE})
+            return found
+
+        async def watched(carrier: RunCarrier, live: LiveRun) -> None:
+            seen.append((await app.runs.snapshot(live.run_id)).run.status)
+            await go_on(carrier, live)
+
+        monkeypatch.setattr(Carrier, "_answered", answered_late)
+        monkeypatch.setattr(RunCarrier, "_go_on_if_answered", watched)
+        done = await call(client, "glob", pattern="*.none")
+    assert done["results"] == []
+    assert seen[0] == "running"
+
+
+async def test_of_two_who_answer_at_once_the_later_one_is_told(tmp_path: Path) -> None:
+    async with running(tmp_path, approve=("glob",)) as app, Client(app.server) as client:
+        run_id, question = await asked(client)
+        told: dict[str, Any] = {}
+
+        async def reply(decision: str) -> None:
+            told[decision] = await app.runs.reply(run_id, {question: {"decision": decision}})
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(reply, "approve")
+            group.start_soon(reply, "reject")
+        assert told == {"approve": {}, "reject": {question: APPROVE}}
+        assert (await app.runs.wait(run_id, 10)).result is not None
+
+
+@pytest.mark.parametrize("says_it_again", [True, False])
+async def test_a_run_that_did_not_go_on_with_its_answer_does_so_at_the_next_reply(
+    says_it_again: bool, tmp_path: Path
+) -> None:
+    async with running(tmp_path, approve=("glob",)) as app, Client(app.server) as client:
+        run_id, question = await asked(client)
+        thread_id = (await app.runs.snapshot(run_id)).run.thread_id
+        answers: dict[str, JsonValue] = {question: dict(APPROVE)}
+        await app.agent().checkpointer.commit(Batch(thread_id, answers=answers))
+        done = await call(client, "reply", run_id=run_id, **APPROVE if says_it_again else {})
+    assert done["status"] == "done"
+
+
+async def test_what_fits_is_stored_beside_what_came_too_late(no_key: None, tmp_path: Path) -> None:
+    model = ClientModel({"hello": [calls(("ls", {}), ("glob", {"pattern": "*"})), says("Done.")]})
+    async with (
+        sampling(tmp_path, approve=("ls", "glob")) as app,
+        Client(app.server, **model.options) as client,
+    ):
+        waiting = await call(client, "task", goal="hello")
+        run_id, (first, second) = waiting["run_id"], [one["id"] for one in waiting["pending"]]
+        waiting = await call(client, "reply", run_id=run_id, answers={first: "approve"})
+        assert [one["id"] for one in waiting["pending"]] == [second]
+        both = {first: "reject", second: "approve"}
+        told = await call(client, "reply", run_id=run_id, answers=both)
+        assert len(told["notes"]) == 1 and first in told["notes"][0]
+        assert (await call(client, "wait", run_id=run_id))["answer"] == "Done."
+
+
+async def test_words_that_have_answered_a_question_may_be_said_again(tmp_path: Path) -> None:
+    @tool
+    async def paint(runtime: ToolRuntime) -> str:
+        """Paint."""
+        return str(runtime.interrupt("Which colour?"))
+
+    model = Turns(turn("", use("1", "paint")), turn("Painted."))
+    journal = MemoryCheckpointer()
+    agent = create_agent(model, [paint], checkpointer=journal)
+    state = StateDir.open(tmp_path)
+
+    def changed(thread_id: str, **_: object) -> None:
+        pass
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            servers = ServerProcesses(state)
+            runs = RunManager(lambda: agent, journal, group, "me", servers, changed, Limits())
+            run_id = await runs.start("anything")
+            (question,) = (await runs.wait(run_id, 10)).questions
+            model.asked, model.gate = anyio.Event(), anyio.Event()
+            blue = Reply("", "blue", {})
+            for reply in (blue, blue, Reply("", "", {question.id: "blue"})):
+                assert await hand_over(runs, run_id, reply, "none") == run_id
+                await model.asked.wait()
+            told = await hand_over(runs, run_id, Reply("", "", {question.id: "red"}), "none")
+            assert '"blue"' in str(told)
+            with pytest.raises(HarnessError, match="was not delivered"):
+                await hand_over(runs, run_id, Reply("", "red", {}), "none")
+            model.gate.set()
+            assert (await runs.wait(run_id, 10)).run.answer == "Painted."
+
+
+async def test_a_run_that_has_asked_nothing_takes_no_answer(tmp_path: Path) -> None:
+    async with running(tmp_path) as app, Client(app.server) as client:
+        run_id = (await call(client, "task", goal="anything"))["run_id"]
+        assert "asks nothing" in await refused(client, "reply", run_id=run_id, **APPROVE)
+        slow = (await call(client, "task", goal="slow", wait_seconds=0))["run_id"]
+        assert "was not delivered" in await refused(client, "reply", run_id=slow, message="Faster!")

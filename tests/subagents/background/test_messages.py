@@ -1,0 +1,56 @@
+"""Messages to a background task are each read once, whatever becomes of its transcript."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from harness.checkpoint.memory import MemoryCheckpointer
+from harness.loop.middleware import AgentMiddleware
+from harness.loop.requests import HookResult, Runtime
+from harness.messages import HumanMessage, RemoveMessage
+from harness.models.base import ChatRequest
+from harness.state import State
+from harness.subagents.background.launcher import BackgroundSubAgents
+from harness.subagents.background.tasks import NewTask
+from harness.subagents.definitions import SubAgent
+from tests.loop.models import call, says
+from tests.subagents.background.support import Cast, Gate, family
+
+pytestmark = pytest.mark.anyio
+
+THREAD = "t.task-00000001"
+
+
+class Forgetful(AgentMiddleware):
+    """Removes what people said as soon as the model has answered."""
+
+    async def after_model(self, state: State, runtime: Runtime) -> HookResult:
+        said = [one for one in state["messages"][1:] if isinstance(one, HumanMessage)]
+        return {"messages": [RemoveMessage(one.id) for one in said if one.id]}
+
+
+def heard(request: ChatRequest) -> list[str]:
+    return [one.text for one in request.messages if isinstance(one, HumanMessage)]
+
+
+async def test_a_message_that_middleware_removed_is_not_read_again(
+    journal: MemoryCheckpointer,
+) -> None:
+    gate = Gate(says("", call("a", "ls", path="/")))
+    look = says("", call("b", "ls", path="/"))
+    cast = Cast(digger=[gate, look, says("Dug."), says("Dug on.")])
+    digger = SubAgent("digger", "Digs.", "You dig.", middleware=[Forgetful()])
+    with anyio.fail_after(30):
+        async with BackgroundSubAgents(journal) as background:
+            family(background, cast, subagents=[digger])
+            await background.start(NewTask("t", "task-00000001", "digger", "dig", {}))
+            await gate.reached.wait()
+            await background.send(THREAD, "look left", "k1")
+            gate.open.set()
+            await background.wait([THREAD], 20)
+            await background.send(THREAD, "go on", "k2")
+            (seen,) = await background.wait([THREAD], 20)
+    assert seen.run.answer == "Dug on."
+    asked = [heard(one) for one in cast.asked_by("digger")]
+    assert asked == [["dig"], ["dig", "look left"], ["dig"], ["dig", "go on"]]

@@ -1,0 +1,223 @@
+"""What README.md and docs/ show is there: commands, options, links, files to copy."""
+
+import ast
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from harness.deep_agent import create_deep_agent
+from harness.models.registry import DEFAULT_MODEL
+from harness.models.scripted import ScriptedModel
+from harness.profiles import ProfileRegistry
+from harness.skills import SkillRegistry
+from harness.subagents.registry import SubAgentRegistry
+from server.cli import cli
+from server.install_commands import INSTALLABLE
+from server.settings_sources import load_settings
+from server.toolsets import TOOLSETS
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TESTS = [*(ROOT / "tests").rglob("test_*docs.py")]
+
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(
+    r"^    (?:[A-Z_]+=\S+ |.*&& |\(umask 077; )?(deep-agent-mcp .*)$", re.MULTILINE
+)
+INLINE = re.compile(r"`(deep-agent-mcp [^`]+)`")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return [code for kind, code in FENCED.findall(text_of(name)) if kind == language]
+
+
+def table(name: str, title: str) -> list[list[str]]:
+    """Return the cells of the first table of a section, without its head."""
+    section = text_of(name).partition(f"## {title}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.*) \|$", section, re.MULTILINE)
+    return [row.split(" | ") for row in rows[1:]]
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for line in [*COMMAND.findall(text), *INLINE.findall(text)]:
+            yield name_of(page), " ".join(line.replace("\u2026", "").split())
+
+
+def options(command: click.Command) -> set[str]:
+    return {name for one in command.params for name in one.opts} | {"--help"}
+
+
+def every_option(command: click.Command) -> set[str]:
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    return options(command).union(*map(every_option, below))
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
+def test_a_command_that_is_shown_exists_with_its_options(page: str, line: str) -> None:
+    words = iter(shlex.split(re.split(r"[#>|;]| && ", line)[0])[1:])
+    command: click.Command = cli
+    for word in words:
+        if word == "--":  # what follows are options of `serve`
+            command = cli.commands["serve"]
+        elif word.startswith("--"):
+            assert word.partition("=")[0] in options(command)
+        elif isinstance(command, click.Group):
+            previous = command
+            command = command.commands.get(word, command)
+            assert command is not previous or options(previous) > {"--help"}, f"no command {word}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_option_that_is_named_exists(page: Path) -> None:
+    assert set(OPTION.findall(page.read_text(encoding="utf-8"))) <= every_option(cli)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {
+                re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in titles
+            }
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    found, ahead = set(), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop().resolve()
+        if page in found or page.suffix != ".md":
+            continue
+        found.add(page)
+        linked = LINK.findall(page.read_text(encoding="utf-8"))
+        ahead += [page.parent / path for path, _ in linked if path]
+    assert {page.resolve() for page in PAGES} <= found
+
+
+@pytest.mark.parametrize("page", [one for one in PAGES if one.parent.name == "docs"], ids=name_of)
+def test_every_page_with_python_has_a_test_that_runs_it(page: Path) -> None:
+    run = {
+        name for one in TESTS for name in re.findall(r'DocPage\("(.*?)"\)', one.read_text("utf-8"))
+    }
+    assert page.name in run or not blocks(name_of(page), "python")
+
+
+async def test_the_snippet_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("project").mkdir()
+    (snippet,) = blocks("README.md", "python")
+    assert f'"{DEFAULT_MODEL}"' in snippet
+    names = {"scripted": ScriptedModel([{"text": "There are none."}])}
+    code = compile(
+        snippet.replace(f'"{DEFAULT_MODEL}"', "scripted"),
+        "README.md",
+        "exec",
+        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+    )
+    done = eval(code, names)
+    if inspect.isawaitable(done):
+        await done
+    assert names["result"].run.answer == "There are none."
+    await names["agent"].checkpointer.close()
+
+
+def test_the_readme_lists_the_tools() -> None:
+    listed = re.findall(r"`(\w+)`", " ".join(row[0] for row in table("README.md", "Tools")))
+    assert sorted(listed) == sorted({name for names in TOOLSETS.values() for name in names})
+
+
+def test_the_commands_for_threads_are_listed() -> None:
+    listed = [row[0].strip("`").split()[0] for row in table("docs/threads.md", "Commands")]
+    threads = cli.commands["threads"]
+    assert isinstance(threads, click.Group)
+    assert sorted(listed) == sorted(threads.commands)
+
+
+def test_the_readme_lists_the_benchmarks() -> None:
+    rows = text_of("README.md").partition("| [benchmarks](benchmarks) |")[2]
+    listed = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", rows, re.MULTILINE)))
+    known = re.findall(r'command\(\s*"(\w+)"', text_of("benchmarks/__main__.py"))
+    assert sorted(listed) == sorted(known)
+
+
+def test_the_readme_lists_the_examples() -> None:
+    examples = {one.name for one in (ROOT / "examples").glob("*.py")}
+    assert set(re.findall(r"^\| `(\w+\.py)` \|", text_of("README.md"), re.MULTILINE)) == examples
+
+
+def test_the_clients_of_install_are_listed() -> None:
+    listed = [row[0].strip("`") for row in table("docs/clients.md", "Install")]
+    assert sorted(listed) == sorted(INSTALLABLE)
+
+
+def test_the_settings_for_waiting_are_settings(tmp_path: Path) -> None:
+    (example,) = blocks("docs/clients.md", "toml")
+    file = tmp_path / "config.toml"
+    file.write_text(example, encoding="utf-8")
+    budgets = {"claude-code": 60, "my-agent": 300}
+    assert load_settings({}, {}, config=file).wait_budgets == budgets
+    (variable,) = re.findall(r"`DEEP_AGENT_WAIT_BUDGETS=(.*?)`", text_of("docs/clients.md"))
+    assert load_settings({}, {"DEEP_AGENT_WAIT_BUDGETS": variable}).wait_budgets == budgets
+
+
+def test_the_profile_for_the_clients_model_is_one(tmp_path: Path) -> None:
+    (profile,) = blocks("docs/sampling.md", "toml")
+    (tmp_path / "sampling.toml").write_text(profile, encoding="utf-8")
+    given = ProfileRegistry([tmp_path]).for_model("sampling").init_kwargs
+    assert given["context_window"] == 32_000
+
+
+async def test_the_script_of_the_scripted_model_runs() -> None:
+    (script,) = blocks("docs/scripted-model.md", "yaml")
+    agent = create_deep_agent(ScriptedModel(yaml.safe_load(script)))
+    result = await agent.ainvoke("Please say hello.")
+    assert (result.run.answer, result.run.status) == ("Done.", "done")
+    assert result.state["files"]["/hello.txt"].content == "hello"
+
+
+def test_the_skill_and_the_subagent_are_valid(tmp_path: Path) -> None:
+    skill, agent = blocks("docs/skills-and-agents.md", "markdown")
+    (tmp_path / "release-notes").mkdir()
+    (tmp_path / "release-notes" / "SKILL.md").write_text(skill, encoding="utf-8")
+    skills = SkillRegistry([tmp_path])
+    assert not skills.errors
+    assert "merged changes" in skills.get("release-notes").description
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "reviewer.md").write_text(agent, encoding="utf-8")
+    agents = SubAgentRegistry(tmp_path / "agents")
+    assert not agents.errors
+    assert "reviewer" in agents.subagents
+
+
+def test_the_bundled_skills_are_listed() -> None:
+    listed = text_of("docs/skills-and-agents.md").partition("skills ship with it:")[2]
+    named = re.findall(r"`([\w-]+)`", listed.partition("\n\n")[0])
+    assert sorted(named) == sorted(one.name for one in (ROOT / "skills").iterdir())
+
+
+def test_the_readme_fits_on_three_screens() -> None:
+    assert len(text_of("README.md").splitlines()) <= 150

@@ -1,0 +1,43 @@
+"""Our server as a process, with a tool that asks a person; `serve` with the usual flags."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from unittest.mock import patch
+
+import server.app
+from harness.deep_agent import create_deep_agent
+from harness.tools import ToolRuntime, tool
+from server.cli import main
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "colour": {"type": "string", "enum": ["red", "green"], "title": "Colour"},
+        "count": {"type": "integer", "description": "how many"},
+        "urgent": {"type": "boolean"},
+    },
+    "required": ["colour", "count"],
+}
+
+
+@tool
+def ask_person(question: str, runtime: ToolRuntime, form: bool = False) -> str:
+    """Ask the person."""
+    return json.dumps(runtime.interrupt(question, answer_schema=FORM if form else None))
+
+
+@tool
+def pay(account: int, amount: float, note: str = "") -> str:
+    """Pay an amount."""
+    return json.dumps({"account": account, "amount": amount, "note": note})
+
+
+def with_tool(*args: Any, **options: Any) -> Any:
+    return create_deep_agent(*args, **options, tools=[ask_person, pay])
+
+
+if __name__ == "__main__":
+    with patch.object(server.app, "create_deep_agent", with_tool):
+        main()

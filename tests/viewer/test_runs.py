@@ -1,0 +1,344 @@
+"""A person follows and decides runs in a browser."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from server.cli import cli
+from tests.viewer.browser import ENTER, Browser
+from tests.viewer.conftest import Served, fixed_port, viewer_setup
+from tests.viewer.scripts import HOSTILE
+
+STATUS = "document.querySelector('[role=status]').innerText"
+
+
+def open_run(browser: Browser, served: Served, goal: str) -> str:
+    run_id = served.begin(goal)
+    browser.go(f"{served.page}#{run_id}")
+    browser.until_text(goal)
+    return run_id
+
+
+def until_status(browser: Browser, status: str) -> None:
+    browser.until(f"{STATUS} === '{status}'")
+
+
+def card(question: str) -> str:
+    return f"//article[contains(., '{question}')]"
+
+
+def test_a_run_is_found_followed_live_and_approved(browser: Browser, served: Served) -> None:
+    run_id = served.begin("survey the house")
+    browser.go(served.page)
+    browser.until_text("Threads", "survey the house")
+    browser.click(f"a[href='#{run_id}']")
+    until_status(browser, "needs an answer")
+    browser.until_text("main, waits for an answer")  # all that happened has come
+    agents = browser.text(".agents")
+    assert agents.count("general-purpose done") == 2 and "main waits for an answer" in agents
+    assert "look at the attic" in agents and "look at the cellar" in agents
+    for todo in ("look around", "write it down"):
+        assert todo in browser.text(".todos")
+    steps = browser.text("#steps")
+    for step in ("I make a plan.", "write_todos", "task look at the attic", "ls /", "write_file"):
+        assert step in steps, step
+    assert "3,702 tokens" in browser.text() and "7 model calls" in browser.text()
+    assert "calls of unknown price" in browser.text(), "the scripted model has no price"
+    assert not (served.setup.root / "survey.txt").exists()
+    browser.press("Approve")
+    until_status(browser, "done")
+    browser.until_text("The survey is written.")
+    assert (served.setup.root / "survey.txt").read_text() == "x\n"
+    assert browser.run("return document.querySelectorAll('.question').length") == 0
+    browser.press("Transcript")
+    browser.until_text("# Thread thr_", "## Agent main")
+
+
+def test_a_rejected_call_is_not_made_and_the_agent_hears_why(
+    browser: Browser, served: Served
+) -> None:
+    open_run(browser, served, "write once")
+    browser.press("Reject…")
+    browser.write(".question textarea", "not on a Sunday")
+    browser.press("Reject")
+    until_status(browser, "done")
+    browser.until_text("It went on.", "not on a Sunday")  # what a failed step says is in sight
+    assert not (served.setup.root / "once.txt").exists()
+
+
+def test_a_call_is_edited_before_it_is_made(browser: Browser, served: Served) -> None:
+    run_id = open_run(browser, served, "write once")
+    browser.press("Edit…")
+    browser.write(".question textarea", "[1]", clear=True)
+    browser.press("Approve with these arguments")
+    invalid = "document.querySelector('.question textarea').matches(':invalid')"
+    assert browser.run(f"return {invalid}")
+    assert served.status(run_id) == "needs_approval"
+    args = '{"path": "/once.txt", "content": "edited"}'
+    browser.write(".question textarea", args, clear=True)
+    browser.press("Approve with these arguments")
+    until_status(browser, "done")
+    assert (served.setup.root / "once.txt").read_text() == "edited"
+
+
+def test_two_calls_are_decided_one_by_one(browser: Browser, served: Served) -> None:
+    open_run(browser, served, "ask twice")
+    browser.until("document.querySelectorAll('.question').length === 2")
+    browser.press("Respond…", card("/b.txt"))
+    browser.write(".question textarea", "there is one already")
+    browser.press("Approve", card("/a.txt"))  # what was typed for the other one stays
+    browser.until("document.querySelectorAll('.question').length === 1")
+    browser.press("Respond", card("/b.txt"))
+    until_status(browser, "done")
+    browser.until("document.querySelector('#steps').textContent.includes('one already')")
+    assert (served.setup.root / "a.txt").exists()
+    assert not (served.setup.root / "b.txt").exists()
+
+
+def test_questions_are_answered_in_words_and_by_forms(browser: Browser, served: Served) -> None:
+    run_id = open_run(browser, served, "ask the person")
+    browser.until_text("Which name?")
+    browser.write(".question textarea", "Ann")
+    browser.press("Answer")
+    browser.until_text("How many?")
+    browser.press("Answer")  # the number is missing
+    assert browser.run("return document.querySelector('input[type=number]').matches(':invalid')")
+    browser.write(".question select", "green")
+    browser.write(".question input[type=number]", "3")
+    browser.click(".question input[type=checkbox]")
+    browser.press("Answer")
+    until_status(browser, "done")
+    events = str(served.call("wait", run_id=run_id, events_after=0)["events"])
+    assert "Ann" in events
+    assert '{"colour": "green", "count": 3, "urgent": true}' in events
+
+
+def test_a_run_is_cancelled_only_after_a_second_look(browser: Browser, served: Served) -> None:
+    run_id = open_run(browser, served, "take your time")
+    until_status(browser, "running")
+    browser.until_text("main works", "Right now: main: thinking")
+    browser.press("Cancel")
+    browser.press("Let it go on")
+    assert served.call("wait", run_id=run_id, wait_seconds=0)["status"] == "running"
+    browser.press("Cancel")
+    browser.press("Stop the run")
+    until_status(browser, "cancelled")
+    browser.until_text("cancelled by the client")
+    assert served.status(run_id) == "cancelled"
+
+
+def test_what_another_client_decides_is_seen(browser: Browser, served: Served) -> None:
+    browser.go(served.page)
+    browser.until_text("Threads")
+    run_id = served.begin("write once")
+    browser.until(f"document.querySelector(\"a[href='#{run_id}']\")")  # by itself, in the list
+    browser.click(f"a[href='#{run_id}']")
+    browser.until_text("Approve")
+    served.call("reply", run_id=run_id, decision="reject", wait_seconds=5)
+    browser.look()
+    until_status(browser, "done")
+    assert browser.run("return document.querySelectorAll('.question').length") == 0
+
+
+def test_a_failed_run_says_why_and_can_go_on(browser: Browser, served: Served) -> None:
+    open_run(browser, served, "fail at once")
+    until_status(browser, "failed")
+    browser.until_text("Reason: ")
+    browser.press("Go on")
+    until_status(browser, "failed")
+
+
+def test_a_long_answer_is_shown_piece_by_piece(browser: Browser, served: Served) -> None:
+    open_run(browser, served, "say much")
+    length = "document.querySelector('.answer').textContent.length"
+    browser.until(f"{length} === 6000")
+    more = "[...document.querySelectorAll('button')].find((one) => one.innerText === 'Show more')"
+    for shown in (12_000, 18_000, 20_000):
+        browser.until(more)
+        browser.run(f"const more = {more}; more.click(); more.click();")
+        browser.until(f"{length} === {shown}")
+    assert "Show more" not in browser.text()
+
+
+def test_a_long_run_is_caught_up_with_at_once(browser: Browser, served: Served) -> None:
+    run_id = served.begin("look everywhere")
+    assert served.status(run_id) == "done"
+    browser.go(f"{served.page}#{run_id}")
+    browser.until("document.querySelector('#steps').lastChild?.innerText.includes('says Looked.')")
+    steps = browser.run("return document.querySelectorAll('#steps > li').length")
+    assert steps == 300  # more of them would make the page slow
+    browser.until_text("earlier events are no longer kept.", "earlier steps are not shown.")
+    assert browser.run("const steps = document.querySelector('#steps');"
+                       "return steps.scrollTop > 0")  # fmt: skip
+
+
+def test_there_is_a_way_to_every_thread(browser: Browser, served: Served) -> None:
+    made = [served.call("write_todos", todos=[])["thread_id"] for _ in range(21)]
+    browser.go(served.page)
+    rows = "document.querySelectorAll('#threads tbody tr').length"
+    browser.until(f"{rows} === 20")
+    assert made[0] not in browser.text()
+    browser.press("More")
+    browser.until_text(made[0])
+
+
+def test_an_unknown_run_is_said_to_be_unknown(browser: Browser, served: Served) -> None:
+    browser.go(f"{served.page}#run_nobody")
+    browser.until_text("There is no run run_nobody on this server", "Look again")
+    browser.go(f"{served.page}#thr_nobody")
+    browser.until_text("There is no thread thr_nobody on this server")
+    browser.go(f"{served.page}#%E0%A4%A")  # no text at all
+    browser.until_text("There is no thread")
+
+
+def test_threads_of_other_clients_and_copies_show_their_todos(
+    browser: Browser, served: Served
+) -> None:
+    made = served.call("write_todos", todos=[{"content": "water the plants", "status": "pending"}])
+    browser.go(f"{served.page}#{made['thread_id']}")
+    browser.until_text("water the plants", "write_todos", "done")
+    args = ["threads", "--state-dir", str(served.setup.state), "fork", made["thread_id"]]
+    copied = CliRunner().invoke(cli, args).output
+    copy = next(one for one in re.findall(r"thr_\w+", copied) if one != made["thread_id"])
+    browser.go(f"{served.page}#{copy}")
+    browser.until_text(copy, "No runs yet.", "water the plants")
+
+
+def test_texts_of_a_run_are_texts_and_nothing_else(browser: Browser, served: Served) -> None:
+    goal = HOSTILE
+    run_id = served.begin(goal)
+    browser.go(served.page)
+    browser.until_text("<script>window.owned")
+    browser.go(f"{served.page}#{run_id}")
+    browser.until_text("Approve", "<img src=x onerror=", "[U+202E]gpj.exe[U+202C]")
+    assert "\\u202egpj.exe" in browser.text(".question pre")
+    browser.press("Edit…")
+    assert "\\u202e" in browser.run("return document.querySelector('.question textarea').value")
+    browser.press("Approve with these arguments")
+    browser.until("!document.querySelector('.question pre') && document.querySelector('.question')")
+    written = (served.setup.root / ("x" * 20)).read_text()
+    assert written == HOSTILE, "escapes are for the eye only"
+    browser.write(".question textarea", HOSTILE.replace("\u202e", ""))
+    browser.press("Answer")
+    until_status(browser, "done")
+    browser.press("Transcript")
+    browser.until_text("# Thread")
+    found: dict[str, Any] = browser.run(
+        """const every = [...document.querySelectorAll('body *')];
+        return {
+          owned: window.owned ?? null,
+          scripts: document.scripts.length,
+          images: document.images.length,
+          links: every.filter(one => one.href && !one.getAttribute('href').startsWith('#')).length,
+          handlers: every.filter(one => [...one.attributes].some(
+            named => named.name.startsWith('on'))).length,
+          reversed: /[\\u202a-\\u202e\\u2066-\\u2069\\u200b]/.test(document.body.innerText),
+          wide: document.documentElement.scrollWidth - innerWidth,
+        }"""
+    )
+    assert found.pop("wide") <= 0
+    assert found == {
+        "owned": None, "scripts": 1, "images": 0, "links": 0, "handlers": 0, "reversed": False
+    }  # fmt: skip
+
+
+def test_everything_can_be_done_with_the_keyboard(browser: Browser, served: Served) -> None:
+    run_id = served.begin("write once")
+    served.status(run_id)
+    browser.go(served.page)
+    browser.until(f"document.querySelector(\"a[href='#{run_id}']\")")
+    focus = "return document.activeElement.getAttribute('href') ?? document.activeElement.innerText"
+
+    def tab_to(wanted: str) -> None:
+        for _ in range(60):
+            if browser.run(focus) == wanted:
+                return
+            browser.keys("\ue004")
+        raise AssertionError(f"Tab does not lead to {wanted}")
+
+    tab_to(f"#{run_id}")
+    browser.keys(ENTER)
+    browser.until_text("Approve")
+    tab_to("Approve")
+    browser.keys(ENTER)
+    until_status(browser, "done")
+    browser.until("document.activeElement.tagName === 'H2'")  # not lost with the question
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_readable_by_day_by_night_and_on_a_phone(
+    browser: Browser, served: Served, scheme: str
+) -> None:
+    browser.emulate(prefers_color_scheme=scheme)
+    browser.devtools(
+        "Emulation.setDeviceMetricsOverride",
+        width=320,
+        height=700,
+        deviceScaleFactor=1,
+        mobile=True,
+    )
+    try:
+        run_id = open_run(browser, served, "write once")
+        browser.until_text("Approve")
+        assert browser.run("return document.documentElement.scrollWidth") <= 320
+        contrasts: dict[str, float] = browser.run(_CONTRASTS)
+        assert contrasts and min(contrasts.values()) >= 4.5, contrasts
+        assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (
+            scheme == "dark"
+        )
+        served.call("cancel", run_id=run_id)
+    finally:
+        browser.devtools("Emulation.clearDeviceMetricsOverride")
+        browser.emulate()
+
+
+_CONTRASTS = """
+const paint = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+const light = (colour) => {
+  paint.fillStyle = colour;
+  paint.fillRect(0, 0, 1, 1);
+  const [r, g, b] = [...paint.getImageData(0, 0, 1, 1).data].map((value) => value / 255).map(
+    (one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = (one) => {
+  for (; one; one = one.parentElement) {
+    const colour = getComputedStyle(one).backgroundColor;
+    if (colour !== 'rgba(0, 0, 0, 0)') return colour;
+  }
+  return 'white';
+};
+const found = {};
+for (const one of document.querySelectorAll('body *')) {
+  const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  if (!own || !one.checkVisibility() || one.matches('script, noscript')) continue;
+  const [a, b] = [light(getComputedStyle(one).color), light(behind(one))];
+  found[one.tagName + '.' + one.className] = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+}
+return found;
+"""
+
+
+def test_a_page_outlives_its_server(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    setup = viewer_setup(tmp_path_factory.mktemp("mortal"), *fixed_port())
+    with setup.serving() as server:
+        served = Served(setup, server)
+        open_run(browser, served, "write once")
+        browser.until_text("Approve")
+        server.kill()
+        browser.until_text("The server does not answer. Trying again in", "Try now")
+    with setup.serving():
+        browser.until_text("Try now")
+        browser.press("Try now")
+        browser.until("!document.getElementById('trouble').checkVisibility()")
+        browser.press("Approve")
+        until_status(browser, "done")
+    browser.go("about:blank")
+    refused = browser.complaints()
+    assert all("net::ERR_" in one for one in refused), refused  # what the browser itself says
