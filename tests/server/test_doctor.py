@@ -489,6 +489,15 @@ def _commands() -> str:
     return "\n".join(lines)
 
 
+@pytest.fixture
+def heeds_interrupts() -> Iterator[None]:
+    """Children of a shell's background job ignore SIGINT, and hand that on to theirs."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_interrupted_it_leaves_no_server_behind(home: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(home)}
