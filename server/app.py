@@ -322,7 +322,7 @@ def _assemble(
 
     live.follow(follow)
     if tasks is not None:
-        tasks.attach(runs)
+        tasks.attach(runs.carrier)
     services = Services(
         live,
         agent,

@@ -17,13 +17,13 @@ from harness.messages import new_id
 from harness.subagents.background.engine import AgentSource, Behalf, accepted_run
 from harness.subagents.background.launcher import BackgroundSubAgents
 from server.auth.caller import owner_of
-from server.runs import RunManager
+from server.run_carrier import RunCarrier
 
 __all__ = ["ServedTasks"]
 
 
 class ServedTasks:
-    """Lets a `RunManager` carry background tasks; a `RunEngine`.
+    """Lets a `RunCarrier` carry background tasks; a `RunEngine`.
 
     Args:
         journal: The server's.
@@ -34,17 +34,17 @@ class ServedTasks:
 
     def __init__(self, journal: Checkpointer) -> None:
         self._agents: AgentSource
-        self._runs: RunManager
+        self._carrier: RunCarrier
         self.launcher = BackgroundSubAgents(journal, engine=self._engine)
 
     def _engine(self, agents: AgentSource) -> ServedTasks:
         self._agents = agents
         return self
 
-    def attach(self, runs: RunManager) -> None:
+    def attach(self, carrier: RunCarrier) -> None:
         """Say who carries the runs."""
-        self._runs = runs
-        runs.serve_tasks(self.launcher)
+        self._carrier = carrier
+        carrier.tasks = self.launcher
 
     async def begin(
         self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None
@@ -53,7 +53,7 @@ class ServedTasks:
         owner = owner_of(thread_id)
         options = RunOptions(
             run_id=new_id(f"run_{owner}" if owner else "run"),
-            owner=self._runs.owner,
+            owner=self._carrier.owner,
             log_events=True,
             context=behalf.context if behalf else None,
             principal=behalf.principal if behalf else "",
@@ -64,14 +64,14 @@ class ServedTasks:
         self, run: Run, answers: Mapping[str, JsonValue], behalf: Behalf | None
     ) -> None:
         """See `RunEngine`."""
-        await self._runs.carry(run, answers)
+        await self._carrier.carry_on(run, answers)
 
     async def cancel(self, run: Run, reason: str) -> Run:
         """See `RunEngine`."""
-        return await self._runs.end(run, reason)
+        return await self._carrier.end(run, reason)
 
     async def is_left(self, run: Run) -> bool:
         """See `RunEngine`."""
-        if run.status == "paused" and run.owner == self._runs.owner:
+        if run.status == "paused" and run.owner == self._carrier.owner:
             return True  # it waits for its turn here, or has lost it
-        return await self._runs.is_left(run)
+        return await self._carrier.is_left(run)

@@ -91,7 +91,7 @@ class RunCarrier:
     ) -> None:
         self.live: dict[str, LiveRun] = {}
         self.stuck: dict[str, str] = {}
-        self._let_go = set[str]()  # and not looked at yet whether they go on
+        self._let_go: dict[str, anyio.Event] = {}
         self.desk = SamplingDesk(changed)
         self.changed = changed
         self._agent = agent
@@ -198,7 +198,7 @@ class RunCarrier:
                 "the server's log has the details. What it had committed stays."
             )
         finally:
-            self._let_go.add(live.run_id)
+            decided = self._let_go[live.run_id] = anyio.Event()
             del self.live[live.run_id]
             self._gates.leave(live.thread_id)
             live.control.accepted.set()
@@ -207,7 +207,9 @@ class RunCarrier:
         if self.tasks is not None:
             self.tasks.stirred(live.thread_id)
         await self._go_on_if_answered(live)
-        self._let_go.discard(live.run_id)
+        if self._let_go.get(live.run_id) is decided:
+            del self._let_go[live.run_id]
+        decided.set()
 
     def _hear(self, live: LiveRun, event: Event) -> None:
         live.hear(event)
@@ -289,6 +291,50 @@ class RunCarrier:
     def goes_on(self, run_id: str) -> bool:
         """Whether a run works here, or is about to if it asks nothing any more."""
         return run_id in self.live or run_id in self._let_go
+
+    async def decided(self, run_id: str) -> None:
+        """Return once a run that went to wait either works again or stays where it is."""
+        about_to = self._let_go.get(run_id)
+        if about_to is not None:
+            await about_to.wait()
+
+    async def carry_on(self, run: Run, answers: Mapping[str, JsonValue]) -> None:
+        """Go on with a run, and return when it has paused or ended.
+
+        Raises:
+            HarnessError: It cannot go on now; nothing was stored.
+        """
+        if run.id not in self.live:
+            await self.resume(run, answers)
+        live = self.live.get(run.id)
+        if live is not None:
+            await live.finished.wait()
+
+    async def end(self, run: Run, reason: str) -> Run:
+        """End a run; what it has committed stays. One that has ended is returned as it is.
+
+        Raises:
+            ThreadBusy: Another living server process works on it.
+        """
+        live = self.live.get(run.id)
+        if live is not None:
+            live.control.cancel(reason)
+            await live.finished.wait()
+        run = await self._journal.run(run.id) or run
+        if run.status in ("done", "failed", "cancelled"):
+            return run
+        if run.status == "running" and not await self.is_left(run):
+            raise ThreadBusy(
+                f"Run {run.id} belongs to another server process that is alive, so it was not "
+                "cancelled. Cancel it through the client that started it."
+            )
+        run = replace(run, status="cancelled", reason=reason)
+        await self._journal.commit(Batch(run.thread_id, runs=[run]))
+        self.stuck.pop(run.id, None)
+        if run.id in self.live:  # it began to go on in that moment
+            return await self.end(run, reason)
+        self.changed(run.thread_id)
+        return run
 
     async def is_left(self, run: Run) -> bool:
         """Whether nobody works on a run that is recorded as `running`.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import anyio
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Interrupt, Run
+from harness.checkpoint.base import Interrupt, Run
 from harness.errors import HarnessError, RunEnded, ThreadBusy, UnknownRun
 from harness.limits import Limits
 from harness.loop.events import Emit
@@ -25,6 +25,7 @@ from harness.subagents.background.threads import parent_thread
 from server.auth.caller import current_caller
 from server.auth.owned_journal import OwnedJournal
 from server.results import unknown
+from server.run_carrier import RunCarrier
 from server.run_starting import RunStarter, Snapshot, call_id
 from server.sampling.desk import Offer, SamplingDesk, is_parked
 
@@ -36,14 +37,16 @@ __all__ = ["RunManager", "Snapshot"]
 POLL_SECONDS = 0.5
 """How often a run of another server process is looked at."""
 
-TURN_SECONDS = 0.02
-"""How often a run is looked at that is about to go on."""
-
 logger = logging.getLogger(__name__)
 
 
 class RunManager(RunStarter):
     """Starts, watches, answers and ends runs; see `RunStarter` for the arguments."""
+
+    @property
+    def carrier(self) -> RunCarrier:
+        """Who carries the runs, those of background tasks too."""
+        return self._carrier
 
     @property
     def desk(self) -> SamplingDesk:
@@ -87,7 +90,7 @@ class RunManager(RunStarter):
                 if live is not None:
                     await live.listen(emit)
                 elif run.status == "needs_approval":
-                    await anyio.sleep(TURN_SECONDS)
+                    await self._carrier.decided(run_id)
                 elif not await self._carrier.is_left(run) or not await self._carrier.adopt(run):
                     await anyio.sleep(POLL_SECONDS)
         return await self.snapshot(run_id)
@@ -254,57 +257,9 @@ class RunManager(RunStarter):
             raise HarnessError(
                 f"Cancelling run {run_id} needs the scope 'delegate'; nothing was done."
             )
-        return await self.end(run, reason)
+        return await self._carrier.end(run, reason)
 
-    async def end(self, run: Run, reason: str) -> Run:
-        """End a run, whoever asks for it; as `cancel`."""
-        run_id = run.id
-        live = self._carrier.live.get(run_id)
-        if live is not None:
-            live.control.cancel(reason)
-            await live.finished.wait()
-        run = await self._journal.run(run_id) or run
-        if run.status in ("done", "failed", "cancelled"):
-            return run
-        if run.status == "running" and not await self._carrier.is_left(run):
-            raise ThreadBusy(
-                f"Run {run_id} belongs to another server process that is alive, so it was not "
-                "cancelled. Cancel it through the client that started it."
-            )
-        run = replace(run, status="cancelled", reason=reason)
-        await self._journal.commit(Batch(run.thread_id, runs=[run]))
-        self._carrier.stuck.pop(run_id, None)
-        if run_id in self._carrier.live:  # it began to go on in that moment
-            return await self.end(run, reason)
-        self._carrier.changed(run.thread_id)
-        return run
-
-    # --- background tasks ------------------------------------------------------------------
-
-    @property
-    def owner(self) -> str:
-        """Id of this server process."""
-        return self._carrier.owner
-
-    def serve_tasks(self, tasks: BackgroundSubAgents) -> None:
-        """Carry background tasks too."""
-        self._carrier.tasks = tasks
-
-    async def carry(self, run: Run, answers: Mapping[str, JsonValue]) -> None:
-        """Go on with a run, and return when it has paused or ended.
-
-        Raises:
-            HarnessError: It cannot go on now; nothing was stored.
-        """
-        if run.id not in self._carrier.live:
-            await self._carrier.resume(run, answers)
-        live = self._carrier.live.get(run.id)
-        if live is not None:
-            await live.finished.wait()
-
-    async def is_left(self, run: Run) -> bool:
-        """Whether nobody works on a run that is recorded as `running`."""
-        return await self._carrier.is_left(run)
+    # --- what servers that died have left ----------------------------------------------------
 
     async def recover(self) -> list[str]:
         """Continue the runs of servers that died, and return their ids."""

@@ -33,7 +33,7 @@ async def test_a_task_that_waits_for_its_turn_is_waited_for(tmp_path: Path) -> N
     with anyio.fail_after(30):
         async with anyio.create_task_group() as group:
             runs = RunManager(lambda: agent, journal, group, "me", servers, changed, Limits())
-            tasks.attach(runs)
+            tasks.attach(runs.carrier)
             async with tasks.launcher as launcher:
                 for number in range(9):  # one more than may work at a time
                     new = NewTask("t", f"task-0000000{number}", "digger", "dig", {})
