@@ -20,6 +20,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import PydanticSerializationError
 
 from harness.errors import AgentBuildError, CheckpointError, InvalidUpdate
+from harness.json_depth import can_be_read
 from harness.messages import Message, MessageWrite, ToolCall, add_messages
 from harness.records import record
 
@@ -190,17 +191,23 @@ class Channel:
         """Return the JSON bytes of a write or of an overwriting value.
 
         Raises:
-            InvalidUpdate: The value is not what its type says.
+            InvalidUpdate: The value is not what its type says, or is nested too deeply.
         """
         overwrite = isinstance(write, Overwrite)
         adapter = self._value_adapter if overwrite else self._write_adapter
         try:
             # What cannot be read back must not be stored; pydantic would only warn.
-            return adapter.dump_json(write.value if overwrite else write, warnings="error")
+            data = adapter.dump_json(write.value if overwrite else write, warnings="error")
         except PydanticSerializationError as error:
             raise InvalidUpdate(
                 f"a value of {self.name!r} does not fit its type, so nothing was stored: {error}"
             ) from error
+        if not can_be_read(data):
+            raise InvalidUpdate(
+                f"a value of {self.name!r} is nested too deeply to be read again, so nothing was "
+                "stored. Make it flatter."
+            )
+        return data
 
     def decode(self, data: bytes, *, overwrite: bool = False) -> Any:
         """Return the write that `encode` stored.

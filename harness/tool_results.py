@@ -12,6 +12,7 @@ from typing import Any, cast
 from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from harness.json_depth import MAX_DEPTH, is_too_deep
 from harness.messages import (
     Content,
     ContentBlock,
@@ -71,7 +72,10 @@ def as_json(value: object) -> str:
 
 
 def _plain(value: object) -> JsonValue:
-    return json.loads(as_json(value))
+    data: JsonValue = json.loads(as_json(value))
+    if is_too_deep(data):
+        raise ValueError(f"its artifact has more than {MAX_DEPTH} levels of objects and lists")
+    return data
 
 
 def _content(value: object) -> Content:

@@ -30,6 +30,7 @@ from harness.checkpoint.base import (
     StoredWrite,
     TaskWrites,
 )
+from harness.json_depth import can_be_read
 
 __all__ = [
     "LINE",
@@ -287,6 +288,8 @@ def _dumped(value: JsonValue) -> bytes:
 
 def _as_json(value: bytes) -> tuple[bool, JsonValue]:
     """Return whether bytes are JSON that comes back byte for byte, and that JSON."""
+    if not can_be_read(value):
+        return False, None
     try:
         data: JsonValue = json.loads(value)
         return _dumped(data) == value, data

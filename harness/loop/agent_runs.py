@@ -22,10 +22,10 @@ from harness.loop.interrupts import check_answers
 from harness.loop.run_context import RunContext, RunControl
 from harness.loop.run_input import AgentInput, as_update, goal_of, new_run, newest_results
 from harness.loop.run_journal import JOURNALS
+from harness.loop.storable_answer import storable_answer
 from harness.loop.thread_access import ThreadAccess
 from harness.loop.thread_input import accept_input
 from harness.loop.thread_usage import used_before, used_by
-from harness.loop.whole_characters import whole_characters
 from harness.messages import AIMessage, ToolCall
 from harness.state import Mark
 
@@ -120,7 +120,8 @@ class AgentRuns(ThreadAccess):
         async def begin(loop: AgentLoop) -> None:
             await loop.thread.open()
             begun = loop.run.update_run(base=loop.thread.head.id if loop.thread.head else None)
-            await loop.run.journal.commit(Batch(run.thread_id, runs=[begun]))
+            with anyio.CancelScope(shield=True):
+                await loop.run.journal.commit(Batch(run.thread_id, runs=[begun]))
 
         return await self._carry(run, begin, options)
 
@@ -141,7 +142,7 @@ class AgentRuns(ThreadAccess):
             ThreadBusy: Another run of this agent moves the thread.
             StaleThread: Another process moved the thread; nothing was stored.
         """
-        answer = whole_characters(AIMessage(tuple(calls), source="client"))
+        answer = storable_answer(AIMessage(tuple(calls), source="client"))
         calls = answer.tool_calls
         if len({call.id for call in calls}) < len(calls):
             raise InvalidUpdate("two calls share an id; nothing was run. Give each its own.")
@@ -223,7 +224,8 @@ class AgentRuns(ThreadAccess):
                     f"thread {run.thread_id} has moved on without run {run_id}; start a new one"
                 )
             batch = Batch(run.thread_id, answers=_screened(loop, fresh), runs=[run])
-            await loop.run.journal.commit(batch)
+            with anyio.CancelScope(shield=True):
+                await loop.run.journal.commit(batch)
             await loop.thread.open()
 
         return await self._carry_on(run, begin, options, control)

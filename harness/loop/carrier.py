@@ -228,7 +228,7 @@ class Carrier:
         return any(one.answered for one in known if one.id in ids)
 
     async def _stopped(self, reason: str) -> None:
-        if self._control.accepted.is_set():
+        if self._control.accepted.is_set() or self._context.journal.stored:
             await self._record(self._control.ends_as, reason)
         elif self._context.run.attempt > 1:  # a resume that did not begin changes nothing
             self._context.update_run(status="paused", reason=reason)

@@ -12,9 +12,11 @@ from pydantic import JsonValue
 
 from harness.checkpoint.base import Interrupt, InterruptKind
 from harness.errors import InvalidAnswer, UnknownInterrupt
+from harness.json_depth import MAX_DEPTH, is_too_deep
 from harness.messages import ToolCall
 from harness.policy import ApprovalDecision
 from harness.records import record
+from harness.tool_results import storable_text
 
 __all__ = ["Asker", "Breakpoints", "Interrupted", "Pause", "approval_schema", "check_answers"]
 
@@ -179,12 +181,26 @@ class Asker:
 
         The id covers the question's place, text and payload: an answer never goes to a question
         that has changed in the meantime.
+
+        Raises:
+            TypeError: The message is no text, or something beside it is not JSON data.
+            ValueError: The payload or the schema is nested too deeply.
         """
-        self.questions += 1
-        asked = json.dumps([message, dict(payload or {})], sort_keys=True)
-        subject = f"question {self.questions} {asked}"
+        if not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"a question is text, not {type(message).__name__}; data goes into its payload"
+            )
+        details = dict(payload or {})
         schema = dict(answer_schema) if answer_schema is not None else ANY_TEXT
-        return self._ask("question", subject, message, dict(payload or {}), schema)
+        if is_too_deep(details) or is_too_deep(schema):
+            raise ValueError(
+                f"the payload or schema of a question has more than {MAX_DEPTH} levels; make them"
+                " flatter"
+            )
+        self.questions += 1
+        message = storable_text(message)
+        asked = json.dumps([message, details], sort_keys=True)
+        return self._ask("question", f"question {self.questions} {asked}", message, details, schema)
 
     def approval(
         self,

@@ -21,8 +21,8 @@ from harness.errors import MiddlewareError, ModelError
 from harness.loop.cancellation import FAILURES
 from harness.loop.requests import ExtendedModelResponse, ModelRequest, ModelResponse
 from harness.loop.run_context import RunContext
+from harness.loop.storable_answer import storable_answer
 from harness.loop.thread_state import ThreadState
-from harness.loop.whole_characters import whole_characters
 from harness.loop.wraps import Wrap
 from harness.messages import (
     AIMessage,
@@ -116,7 +116,7 @@ class ModelCall:
         message, counted = answered.response.message, self._counted
         if message is counted:  # it was looked at, and its pieces are right
             return answered
-        whole = whole_characters(message)
+        whole = storable_answer(message)
         if whole is not message:
             message = whole
             answered = changed(answered, response=changed(answered.response, message=whole))
@@ -225,7 +225,7 @@ class ModelCall:
                     await run.relieve()
         if answer is None:
             raise ModelError(f"{model.name} ended its stream without an answer")
-        answer = whole_characters(answer)
+        answer = storable_answer(answer)
         agent = "/".join(request.runtime.agent_path[::2])
         request.runtime.meter.add(answer.usage, answer.model or model.name, model.name, agent=agent)
         if held is not None:

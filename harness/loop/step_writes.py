@@ -10,16 +10,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from harness.checkpoint.base import StoredWrite
 from harness.errors import InvalidUpdate
 from harness.loop.requests import ToolCallOutcome
 from harness.loop.thread_state import ThreadState
 from harness.loop.tool_outcomes import failure, with_notes, with_notice
 from harness.messages import AIMessage, ToolCall, ToolMessage, new_id
-from harness.records import changed
+from harness.records import changed, record
 from harness.redaction.rules import PIIDetectionError
 from harness.state import ChannelWrite, Mark, Overwrite
 
-__all__ = ["StepWrites"]
+__all__ = ["Accepted", "StepWrites"]
+
+
+@record
+class Accepted:
+    """What a call comes to.
+
+    Attributes:
+        outcome: Its outcome, or the error in its place.
+        writes: What it writes, its result first.
+        stored: The same as the journal stores it.
+    """
+
+    outcome: ToolCallOutcome
+    writes: Sequence[ChannelWrite]
+    stored: tuple[StoredWrite, ...]
 
 
 class StepWrites:
@@ -51,9 +67,7 @@ class StepWrites:
         for _, writes in self._in_order():
             self._thread.adopt(writes)
 
-    def accepted(
-        self, index: int, call: ToolCall, outcome: ToolCallOutcome
-    ) -> tuple[ToolCallOutcome, Sequence[ChannelWrite]]:
+    def accepted(self, index: int, call: ToolCall, outcome: ToolCallOutcome) -> Accepted:
         """Return the outcome with its writes, or an error in its place if they are refused.
 
         Of two calls that write one plain key the later one is refused.
@@ -75,7 +89,7 @@ class StepWrites:
         call: ToolCall,
         outcome: ToolCallOutcome,
         error: InvalidUpdate | PIIDetectionError,
-    ) -> tuple[ToolCallOutcome, Sequence[ChannelWrite]]:
+    ) -> Accepted:
         """Return an error that says what the call said.
 
         Its own update is dropped, so that it can be made again. What stood beside that is kept
@@ -100,7 +114,7 @@ class StepWrites:
         call: ToolCall,
         outcome: ToolCallOutcome,
         writes: Sequence[ChannelWrite],
-    ) -> tuple[ToolCallOutcome, Sequence[ChannelWrite]]:
+    ) -> Accepted:
         """Return an outcome with writes that fit beside those of other calls.
 
         Raises:
@@ -116,9 +130,11 @@ class StepWrites:
                     "for it."
                 )
         self._check_joins(index, call, writes)
-        self._claim(writes, call.id)
         message = with_notes(outcome.message, notes) if notes else outcome.message
-        return outcome, [ChannelWrite("messages", [message]), *writes]
+        every = [ChannelWrite("messages", [message]), *writes]
+        accepted = Accepted(outcome, every, self._thread.encode(every))
+        self._claim(writes, call.id)
+        return accepted
 
     def _checked(self, call: ToolCall, written: Sequence[tuple[str, Any]]) -> list[ChannelWrite]:
         """Return writes as the state takes them.

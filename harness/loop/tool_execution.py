@@ -86,8 +86,8 @@ class ToolPipeline:
         if call.invalid is not None:
             return failure(
                 call,
-                f"{call.name} was not run: its arguments are not a JSON object. Received: "
-                f"{call.invalid[:500]!r}. Send the call again with valid JSON.",
+                f"{call.name} was not run: its arguments are not a JSON object that can be "
+                f"read. Received: {call.invalid[:500]!r}. Send the call again with valid JSON.",
             )
         handler: ToolHandler = _Gate(self, asker, meter, once)
         for wrap in reversed(self._wraps):

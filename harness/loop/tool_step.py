@@ -19,14 +19,14 @@ from harness.loop.interrupts import Asker, Interrupted, Pause
 from harness.loop.once import OnceMark
 from harness.loop.requests import ToolCallOutcome, ToolCallRequest
 from harness.loop.run_context import RunContext
-from harness.loop.step_writes import StepWrites
+from harness.loop.step_writes import Accepted, StepWrites
 from harness.loop.subagent_call import Spawn, SubagentCall, child_namespace
 from harness.loop.thread_state import ThreadState
 from harness.loop.tool_execution import ToolPipeline
 from harness.loop.tool_outcomes import failure
 from harness.loop.unfinished_step import claim_mark
 from harness.messages import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
-from harness.state import ChannelWrite, Mark
+from harness.state import Mark
 from harness.tools import Tool, ToolRuntime
 
 if TYPE_CHECKING:
@@ -154,11 +154,11 @@ class ToolStep:
             self._run.note("tasks", path, ended)
             await self._pause(index, _questions(raised))
         else:
-            outcome, writes = self._writes.accepted(index, call, outcome)
-            message = outcome.message
+            accepted = self._writes.accepted(index, call, outcome)
+            message = accepted.outcome.message
             ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
             self._run.note("tasks", path, ended)
-            await self._finish(index, call, writes)
+            await self._finish(index, call, accepted)
             await self._run.relieve()
         self._run.send("tasks", path, ended)
 
@@ -294,10 +294,10 @@ class ToolStep:
                 await self._run.journal.commit(batch)
         await self._store_held()
 
-    async def _finish(self, index: int, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
+    async def _finish(self, index: int, call: ToolCall, accepted: Accepted) -> None:
         """Store a finished call at once, unless the step's checkpoint is about to."""
-        task = TaskWrites(self._step, call.id, index, self._thread.encode(writes))
-        self._writes.add(index, call.id, writes)
+        task = TaskWrites(self._step, call.id, index, accepted.stored)
+        self._writes.add(index, call.id, accepted.writes)
         self._running -= 1
         self._held.append(task)
         if self._running or self._waiting:

@@ -9,12 +9,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from harness.json_depth import MAX_DEPTH
 from harness.store.base import InvalidOperation
 
 __all__ = ["decode", "encode", "is_unicode", "json_text"]
-
-_DEEPEST = 100
-"""Levels of lists and objects in a value; more is a cycle, or would exhaust a parser."""
 
 
 def encode(value: Mapping[str, JsonValue]) -> str:
@@ -63,8 +61,8 @@ def is_unicode(text: str) -> bool:
 
 
 def _check(value: Any, where: str, depth: int) -> None:
-    if depth > _DEEPEST:
-        raise _not_json(where[:80], f"it is nested more than {_DEEPEST} levels deep, or a cycle")
+    if depth > MAX_DEPTH:
+        raise _not_json(where[:80], f"it is nested more than {MAX_DEPTH} levels deep, or a cycle")
     match value:
         case None | bool() | int():
             pass

@@ -58,7 +58,7 @@ async def full(journal: Checkpointer) -> None:
         StoredWrite("messages", b'{"spaces": "are kept"}', overwrite=True),
         StoredWrite("files", os.urandom(10_000)),
         StoredWrite("files", b'"\\ud800"'),
-        StoredWrite("deep", b"[" * 5_000 + b"]" * 5_000),
+        *(StoredWrite("deep", b"[" * deep + b"]" * deep) for deep in (100, 101, 300, 900, 5_000)),
         StoredWrite("todos", b"null"),
     )
     asked = interrupt("int_1", step, index=2)

@@ -301,7 +301,7 @@ class Static(AgentMiddleware):
 
 
 class Partial(AgentMiddleware):
-    before_model = functools.partial(_quiet, extra=1)  # type: ignore[assignment]
+    before_model = staticmethod(functools.partial(_quiet, extra=1))  # type: ignore[assignment]
 
 
 class OnInstance(AgentMiddleware):

@@ -1,6 +1,8 @@
-"""Answers without halves of surrogate pairs, which no journal, and hardly any provider, takes.
+"""Answers as a journal can store them and read them again.
 
-Models send them where a stream was cut inside of a character, or as escapes in JSON arguments.
+Halves of surrogate pairs come where a stream was cut inside of a character, or as escapes in JSON
+arguments; hardly any provider takes them back. Arguments nested too deeply come from a model that
+has lost its way.
 """
 
 from __future__ import annotations
@@ -10,24 +12,30 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
+from harness.json_depth import MAX_DEPTH, is_too_deep
 from harness.messages import (
     AIMessage,
+    AnswerBlock,
     ProviderBlock,
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
     ToolCall,
 )
+from harness.records import changed
 from harness.redaction.values import clean_json
 
-__all__ = ["whole_characters"]
+__all__ = ["storable_answer"]
 
 
-def whole_characters(message: AIMessage) -> AIMessage:
-    """Return a model's answer with U+FFFD for each half of a pair; nearly always the same object.
+def storable_answer(message: AIMessage) -> AIMessage:
+    """Return a model's answer as it can be stored; nearly always the same object.
 
-    Texts, names, ids and arguments are looked at, their keys too.
+    Each half of a surrogate pair becomes U+FFFD, in texts, names, ids and arguments, their keys
+    too. A call whose arguments are nested too deeply becomes an invalid one.
     """
+    if any(is_too_deep(call.args) for call in message.tool_calls):
+        message = changed(message, content=tuple([_readable(one) for one in message.content]))
     try:
         _require_whole(message)
     except (PydanticSerializationError, UnicodeEncodeError):
@@ -36,6 +44,14 @@ def whole_characters(message: AIMessage) -> AIMessage:
         data["content"] = list(data["content"])
         return answer.validate_python(clean_json(data, _whole))
     return message
+
+
+def _readable(block: AnswerBlock) -> AnswerBlock:
+    if isinstance(block, ToolCall) and is_too_deep(block.args):
+        return changed(
+            block, args={}, invalid=f"(more than {MAX_DEPTH} levels of objects and lists)"
+        )
+    return block
 
 
 def _require_whole(message: AIMessage) -> None:
