@@ -1,8 +1,9 @@
 """Brings batches into the SQLite journal, those that wait at the same time together.
 
-A group is one transaction, and waits for the disk once. When one of its batches is refused, it
-begins anew with each batch in a savepoint of its own, so that the refused one fails alone. It does
-not begin so: savepoints copy every page that a batch changes, and a batch is hardly ever refused.
+A group is one transaction, waits for the disk once, and inserts the rows of its steps together
+(`WaitingRows`). When one of its batches is refused, it begins anew with each batch in a savepoint
+of its own, so that the refused one fails alone. It does not begin so: savepoints copy every page
+that a batch changes, and a batch is hardly ever refused.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +26,7 @@ from harness.checkpoint.sqlite.connections import JournalConnection, failed
 from harness.checkpoint.sqlite.log_syncer import LogSyncer
 from harness.checkpoint.sqlite.pages import Pager
 from harness.checkpoint.sqlite.schema import transaction
+from harness.checkpoint.sqlite.waiting_rows import WaitingRows
 from harness.errors import CheckpointError
 
 __all__ = ["Committer"]
@@ -183,8 +185,7 @@ class Committer:
         conn.execute("BEGIN IMMEDIATE")
         self._pager.begin()
         try:
-            for commit in group:
-                self._insert(conn, commit.batch)
+            self._insert(conn, [commit.batch for commit in group])
         except _BATCH_ERRORS:
             self._pager.undo()
             conn.execute("ROLLBACK")
@@ -197,7 +198,7 @@ class Committer:
         conn.execute("SAVEPOINT batch")
         self._pager.begin()
         try:
-            self._insert(conn, batch)
+            self._insert(conn, [batch])
         except _BATCH_ERRORS as error:
             self._pager.undo()
             conn.execute("ROLLBACK TO batch")
@@ -213,8 +214,11 @@ class Committer:
         conn.execute("RELEASE batch")
         return None
 
-    def _insert(self, conn: sqlite3.Connection, batch: Batch) -> None:
-        rows.store(conn, batch, self._clock.now(), self._pager, self._event_limits)
+    def _insert(self, conn: sqlite3.Connection, batches: Iterable[Batch]) -> None:
+        waiting = WaitingRows(conn, self._pager)
+        for batch in batches:
+            rows.store(conn, batch, self._clock.now(), waiting, self._event_limits)
+        waiting.insert()
 
     def _fill_pages(self, conn: sqlite3.Connection) -> None:
         """Put what is left into pages, as nobody will add to it."""

@@ -62,26 +62,24 @@ class Pager:
             if self._open.get(page.scope) is page:
                 del self._open[page.scope]
 
-    def reserve(self, scope: int, size: int) -> tuple[int | None, int]:
-        """Return the page for a new body, None if the task is the first in it, and the place."""
+    def place(self, scope: int, task: int, size: int) -> tuple[int | None, int]:
+        """Return the page for a new body, None if its task is the first in it, and the place."""
         page = self._open.pop(scope, None)
         if page is None or page.size + size > 2 * PAGE_BYTES:
             if page is not None:
                 self._full.append(page)
             page = _Page(scope)
-        self._open[scope] = page  # the last in order of use
         self._touched.append(page)
+        number = page.places[0][0] if page.places else None
         place, page.size = page.size, page.size + size
-        return (page.places[0][0] if page.places else None), place
-
-    def note(self, scope: int, task: int, place: int) -> None:
-        """Say which task got the place that was reserved last."""
-        page = self._open[scope]
         page.places.append((task, place))
         if page.size >= PAGE_BYTES:
-            self._full.append(self._open.pop(scope))
-        while len(self._open) > _MOST_OPEN:
+            self._full.append(page)
+        else:
+            self._open[scope] = page  # the last in order of use
+        if len(self._open) > _MOST_OPEN:
             self._full.append(self._open.popitem(last=False)[1])
+        return number, place
 
     def fill(self, conn: sqlite3.Connection, *, everything: bool = False) -> None:
         """Store the pages that are full, or all, inside the caller's transaction."""

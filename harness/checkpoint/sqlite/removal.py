@@ -106,7 +106,7 @@ class Namespace:
         self._delete_tasks(where, self._scope, step_key(heir), MERGED)
         before = min((task.index for task in own), default=0) - 1
         merged = TaskWrites(heir, MERGED, before, tuple(writes))
-        store_task(self._conn, None, self._scope, merged)
+        store_task(self._conn, self._scope, merged)
 
     def _tasks(self, step: str) -> list[TaskWrites]:
         return queries.tasks(self._conn, self._scope, step, self._bodies)

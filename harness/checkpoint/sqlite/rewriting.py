@@ -14,7 +14,8 @@ from harness.checkpoint.laws import json_text, rewritten
 from harness.checkpoint.sqlite import pages, queries
 from harness.checkpoint.sqlite.event_rows import rewrite_events
 from harness.checkpoint.sqlite.removal import free_blobs
-from harness.checkpoint.sqlite.rows import content, note_uses, packed
+from harness.checkpoint.sqlite.rows import content, note_uses
+from harness.checkpoint.sqlite.waiting_rows import packed
 
 __all__ = ["rewrite_thread"]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -16,7 +17,6 @@ from harness.checkpoint.base import (
     FileChange,
     Interrupt,
     Run,
-    StoredWrite,
     TaskWrites,
 )
 from harness.checkpoint.codec import SHARED_FROM, compress, pack, plain, step_key
@@ -29,12 +29,11 @@ from harness.checkpoint.laws import (
 )
 from harness.checkpoint.sqlite import event_rows
 from harness.checkpoint.sqlite.migrations import share
-from harness.checkpoint.sqlite.pages import Pager
+from harness.checkpoint.sqlite.waiting_rows import WaitingRows, packed
 
 __all__ = [
     "content",
     "note_uses",
-    "packed",
     "seq_of",
     "store",
     "store_task",
@@ -65,34 +64,50 @@ ON CONFLICT (thread, id) DO UPDATE SET
     answered = answered OR excluded.answered
 """
 
-_CHECKPOINT = """
-INSERT INTO checkpoints (scope, id, parent, step, source, author, next, run_id, created_at, weight,
-                         summary)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-
 _KNOWN = """
 SELECT (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?2),
        (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?3)
 """
 
+# All that has to be known of a batch that holds one step.
 _PLACE = """
-SELECT t.thread, t.newest, s.scope, (SELECT max(seq) FROM checkpoints WHERE scope = s.scope)
-FROM threads t LEFT JOIN scopes s ON s.thread = t.thread AND s.ns = ?
-WHERE t.thread_id = ?
+SELECT t.thread, s.scope, (SELECT max(seq) FROM checkpoints WHERE scope = s.scope),
+       (SELECT seq FROM checkpoints WHERE scope = s.scope AND id = ?4),
+       EXISTS (SELECT 1 FROM checkpoints WHERE scope = s.scope AND id = ?3)
+       OR EXISTS (SELECT 1 FROM tasks WHERE scope = s.scope AND step = ?3)
+FROM threads t LEFT JOIN scopes s ON s.thread = t.thread AND s.ns = ?2
+WHERE t.thread_id = ?1
 """
 
 
+class _Place(NamedTuple):
+    """Where a batch belongs.
+
+    Attributes:
+        thread: The thread's number.
+        scope: The namespace's number; None if the batch needs none.
+        head: Seq of the namespace's newest checkpoint.
+        parent: Seq of the parent of the batch's first checkpoint.
+        begun: Whether anything of the step of that checkpoint is stored.
+    """
+
+    thread: int
+    scope: int | None
+    head: int | None
+    parent: int | None
+    begun: bool
+
+
 def store(
-    conn: sqlite3.Connection, batch: Batch, now: float, pager: Pager, limits: EventLimits
+    conn: sqlite3.Connection, batch: Batch, now: float, waiting: WaitingRows, limits: EventLimits
 ) -> None:
-    """Insert a batch's rows.
+    """Insert a batch's rows, or have them wait.
 
     Args:
         conn: A connection inside a transaction, which the caller rolls back on an error.
         batch: What to store; `check_batch` has passed it.
         now: Unix time of the commit, in seconds.
-        pager: Says where in a page the bodies will be.
+        waiting: The rows of the transaction that wait; those of this batch may join them.
         limits: How many events are kept.
 
     Raises:
@@ -100,48 +115,43 @@ def store(
         CheckpointError: Something of the batch cannot be stored.
         sqlite3.Error: The database failed.
     """
-    thread, newest, scope, head = _place(conn, batch, now)
-    if scope is not None:
-        _store_tasks(conn, scope, batch, pager)
-        head = _store_checkpoints(conn, scope, head, batch)
-        _store_snapshots(conn, scope, batch)
-    if batch.checkpoints:
-        newest = head
-    conn.execute(
-        "UPDATE threads SET updated_at = ?, checkpoints = checkpoints + ?, newest = ?"
-        " WHERE thread = ?",
-        (now, len(batch.checkpoints), newest, thread),
-    )
+    place = _place(conn, batch, now, waiting)
+    newest = _store_steps(conn, place, batch, waiting)
+    waiting.touch(place.thread, now, len(batch.checkpoints), newest)
     for run in batch.runs:
-        _store_run(conn, thread, run)
+        _store_run(conn, place.thread, run)
     for interrupt in batch.interrupts:
-        _store_interrupt(conn, thread, interrupt)
+        _store_interrupt(conn, place.thread, interrupt)
     if batch.answers:
-        _store_answers(conn, thread, batch.answers)
+        _store_answers(conn, place.thread, batch.answers)
+    if batch.file_changes:
+        waiting.insert()  # they note the thread's newest checkpoint
     for change in batch.file_changes:
-        _store_change(conn, thread, newest, change)
+        _store_change(conn, place.thread, change)
     if batch.events:
-        event_rows.store_events(conn, thread, batch.events, limits)
+        event_rows.store_events(conn, place.thread, batch.events, limits)
 
 
-def _place(
-    conn: sqlite3.Connection, batch: Batch, now: float
-) -> tuple[int, int | None, int | None, int | None]:
-    """Return the keys of thread and namespace, and the seqs of their newest checkpoints.
-
-    The namespace is None if the batch needs none.
-    """
-    row = conn.execute(_PLACE, (batch.ns, batch.thread_id)).fetchone()
+def _place(conn: sqlite3.Connection, batch: Batch, now: float, waiting: WaitingRows) -> _Place:
+    """Find the thread and namespace of a batch, or make them."""
+    step = parent = None
+    if batch.checkpoints:
+        first = batch.checkpoints[0]
+        step = step_key(first.id)
+        parent = None if first.parent_id is None else step_key(first.parent_id)
+    where = (batch.thread_id, batch.ns, step, parent)
+    row = conn.execute(_PLACE, where).fetchone()
     if row is None:
         statement = "INSERT INTO threads (thread_id, created_at, updated_at) VALUES (?, ?, ?)"
-        row = _insert(conn, statement, (batch.thread_id, now, now)), 0, None, None
-    thread, newest, scope, head = row
-    if not (batch.writes or batch.checkpoints or batch.snapshots):
-        return thread, newest, None, None
-    if scope is None:
+        row = _insert(conn, statement, (batch.thread_id, now, now)), None, None, None, False
+    elif waiting.waits(row[1]):
+        waiting.insert()
+        row = conn.execute(_PLACE, where).fetchone()
+    place = _Place._make(row)
+    if place.scope is None and (batch.writes or batch.checkpoints or batch.snapshots):
         statement = "INSERT INTO scopes (thread, ns) VALUES (?, ?)"
-        scope = _insert(conn, statement, (thread, batch.ns))
-    return thread, newest, scope, head
+        place = place._replace(scope=_insert(conn, statement, (place.thread, batch.ns)))
+    return place
 
 
 def _insert(conn: sqlite3.Connection, statement: str, values: Sequence[object]) -> int:
@@ -158,50 +168,62 @@ def seq_of(conn: sqlite3.Connection, scope: int, checkpoint_id: str) -> int | No
     return row[0] if row is not None else None
 
 
-def _store_tasks(conn: sqlite3.Connection, scope: int, batch: Batch, pager: Pager) -> None:
+def _store_steps(
+    conn: sqlite3.Connection, place: _Place, batch: Batch, waiting: WaitingRows
+) -> int | None:
+    """Store tasks, checkpoints and snapshots; return the seq of the last checkpoint."""
+    if place.scope is None or not (batch.writes or batch.checkpoints or batch.snapshots):
+        return None
+    if _is_next_step(batch, place):
+        for task in batch.writes:
+            waiting.add_task(place.scope, task)
+        newest = waiting.add_checkpoint(place.scope, place.head, batch.checkpoints[0])
+    else:
+        _store_tasks(conn, place.scope, batch, waiting)
+        newest = _store_checkpoints(conn, place.scope, place.head, batch, waiting)
+    if batch.snapshots:
+        waiting.insert()
+    _store_snapshots(conn, place.scope, batch)
+    return newest
+
+
+def _is_next_step(batch: Batch, place: _Place) -> bool:
+    """Whether a batch is one whole step after the head, so that nothing else must be asked."""
+    if place.begun or place.parent != place.head or len(batch.checkpoints) != 1:
+        return False
+    (new,) = batch.checkpoints
+    if new.parent_id is not None and place.parent is None:
+        return False
+    tasks = {task.task_id for task in batch.writes if task.step_id == new.id}
+    return len(tasks) == len(batch.writes)
+
+
+def _store_tasks(conn: sqlite3.Connection, scope: int, batch: Batch, waiting: WaitingRows) -> None:
     for task in batch.writes:
-        step = step_key(task.step_id)
+        if waiting.waits(scope):
+            waiting.insert()
         known, finished = conn.execute(
             "SELECT EXISTS (SELECT 1 FROM tasks WHERE scope = ?1 AND step = ?2"
             " AND task_id = ?3), EXISTS (SELECT 1 FROM checkpoints WHERE scope = ?1 AND id = ?2)",
-            (scope, step, task.task_id),
+            (scope, step_key(task.step_id), task.task_id),
         ).fetchone()
         if known:
             continue
         if finished:
             raise late_write(batch.thread_id, task.step_id, task.task_id)
-        store_task(conn, pager, scope, task)
+        waiting.add_task(scope, task)
 
 
-def store_task(conn: sqlite3.Connection, pager: Pager | None, scope: int, task: TaskWrites) -> None:
-    """Insert the rows of a task, and the large values it writes.
-
-    Without a pager the caller puts it into a page.
-    """
+def store_task(conn: sqlite3.Connection, scope: int, task: TaskWrites) -> None:
+    """Insert the rows of a task, and the large values it writes; the caller puts it into a page."""
     body, used = packed(conn, task.writes)
-    page, place = pager.reserve(scope, len(body)) if pager else (None, 0)
     key = _insert(
         conn,
-        "INSERT INTO tasks (scope, step, task_id, idx, page, place, length)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (scope, step_key(task.step_id), task.task_id, task.index, page, place, len(body)),
+        "INSERT INTO tasks (scope, step, task_id, idx) VALUES (?, ?, ?, ?)",
+        (scope, step_key(task.step_id), task.task_id, task.index),
     )
-    if pager:
-        pager.note(scope, key, place)
     conn.execute("INSERT INTO bodies VALUES (?, ?)", (key, plain(body)))
     note_uses(conn, key, used)
-
-
-def packed(conn: sqlite3.Connection, writes: Sequence[StoredWrite]) -> tuple[bytes, set[int]]:
-    """Store the large values of writes; return the writes as a body, and what it uses."""
-    used: set[int] = set()
-
-    def keep(value: bytes) -> int:
-        blob = share(conn, value)
-        used.add(blob)
-        return blob
-
-    return pack(writes, keep), used
 
 
 def note_uses(conn: sqlite3.Connection, task: int, used: set[int]) -> None:
@@ -211,13 +233,15 @@ def note_uses(conn: sqlite3.Connection, task: int, used: set[int]) -> None:
 
 
 def _store_checkpoints(
-    conn: sqlite3.Connection, scope: int, head: int | None, batch: Batch
+    conn: sqlite3.Connection, scope: int, head: int | None, batch: Batch, waiting: WaitingRows
 ) -> int | None:
-    """Insert checkpoints; return the seq of the head."""
+    """Store checkpoints; return the seq of the last."""
+    last: int | None = None
     for new in batch.checkpoints:
-        key = step_key(new.id)
+        if last is not None:
+            waiting.insert()
         above = None if new.parent_id is None else step_key(new.parent_id)
-        known, parent = conn.execute(_KNOWN, (scope, key, above)).fetchone()
+        known, parent = conn.execute(_KNOWN, (scope, step_key(new.id), above)).fetchone()
         admit(
             new,
             exists=known is not None,
@@ -225,15 +249,8 @@ def _store_checkpoints(
             parent_is_head=parent == head,
             imported=batch.imported,
         )
-        head = _insert(
-            conn,
-            _CHECKPOINT,
-            (
-                *(scope, key, parent, new.step, new.source, new.author, new.next),
-                *(new.run_id, new.created_at, new.weight, new.summary),
-            ),
-        )
-    return head
+        head = last = waiting.add_checkpoint(scope, parent, new)
+    return last
 
 
 def _store_snapshots(conn: sqlite3.Connection, scope: int, batch: Batch) -> None:
@@ -270,14 +287,12 @@ def _store_answers(conn: sqlite3.Connection, thread: int, answers: Mapping[str, 
     )
 
 
-def _store_change(
-    conn: sqlite3.Connection, thread: int, newest: int | None, change: FileChange
-) -> None:
+def _store_change(conn: sqlite3.Connection, thread: int, change: FileChange) -> None:
     body, blob = content(conn, change.before)
     conn.execute(
         "INSERT INTO file_changes (thread, run_id, path, before, blob, after_digest,"
-        " checkpoint_seq) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (thread, change.run_id, change.path, body, blob, change.after_digest, newest),
+        " checkpoint_seq) SELECT thread, ?, ?, ?, ?, ?, newest FROM threads WHERE thread = ?",
+        (change.run_id, change.path, body, blob, change.after_digest, thread),
     )
 
 

@@ -1,0 +1,151 @@
+"""Batches that the journal on disk stores in one transaction, where their rows wait together."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from anyio import create_task_group, wait_all_tasks_blocked
+
+from harness.checkpoint.base import Batch, FileChange, StoredWrite, TaskWrites, step_id
+from harness.checkpoint.codec import SHARED_FROM
+from harness.checkpoint.sqlite import SqliteCheckpointer
+from harness.errors import CheckpointError
+from tests.checkpoint.conftest import locked
+from tests.checkpoint.records import (
+    THREAD,
+    checkpoint,
+    grow,
+    loaded,
+    step_batch,
+    task,
+    values,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def commit_together(
+    path: Path, journal: SqliteCheckpointer, batches: Sequence[Batch]
+) -> list[str]:
+    """Commit batches in one transaction; return what those that failed say."""
+    refusals: list[str] = []
+
+    async def commit(batch: Batch) -> None:
+        try:
+            await journal.commit(batch)
+        except CheckpointError as error:
+            refusals.append(str(error))
+
+    await journal.open()
+    async with create_task_group() as group:
+        with locked(path):
+            # Something that is not a commit keeps the writer busy, so commits stay in the queue.
+            group.start_soon(journal.delete_thread, "nobody")
+            await wait_all_tasks_blocked()
+            for batch in batches:
+                group.start_soon(commit, batch)
+            await wait_all_tasks_blocked()
+    return refusals
+
+
+async def test_steps_of_one_thread_follow_each_other(path: Path, sqlite: SqliteCheckpointer):
+    first, second = step_id(None), step_id(step_id(None))
+    batches = [
+        step_batch(None, "a"),
+        step_batch(first, "b", step=1),
+        step_batch(None, "other", thread="other"),
+        step_batch(second, "c", step=2),
+        step_batch(first, "branched", source="fork", salt="branch"),
+    ]
+    assert await commit_together(path, sqlite, batches) == []
+    history = await sqlite.history(THREAD)
+    assert [one.id for one in history][1:] == [step_id(second), second, first]
+    assert values((await loaded(sqlite, step_id(second))).writes) == ["a", "b", "c"]
+    assert values((await loaded(sqlite)).writes) == ["a", "branched"]
+    counts = {one.thread_id: one.checkpoints for one in await sqlite.threads()}
+    assert counts == {THREAD: 4, "other": 1}
+
+
+async def test_a_step_sees_the_tasks_that_were_stored_just_before_it(
+    path: Path, sqlite: SqliteCheckpointer
+):
+    step = step_id(None)
+    finished = task(step, "call_1", 0, "call")
+    own = task(step, "tools", 1, "own")
+    batches = [
+        Batch(THREAD, writes=[finished]),
+        Batch(THREAD, writes=[finished, own], checkpoints=[checkpoint(None)]),
+        Batch(THREAD, writes=[finished]),
+    ]
+    assert await commit_together(path, sqlite, batches) == []
+    assert values((await loaded(sqlite)).writes) == ["call", "own"]
+
+
+async def test_a_write_to_a_step_that_was_finished_just_before_it_is_late(
+    path: Path, sqlite: SqliteCheckpointer
+):
+    late = Batch(THREAD, writes=[task(step_id(None), "call_2", 0, "late")])
+    (refusal,) = await commit_together(path, sqlite, [step_batch(None, "a"), late])
+    assert "call_2" in refusal
+    assert values((await loaded(sqlite)).writes) == ["a"]
+
+
+async def test_a_task_that_a_batch_brings_twice_is_stored_once(sqlite: SqliteCheckpointer):
+    batch = step_batch(None, "a")
+    again = task(step_id(None), "model", 0, "again")
+    await sqlite.commit(replace(batch, writes=[*batch.writes, again]))
+    assert values((await loaded(sqlite)).writes) == ["a"]
+
+
+async def test_a_changed_file_knows_the_checkpoint_that_was_stored_just_before_it(
+    path: Path, sqlite: SqliteCheckpointer
+):
+    change = FileChange(THREAD, "run_1", "/f", b"before", None)
+    batches = [
+        step_batch(None, "a"),
+        step_batch(None, "sub", ns="task:1"),
+        Batch(THREAD, file_changes=[change]),
+        replace(step_batch(step_id(None), "b", step=1), file_changes=[change]),
+    ]
+    assert await commit_together(path, sqlite, batches) == []
+    sub = (await loaded(sqlite, ns="task:1")).checkpoint.seq
+    head = (await loaded(sqlite)).checkpoint.seq
+    changes = await sqlite.file_changes(THREAD, 0)
+    assert [one.checkpoint_seq for one in changes] == [head, sub]
+
+
+async def test_a_task_that_cannot_be_stored_fails_alone(path: Path, sqlite: SqliteCheckpointer):
+    batches = [step_batch(None, "a", thread=f"t{number}") for number in range(4)]
+    wrong = TaskWrites(step_id(None), "half a \ud83c flag", 0, ())
+    batches[2] = replace(batches[2], writes=[wrong])
+    large = StoredWrite("files", b"x" * SHARED_FROM)
+    batches[3] = replace(batches[3], writes=[TaskWrites(step_id(None), "call_1", 0, (large,))])
+    (refusal,) = await commit_together(path, sqlite, batches)
+    assert "'t2' cannot be stored" in refusal
+    assert {one.thread_id for one in await sqlite.threads()} == {"t0", "t1", "t3"}
+    assert (await loaded(sqlite, thread="t3")).writes[0] == large
+
+
+async def test_numbers_of_deleted_rows_are_not_given_again(path: Path):
+    query = "SELECT max(task), max(seq) FROM tasks, checkpoints"
+
+    def newest() -> tuple[int, int]:
+        with closing(sqlite3.connect(path)) as conn:
+            return conn.execute(query).fetchone()
+
+    async with SqliteCheckpointer(path) as journal:
+        await grow(journal, *"abc", thread="old")
+        before = newest()
+        await journal.delete_thread("old")
+        await grow(journal, "d", thread="soon")
+        soon = newest()
+        await journal.delete_thread("soon")
+    async with SqliteCheckpointer(path) as journal:
+        await grow(journal, "e", thread="late")
+    assert before < soon < newest()
+    assert newest() == (5, 5)
