@@ -246,6 +246,9 @@ class RubricMiddleware(AgentMiddleware):
 
     async def _looked(self, call: ToolCall, runtime: Runtime, *, allowed: bool) -> ToolMessage:
         """Return the result of a grader's call, cut if it is long."""
+        if call.name == _TOOL:
+            text = f"No verdict was taken: the arguments are not a JSON object. Call {_TOOL} again."
+            return ToolMessage(call.id, text, call.name, "error")
         if call.name not in self._tools or not allowed:
             why = "you have no such tool" if allowed else "you have looked often enough"
             text = f"{call.name} was not run: {why}. Call {_TOOL} with your verdict."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, cast
@@ -60,14 +61,22 @@ _ADVICE = {
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds a response asks to wait: `retry-after-ms`, seconds or an HTTP date."""
+    """Return the seconds a response asks to wait: `retry-after-ms`, seconds or an HTTP date.
+
+    None where it does not ask, or asks for what is no time.
+    """
     for header, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
-            return max(0.0, float(headers[header]) / scale)
+            seconds = float(headers[header]) / scale
         except (KeyError, ValueError):
             continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
     date = email.utils.parsedate_tz(headers.get("retry-after"))
-    return None if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
+    try:
+        return None if date is None else max(0.0, email.utils.mktime_tz(date) - time.time())
+    except (ValueError, OverflowError):
+        return None
 
 
 def _error_of(body: object) -> tuple[str, str]:

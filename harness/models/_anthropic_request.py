@@ -1,8 +1,9 @@
 """A `ChatRequest` as the body of an Anthropic Messages request.
 
-What the API refuses is never sent: empty text, ids and names it does not know, a transcript that
-starts or ends with the assistant, more than four cache breakpoints, a forced call where it is not
-taken or together with thinking.
+What the API refuses is never sent: empty text, errors that say nothing, ids and names it does not
+know, a transcript that starts or ends with the assistant, more than four cache breakpoints,
+alternatives or odd names at the top of a tool's schema, a forced call where it is not taken or
+together with thinking.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from harness.messages import (
 )
 from harness.models._anthropic_stream import clean_text
 from harness.models._native_schema import open_place
+from harness.models._tool_schema import taken_and_told
 from harness.models.base import ChatRequest, PromptSection, ToolSpec
 
 __all__ = ["MAX_BREAKPOINTS", "PRIVATE_SETTINGS", "body_of", "render_answer", "tool_use_id"]
@@ -108,6 +110,7 @@ def _result(message: ToolMessage) -> _Json:
     block: _Json = {"type": "tool_result", "tool_use_id": tool_use_id(message.tool_call_id)}
     content = _content(message.content)
     if message.status == "error":
+        content = content or _text(_FAILED)  # an error without content is refused
         if any(one["type"] != "text" for one in content):  # an error is of text only
             content.insert(0, {"type": "text", "text": _FAILED})
         else:
@@ -178,9 +181,11 @@ class _Marks:
         ranked = [*messages[:1], *system[:2], *messages[1:2], *tools[:1]]
         ranked += [*system[2:], *messages[2:], *tools[1:]]
         for place, block in enumerate(ranked):
-            own = block.pop("cache_control", None)
+            own: _Json = block.pop("cache_control", None) or {}
+            # The API refuses one that lives long after one that does not.
+            short = self.ttl == "1h" and own.get("ttl") != "1h"
             if place < limit:
-                block["cache_control"] = own or control
+                block["cache_control"] = own if own and not short else control
 
 
 def _last_cacheable(blocks: Sequence[_Json]) -> _Json | None:
@@ -262,10 +267,10 @@ def _tools(
     loaded: _Json | None = None
     for tool in tools:
         if isinstance(tool, ToolSpec):
-            schema = {"type": "object", **tool.parameters}
+            schema, rest = taken_and_told({"type": "object", **tool.parameters})
             block: _Json = {"name": tool.name, "input_schema": schema}
-            if tool.description.strip():
-                block["description"] = clean_text(tool.description)
+            if texts := [one for one in (tool.description, rest) if one.strip()]:
+                block["description"] = clean_text("\n\n".join(texts))
             if tool.name in deferred:
                 block["defer_loading"] = True
             wanted = tool.cache

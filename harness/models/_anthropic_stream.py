@@ -8,7 +8,7 @@ a broken one).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -26,8 +26,15 @@ from harness.messages import (
 )
 from harness.models._anthropic_errors import api_error
 from harness.models.base import Delta
+from harness.records import changed
 
 __all__ = ["AnswerBuilder", "clean_text", "parse_arguments"]
+
+_KNOWN = ("text", "thinking", "redacted_thinking", "tool_use")
+"""Types of blocks that are more to the harness than the provider's own data."""
+
+_CUT_OFF = ("max_tokens", "model_context_window_exceeded", "refusal")
+"""Why an answer may stop in the middle of a block."""
 
 _Block = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolCall | ProviderBlock
 
@@ -54,10 +61,17 @@ def parse_arguments(raw: str) -> dict[str, JsonValue] | None:
         return {}
     try:
         args = json.loads(raw, parse_constant=_no_constant)
-        json.dumps(args, ensure_ascii=False).encode()
+        json.dumps(args, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return None
     return cast(dict[str, JsonValue], args) if isinstance(args, dict) else None
+
+
+def _is_call_beyond(block: _Block, answered: Collection[JsonValue]) -> bool:
+    """Whether a block is a call of a provider's tool whose id is not among those answered."""
+    if not isinstance(block, ProviderBlock) or block.data.get("id") in answered:
+        return False
+    return str(block.data.get("type")).endswith("tool_use")
 
 
 @dataclass(slots=True)
@@ -87,9 +101,19 @@ class _OpenBlock:
                 if text and self.start.get("type") == "tool_use":
                     call_id, name = str(self.start.get("id")), str(self.start.get("name"))
                     return Delta("tool_args", clean_text(text), call_id, name)
+            case _ if self.start.get("type") not in _KNOWN:
+                self._add(delta)
             case _:  # citations and kinds unknown here add nothing an answer keeps
                 pass
         return None
+
+    def _add(self, delta: Mapping[str, Any]) -> None:
+        """Add a piece of a block that is the provider's own: text to text, all else as it comes."""
+        for key, value in delta.items():
+            known = self.start.get(key)
+            if key != "type":
+                both = isinstance(known, str) and isinstance(value, str)
+                self.start[key] = f"{known}{value}" if both else value
 
     def close(self) -> _Block:
         start, text = self.start, "".join(self.text)
@@ -219,10 +243,26 @@ class AnswerBuilder:
         )
         self.complete = True
 
+    def _whole(self) -> tuple[_Block, ...]:
+        """Return the blocks, without what was cut off before it could mean anything.
+
+        A last call without arguments may have lost them: it must not run. A call of a provider's
+        tool never gets its result any more, and the API refuses it without one.
+        """
+        content, cut_off = self.content, self.stop_reason in _CUT_OFF
+        last = content[-1] if content else None
+        if cut_off and isinstance(last, ToolCall) and not last.args:
+            content = (*content[:-1], changed(last, invalid=last.invalid or ""))
+        if not cut_off and not self.paused:
+            return content
+        others = [one.data for one in content if isinstance(one, ProviderBlock)]
+        answered = [one.get("tool_use_id") for one in others]
+        return tuple(one for one in content if not _is_call_beyond(one, answered))
+
     def message(self, model: str, agent: str | None) -> AIMessage:
         """Return the answer; `model` is the id asked for, used when the server names none."""
         return AIMessage(
-            self.content,
+            self._whole(),
             model=f"anthropic:{self.provider_model or model}",
             stop_reason=self.stop_reason,
             usage=self.usage,

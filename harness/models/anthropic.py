@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -65,6 +65,9 @@ _COUNTED = ("system", "tools", "tool_choice", "thinking")
 _MAX_CONTINUATIONS = 8
 """How often one answer that its provider paused is taken up again."""
 
+_READ_OUT_SECONDS = 0.5
+"""How long the end of a stream may take after its last event."""
+
 _MAX_RETRY_WAIT = 60.0
 """Seconds. A provider that asks for more gets an error instead: the SDK would wait for days."""
 
@@ -103,7 +106,7 @@ class AnthropicModel:
         max_retries: How often the SDK repeats a call that was refused for load or never arrived.
             It waits as long as the provider asks (`retry-after`), up to a minute.
         parameters: Sent with every request unless the request's settings say otherwise, such as
-            `thinking` or `output_config`. `betas` (list of names) and `cache_ttl` (`5m`, `1h`)
+            `thinking` or `output_config`. `betas` (names, or one) and `cache_ttl` (`5m`, `1h`)
             are understood too. JSON data of the provider's own shapes. A call that must use a
             tool goes without `thinking`, which the API refuses together with it; models that
             refuse to be forced are left to choose.
@@ -160,19 +163,19 @@ class AnthropicModel:
         body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
         betas = {**self._parameters, **request.settings}.get("betas")
         answer = AnswerBuilder()
-        for _ in range(1 + _MAX_CONTINUATIONS):
-            async with aclosing(self._events(sdk, body, betas)) as events:
+        for left in reversed(range(1 + _MAX_CONTINUATIONS)):
+            async with aclosing(self._events(sdk, _continued(body, answer), betas)) as events:
                 async for event in events:
                     delta = answer.feed(event)
                     if delta is not None:
                         yield delta
                     if answer.complete:
+                        await _read_out(events)
                         break
             if not answer.complete:
                 raise connection_error("it ended in the middle of the answer")
-            if not answer.paused:
+            if not answer.paused or not left:
                 break
-            body = _continued(body, answer)
             answer.resume()
         yield answer.message(self.model, request.agent or None)
 
@@ -297,6 +300,8 @@ class AnthropicModel:
 
 
 def _beta_headers(betas: object) -> dict[str, str] | None:
+    if isinstance(betas, str):
+        betas = [betas]
     names = cast(list[str], betas) if isinstance(betas, list | tuple) else []
     return {"anthropic-beta": ",".join(names)} if names else None
 
@@ -328,6 +333,20 @@ async def _bound_retry_wait(
 
 
 def _continued(body: Mapping[str, Any], answer: AnswerBuilder) -> Mapping[str, Any]:
-    """Return the request that lets a paused answer go on."""
-    so_far = {"role": "assistant", "content": render_answer(answer.content)}
-    return {**body, "messages": [*body["messages"], so_far]}
+    """Return the request that lets a paused answer go on; the first one if there is nothing yet."""
+    so_far = render_answer(answer.content)
+    if not so_far:
+        return body
+    *before, last = body["messages"]
+    if last["role"] == "assistant":  # an answer of an earlier call, paused too
+        so_far = [*last["content"], *so_far]
+    else:
+        before.append(last)
+    return {**body, "messages": [*before, {"role": "assistant", "content": so_far}]}
+
+
+async def _read_out(events: AsyncGenerator[object, None]) -> None:
+    """Read the end of a stream whose answer is complete: only then its connection serves again."""
+    with anyio.move_on_after(_READ_OUT_SECONDS), suppress(ModelError):
+        async for _ in events:
+            pass

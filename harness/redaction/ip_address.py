@@ -42,7 +42,8 @@ def _version_6(text: str, start: int, end: int) -> Iterator[Span]:
     if value.startswith(":") and not value.startswith("::"):
         start += 1
     end -= len(value) - len(value.rstrip("."))
-    if text[max(start, end - 2) : end].endswith(":") and text[max(start, end - 2) : end] != "::":
+    value = text[start:end]
+    if value.endswith(":::") or (value.endswith(":") and not value.endswith("::")):
         end -= 1
     value = text[start:end]
     if len(value) < 3 or (value.endswith("::") and value[:-2].isalpha()):

@@ -34,7 +34,7 @@ BlockT = TypeVar("BlockT", bound=object)
 _LONG = 10**12
 """Integers from here on may be card numbers."""
 
-_OPAQUE = frozenset({"encrypted_content", "encrypted_index", "signature"})
+_OPAQUE = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout", "signature"})
 """What a provider must get back unchanged, and what nobody but it can read."""
 
 

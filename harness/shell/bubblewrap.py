@@ -111,14 +111,15 @@ class BubblewrapExecutionPolicy(ProcessLimits):
                 "Install it (apt-get install bubblewrap), or pass another execution_policy; "
                 "HostExecutionPolicy() runs commands with all your rights"
             )
-        problem = _problem(found)
-        if problem:
+        try:
+            _try(found)
+        except OSError as error:
             raise AgentBuildError(
                 f"bubblewrap ({found}) is installed but cannot make a sandbox here, so commands "
-                f"cannot be confined: {problem}. Systems that keep user namespaces from programs "
+                f"cannot be confined: {error}. Systems that keep user namespaces from programs "
                 "must allow them for bubblewrap, one in another; inside "
                 "a container they are often switched off"
-            )
+            ) from error
 
     def launch(
         self, shell: Sequence[str] | None, workspace: Path, env: Mapping[str, str]
@@ -257,26 +258,39 @@ def _empty(mounts: Sequence[Mount]) -> Iterator[str]:
 
 @lru_cache(16)
 def _options(binary: str) -> str:
-    """Return the help of a bubblewrap: versions differ in what they can."""
-    try:
-        asked = subprocess.run(
-            [binary, "--help"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return asked.stdout + asked.stderr
+    """Return the help of a bubblewrap: versions differ in what they can.
+
+    Raises:
+        OSError: It does not say now; guessing could leave an option out that confines commands.
+    """
+    return _said((binary, "--help"))
 
 
 @lru_cache(16)
-def _problem(binary: str) -> str:
-    """Return why a bubblewrap can make no sandbox, or nothing."""
+def _try(binary: str) -> None:
+    """Make a sandbox.
+
+    Raises:
+        OSError: None can be made now; the text says why.
+    """
     outer = [*_apart(binary), *_system(SYSTEM_PATHS), "--ro-bind", os.path.realpath(binary), _BWRAP]
     inner = [*_isolated(binary), *_system(SYSTEM_PATHS), "--bind", "/proc", "/proc", "/bin/sh"]
-    command = [binary, *outer, "--", _BWRAP, *inner, "-c", ":"]
+    _said((binary, *outer, "--", _BWRAP, *inner, "-c", ":"))
+
+
+def _said(command: Sequence[str]) -> str:
+    """Return what a command writes.
+
+    Raises:
+        OSError: It fails, or takes too long.
+    """
     try:
-        tried = subprocess.run(
+        ran = subprocess.run(
             command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
         )
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    return tried.stderr.strip() if tried.returncode else ""
+    except subprocess.SubprocessError as error:
+        raise OSError(str(error)) from error
+    said = ran.stdout + ran.stderr
+    if ran.returncode:
+        raise OSError(said.strip() or f"{command[0]} ended with exit code {ran.returncode}")
+    return said

@@ -289,7 +289,6 @@ def _main(leash: socket.socket) -> int:
     os.set_blocking(wakes, False)
     signal.signal(signal.SIGCHLD, _note_nothing)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-    leash.set_inheritable(False)
     groups = ControlGroups(options["most_processes"], options["most_memory"])
     children = _Children(_start(options, groups))
     with contextlib.suppress(OSError):  # only root may; it is root that bombs need this against
@@ -316,5 +315,8 @@ def _main(leash: socket.socket) -> int:
 
 
 if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as _given:
+        # `select` takes numbers below 1,024 only, and whoever starts shells may have more open.
+        _leash = _given.dup()
     # The interpreter's own end takes time that somebody waits for.
-    os._exit(_main(socket.socket(fileno=int(sys.argv[1]))))
+    os._exit(_main(_leash))

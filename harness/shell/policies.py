@@ -158,6 +158,9 @@ class ExecutionPolicy(Protocol):
             shell: The shell's command line; None for the policy's own choice.
             workspace: The directory it works in; it exists.
             env: Variables beside those the policy sets itself.
+
+        Raises:
+            OSError: How to start one cannot be found out now.
         """
         ...
 

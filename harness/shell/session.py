@@ -184,6 +184,7 @@ class ShellSession:
         ending, code = await self._until_over(_SET_UP + _POSIX.report(mark), mark, timeout, None)
         if ending == "done":
             self._kind = _BUILTIN if code == 0 else _POSIX
+            self._process.lease(self._limits.idle_timeout)
         else:
             await self._process.end()
             why = f"exit code {code}" if ending == "ended" else f"no answer for {timeout} s"

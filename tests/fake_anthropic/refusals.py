@@ -9,6 +9,7 @@ from typing import Any
 from tests.fake_anthropic.answers import sign
 
 _TOOL_NAME = re.compile(r"^[a-zA-Z0-9_-]{1,128}$")
+_PROPERTY = re.compile(r"^[a-zA-Z0-9_.-]{1,64}$")
 _TOOL_ID = re.compile(r"^[a-zA-Z0-9_-]+$")
 _PARAMETERS = {
     "model", "max_tokens", "messages", "cache_control", "container", "inference_geo", "metadata",
@@ -166,11 +167,24 @@ def _tools(body: Mapping[str, Any]) -> None:
             schema = tool.get("input_schema")
             if not isinstance(schema, dict) or schema.get("type") != "object":
                 raise Refused(f"tools.{place}.custom.input_schema.type: Input should be 'object'")
+            _input_schema(schema, f"tools.{place}.custom.input_schema")
     choice = body.get("tool_choice")
     if choice is not None and not names:
         raise Refused("tool_choice: tool_choice may only be specified while providing tools")
     if choice is not None and choice.get("type") == "tool" and choice.get("name") not in names:
         raise Refused(f"Tool '{choice.get('name')}' not found in provided tools")
+
+
+def _input_schema(schema: Mapping[str, Any], place: str) -> None:
+    if schema.keys() & {"oneOf", "allOf", "anyOf"}:
+        raise Refused(
+            f"{place}: input_schema does not support oneOf, allOf, or anyOf at the top level"
+        )
+    for name in schema.get("properties", {}):
+        if not _PROPERTY.match(name):
+            raise Refused(
+                f"{place}.properties: Property keys should match pattern '{_PROPERTY.pattern}'"
+            )
 
 
 def _deferred(body: Mapping[str, Any]) -> None:
@@ -289,6 +303,8 @@ def _tool_result(block: Mapping[str, Any], place: str, role: str) -> None:
     kinds = set() if isinstance(content, str) else {one.get("type") for one in content}
     if block.get("is_error") and kinds - {"text"}:
         raise Refused(f'{place}.tool_result: all content must be type "text" if "is_error" is true')
+    if block.get("is_error") and not content:
+        raise Refused(f"{place}.tool_result: content cannot be empty if `is_error` is true")
     for index, inner in enumerate([] if isinstance(content, str) else content):
         if inner.get("type") not in ("text", "image", "document", "search_result"):
             raise Refused(f"{place}.tool_result.content.{index}: unexpected {inner.get('type')}")
@@ -363,6 +379,12 @@ def _breakpoints(body: Mapping[str, Any]) -> None:
     count = sum("cache_control" in block for block in blocks) + ("cache_control" in body)
     if count > 4:
         raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {count}.")
+    marks = [block["cache_control"] for block in blocks if "cache_control" in block]
+    lives = [mark.get("ttl", "5m") for mark in marks]
+    if lives != sorted(lives):  # "1h" comes first
+        raise Refused(
+            "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block"
+        )
 
 
 _CHECKS = (

@@ -127,7 +127,7 @@ def test_every_call_of_a_file_tool_is_answered_and_stays_inside(
     made = call("c", name, **{**NEEDS.get(name, {}), **taken})
 
     async def drive() -> ToolMessage:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             result = await agent_of(which, root).adrive([made])
         assert result.error is None, result.error
         (message,) = result.results

@@ -106,6 +106,20 @@ async def test_the_number_of_gradings_is_bounded_and_the_last_verdict_says_so() 
     assert verdicts(result) == ["needs_revision", "max_iterations_reached"]
 
 
+async def test_a_single_grading_asks_for_no_revision() -> None:
+    agent = create_agent(
+        Turns(says("a")), middleware=[RubricMiddleware(Grader(BAD), max_iterations=1)]
+    )
+    assert verdicts(await agent.ainvoke(task())) == ["max_iterations_reached"]
+
+
+async def test_an_agent_that_was_never_given_a_rubric_just_answers() -> None:
+    result = await create_agent(Turns(says("a")), middleware=[RubricMiddleware(Grader())]).ainvoke(
+        "Go"
+    )
+    assert (result.run.status, result.error) == ("done", None)
+
+
 async def test_what_cannot_be_mended_is_not_sent_back() -> None:
     model = Turns(says("a"))
     grader = Grader(verdict("failed", False))

@@ -8,7 +8,7 @@ from harness.agent import Agent, create_agent
 from harness.backends.state import StateBackend
 from harness.errors import AgentBuildError, MiddlewareError
 from harness.limits import Limits
-from harness.messages import AIMessage, ToolMessage
+from harness.messages import AIMessage, ToolCall, ToolMessage
 from harness.middleware.filesystem import FilesystemMiddleware
 from harness.middleware.pii import PIIMiddleware
 from harness.middleware.rubric import RubricMiddleware
@@ -59,6 +59,7 @@ async def test_the_grader_reads_a_file_and_nothing_of_it_is_in_the_thread() -> N
     assert [one.type for one in result.state["messages"]] == ["human", "ai", "tool", "ai"]
     assert {one.name for one in grader.requests[0].tools} == {"give_verdict", "read_file", "grep"}  # type: ignore[union-attr]
     assert grader.requests[0].tool_choice == "auto"
+    assert "You may look for yourself" in grader.requests[0].system[0].text
     assert result.used.tool_calls == 3, "its calls count against the limits"
     history = await agent.get_state_history("t")
     assert [one.author for one in history] == ["after_agent", "model", "tools", "model", "input"]
@@ -83,12 +84,26 @@ async def test_a_grader_that_only_looks_gives_no_usable_verdict() -> None:
     assert result.run.status == "done"
 
 
+async def test_a_grader_that_could_look_and_only_talks_is_asked_once_more() -> None:
+    grader = Grader(says("Fine."), GOOD)
+    assert verdicts(await agent_of(grader).ainvoke(task())) == ["satisfied"]
+    assert "not usable" in grader.text
+
+
 async def test_tools_that_it_was_not_given_are_refused() -> None:
     write = call("x", "write_file", path="/quote.md", content="gone")
     grader = Grader(says("", write, call("y", "nothing")), GOOD)
     result = await agent_of(grader).ainvoke(task())
     assert all("you have no such tool" in one for one in results(grader))
     assert "gone" not in str(result.state.get("files"))
+
+
+async def test_a_verdict_with_broken_arguments_is_asked_for_again() -> None:
+    grader = Grader(says("", ToolCall("v", "give_verdict", invalid='{"verdict":')), GOOD)
+    assert verdicts(await agent_of(grader).ainvoke(task())) == ["satisfied"]
+    (refusal,) = results(grader)
+    assert "not a JSON object" in refusal
+    assert "no such tool" not in refusal
 
 
 @pytest.mark.parametrize("action", ["deny", "ask"])

@@ -25,6 +25,7 @@ from harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from harness.shell.policies import HostExecutionPolicy
 from harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turn, Turns, call, says
+from tests.patience import growing
 from tests.shell.support import Witness, need_bubblewrap, other_process
 
 pytestmark = [
@@ -143,14 +144,16 @@ async def test_a_command_that_reads_its_input_finds_none(tmp_path: Path) -> None
 
 async def test_a_timeout_keeps_the_output_and_says_what_is_lost(tmp_path: Path) -> None:
     # The peers' session came back without FOO, and said nothing about it.
-    middleware = shell(tmp_path, startup_commands=["export FOO=bar"])
-    began = time.monotonic()
-    late, after = await answers(
-        middleware,
-        runs("MINE=1; cd /; echo before; sleep 100", "a", timeout=1.5),
-        "echo FOO=$FOO MINE=$MINE; pwd",
-    )
-    assert time.monotonic() - began < 30
+    for seconds in growing(0.5):
+        began = time.monotonic()
+        late, after = await answers(
+            shell(tmp_path, startup_commands=["export FOO=bar"]),
+            runs("MINE=1; cd /; echo before; sleep 1000", "a", timeout=seconds),
+            "echo FOO=$FOO MINE=$MINE; pwd",
+        )
+        assert time.monotonic() - began < seconds + 60
+        if late.text.startswith("before"):
+            break
     assert (late.status, facts(late)["timed_out"], facts(late)["exit_code"]) == (
         "error",
         True,
@@ -169,18 +172,18 @@ async def test_a_timeout_keeps_the_output_and_says_what_is_lost(tmp_path: Path) 
 
 
 async def test_a_timeout_is_bounded_by_the_policy(tmp_path: Path) -> None:
-    policy = HostExecutionPolicy(command_timeout=0.2, max_command_timeout=5)
+    policy = HostExecutionPolicy(command_timeout=0.2, max_command_timeout=50)
     middleware = shell(tmp_path, execution_policy=policy)
-    (default,) = await answers(middleware, "sleep 100")
+    (default,) = await answers(middleware, "sleep 1000")
     assert facts(default)["timed_out"]
-    (longer,) = await answers(middleware, runs("sleep 0.3; echo slept", timeout=4))
+    (longer,) = await answers(middleware, runs("sleep 0.3; echo slept", timeout=40))
     assert longer.text == "slept\n[exit code 0]"
-    (refused,) = await answers(middleware, runs("touch ran", timeout=6))
+    (refused,) = await answers(middleware, runs("touch ran", timeout=60))
     assert refused.status == "error"
     assert "was not run" in refused.text
     assert not (tmp_path / "ran").exists()
     assert "after 0.2 s" in middleware.tools[0].description
-    assert "at most 5 s" in middleware.tools[0].description
+    assert "at most 50 s" in middleware.tools[0].description
 
 
 async def test_of_long_output_both_ends_are_shown_and_a_file_has_all(tmp_path: Path) -> None:
@@ -336,7 +339,7 @@ async def test_a_cancelled_run_leaves_nothing(
 ) -> None:
     one, control = witness(), RunControl()
     agent = agent_of(shell(tmp_path), says("", runs(f"{one.held('setsid')} sleep 1000")))
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: agent.ainvoke("Go", options=RunOptions(control=control)))
             await one.started()
@@ -366,7 +369,7 @@ async def test_a_run_that_is_cancelled_elsewhere_leaves_nothing(
 
     model = Hanging(says("", runs(one.held("setsid"))), says("", call("h", "hang")), says("."))
     agent = create_agent(model, [hang], middleware=[shell(tmp_path)])
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: agent.ainvoke("Go", options=RunOptions(control=control)))
             await one.started()
@@ -429,7 +432,7 @@ async def test_a_command_that_had_begun_is_not_run_again(
 ) -> None:
     one, journal = witness(), MemoryCheckpointer()
     turns = (says("", runs(f"echo ran >>log; {one.held()} sleep 1000")),)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             agent = agent_of(shell(tmp_path), *turns, checkpointer=journal)
             group.start_soon(lambda: agent.ainvoke("Go", thread_id="t"))
@@ -595,7 +598,7 @@ def test_it_can_be_imported_where_there_is_no_posix() -> None:
     hidden = "sys.modules.update(fcntl=None, resource=None)"
     code = f"import sys; {hidden}; import harness.middleware.shell"
     with other_process("-W", "error", "-c", code) as child:
-        assert child.wait(30) == 0
+        assert child.wait(60) == 0
 
 
 def test_a_workspace_that_is_a_file_is_refused(tmp_path: Path) -> None:
@@ -633,13 +636,15 @@ async def test_over_a_backend_the_paths_and_rules_are_those_of_the_file_tools(
         middleware=[FilesystemMiddleware(middleware._backend), middleware],  # type: ignore[arg-type]
         policy=policy,
     )
-    first, second = results(await agent.ainvoke("Go"))
+    result = await agent.ainvoke("Go")
+    first, second = results(result)
     assert first.text.startswith("/workspace\n")
     assert "secret" not in first.text
     assert sorted(one.name for one in tmp_path.iterdir()) == [".env", "docs", "y"]
     assert not list((tmp_path / "docs").iterdir())
     assert second.text.startswith("kept\n")
     assert facts(second)["output_file"].startswith("/large_tool_results/")
+    assert facts(second)["output_file"] in result.state["files"]
     await agent.aclose()
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.agent import create_agent
+from harness.checkpoint.memory import MemoryCheckpointer
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.errors import ToolError
 from harness.messages import HumanMessage, Message, ToolCall, ToolMessage
@@ -80,6 +81,12 @@ async def test_an_item_keeps_its_id_by_id_or_by_content() -> None:
         first,
     )
     assert [todo.id for todo in second] == ["t3", "t2", "t1"]
+
+
+async def test_new_items_get_an_id_beside_those_that_a_model_chose() -> None:
+    known = await written([{"content": "a", "id": "setup"}, {"content": "b", "id": "t7x"}])
+    both = await written([{"content": "c"}, {"content": "d", "id": "last"}], known, merge=True)
+    assert [todo.id for todo in both] == ["setup", "t7x", "t1", "last"]
 
 
 async def test_items_of_the_same_content_keep_their_own_ids() -> None:
@@ -227,6 +234,9 @@ async def test_the_prompt_is_sent_only_along_with_the_tool() -> None:
     assert [section.name for section in sent.request.system] == ["todos"]
     await middleware.wrap_model_call(model_request([]), sent)
     assert sent.request.system == ()
+    bare = TodoListMiddleware(system_prompt="")
+    await bare.wrap_model_call(model_request([], tools=bare.tools), sent)
+    assert sent.request.system == ()
 
 
 TODOS = [Todo("t1", "Ship it", "in_progress")]
@@ -349,6 +359,17 @@ async def test_a_subagent_sees_the_main_list_once_and_keeps_one_of_its_own() -> 
         assert messages[1].source == "todos"
         assert "[ ] lead (t1)" in messages[1].text
         assert sum("lead" in one.text for one in messages) == 1
+
+
+async def test_an_agent_is_not_shown_its_own_list_as_somebody_elses() -> None:
+    model = Turns(says("", todos_call("a", "lead")), says("ok"), says("again"))
+    agent = create_agent(
+        model, middleware=[TodoListMiddleware()], checkpointer=MemoryCheckpointer()
+    )
+    await agent.ainvoke("Go", thread_id="t")
+    result = await agent.ainvoke("Go on", thread_id="t")
+    humans = [one for one in result.state["messages"] if isinstance(one, HumanMessage)]
+    assert [one.text for one in humans] == ["Go", "Go on"]
 
 
 async def test_a_list_is_still_there_after_a_restart(tmp_path: Path) -> None:

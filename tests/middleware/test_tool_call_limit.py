@@ -372,7 +372,7 @@ async def test_a_subagent_counts_its_own():
 async def test_concurrent_runs_of_one_agent_do_not_share_a_count():
     desk = Desk()
     agent = agent_of(one_by_one("search", 2), desk, limit("search", run_limit=1))
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await agent.abatch(["go"] * 8)
     assert desk.ran == ["search 0"] * 8
 

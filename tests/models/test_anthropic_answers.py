@@ -17,6 +17,7 @@ from harness.messages import (
     ToolMessage,
     Usage,
 )
+from harness.models._anthropic_stream import AnswerBuilder
 from harness.models.base import ChatRequest, Delta, ToolSpec
 from tests.fake_anthropic import Answer, FakeAnthropic, sign
 from tests.models.calls import ask, claude, collect, request
@@ -90,7 +91,16 @@ async def test_a_thought_that_was_changed_is_refused_by_the_server() -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    ['{"path": "a', "[1, 2]", "null", '"text"', '{"n": NaN}', "[" * 50_000, '{"a": "\\ud800"}'],
+    [
+        '{"path": "a',
+        "[1, 2]",
+        "null",
+        '"text"',
+        '{"n": NaN}',
+        '{"n": 1e999}',
+        "[" * 50_000,
+        '{"a": "\\ud800"}',
+    ],
 )
 async def test_arguments_that_are_no_json_object_come_back_as_an_invalid_call(raw: str) -> None:
     answers = [Answer(tool_calls=[{"name": "read_file", "raw": raw}]), "sorry"]
@@ -113,6 +123,14 @@ async def test_a_call_without_arguments_has_none() -> None:
         (call,) = (await ask(model, "go", tools=[READ])).tool_calls
     assert call.args == {}
     assert call.invalid is None
+
+
+async def test_empty_text_is_no_part_of_an_answer() -> None:
+    empty = {"type": "text", "text": ""}
+    answer = Answer(blocks=[empty], tool_calls=[{"name": "read_file"}])
+    async with FakeAnthropic([answer]) as api, claude(api.url) as model:
+        given = await ask(model, "go", tools=[READ])
+    assert given.content == given.tool_calls
 
 
 async def test_blocks_of_server_tools_pass_through_verbatim() -> None:
@@ -147,6 +165,134 @@ async def test_a_paused_answer_is_continued_and_comes_back_as_one() -> None:
     assert answer.stop_reason == "end_turn"
     assert answer.usage == Usage(20, 10)
     assert api.requests[1]["messages"][-1] == {"role": "assistant", "content": [use]}
+
+
+SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+
+
+async def test_an_answer_that_pauses_twice_goes_back_once_and_whole() -> None:
+    again = {**SEARCH, "id": "srvtoolu_2"}
+    paused = [
+        Answer(blocks=blocks, stop_reason="pause_turn") for blocks in ([SEARCH], [FOUND, again])
+    ]
+    async with FakeAnthropic([*paused, "Found it."]) as api, claude(api.url) as model:
+        await ask(model, "go")
+    question, *rest = api.requests[2]["messages"]
+    assert question["role"] == "user"
+    assert rest == [{"role": "assistant", "content": [SEARCH, FOUND, again]}]
+
+
+async def test_an_answer_that_pauses_before_it_says_anything_is_asked_for_again() -> None:
+    async with (
+        FakeAnthropic([Answer(stop_reason="pause_turn"), "hi"]) as api,
+        claude(api.url) as model,
+    ):
+        assert (await ask(model, "go")).text == "hi"
+    assert api.requests[1]["messages"] == api.requests[0]["messages"]
+
+
+async def test_an_answer_paused_in_an_earlier_call_goes_on_with_its_own_pauses() -> None:
+    earlier = AIMessage((ProviderBlock("anthropic", SEARCH),), stop_reason="pause_turn")
+    pause = Answer(blocks=[FOUND, {**SEARCH, "id": "srvtoolu_2"}], stop_reason="pause_turn")
+    async with FakeAnthropic([pause, "ok"]) as api, claude(api.url) as model:
+        await ask(model, "go", earlier)
+    _, so_far = api.requests[1]["messages"]
+    assert so_far["content"] == [SEARCH, *pause.blocks]
+
+
+async def test_an_answer_that_pauses_without_end_is_given_up_and_can_be_sent_back() -> None:
+    pause = Answer(blocks=[SEARCH], stop_reason="pause_turn", repeat=True)
+    async with FakeAnthropic([pause]) as api, claude(api.url) as model:
+        answer = await ask(model, "go")
+        assert len(api.requests) == 9
+        assert answer.stop_reason == "pause_turn"
+        assert answer.content == ()
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded", "refusal"])
+async def test_a_search_that_was_cut_off_does_not_spoil_the_thread(reason: str) -> None:
+    done = {**SEARCH, "id": "srvtoolu_0"}, {**FOUND, "tool_use_id": "srvtoolu_0"}
+    cut = Answer(blocks=[*done, SEARCH], stop_reason=reason)
+    async with FakeAnthropic([cut, "ok"]) as api, claude(api.url) as model:
+        answer = await ask(model, "go")
+        await ask(model, "go", answer, "more")
+    assert api.requests[1]["messages"][1]["content"] == [*done]
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded", "refusal"])
+async def test_a_call_cut_off_before_its_arguments_does_not_run_without_them(reason: str) -> None:
+    calls = [{"name": "read_file", "raw": raw} for raw in ("{}", "")]
+    async with (
+        FakeAnthropic([Answer(tool_calls=calls, stop_reason=reason)]) as api,
+        claude(api.url) as model,
+    ):
+        whole, cut = (await ask(model, "go", tools=[READ])).tool_calls
+    assert (whole.args, whole.invalid) == ({}, None)
+    assert (cut.args, cut.invalid) == ({}, "")
+
+
+async def test_an_answer_paused_beside_a_call_of_ours_comes_back_for_its_result() -> None:
+    pause = Answer(blocks=[SEARCH], tool_calls=[{"name": "read_file"}], stop_reason="pause_turn")
+    async with FakeAnthropic([pause]) as api, claude(api.url) as model:
+        answer = await ask(model, "go", tools=[READ])
+        assert len(api.requests) == 1
+    search, call = answer.content
+    assert search == ProviderBlock("anthropic", SEARCH)
+    assert isinstance(call, ToolCall)
+
+
+async def test_of_a_call_cut_off_in_its_arguments_all_that_came_is_shown() -> None:
+    calls = [{"name": "read_file", "raw": '{"path": "a'}]
+    cut = Answer(tool_calls=calls, stop_reason="max_tokens")
+    async with FakeAnthropic([cut]) as api, claude(api.url) as model:
+        (call,) = (await ask(model, "go", tools=[READ])).tool_calls
+    assert call.invalid == '{"path": "a'
+
+
+async def test_a_call_of_ours_keeps_the_search_that_waits_beside_it() -> None:
+    answer = Answer(blocks=[SEARCH], tool_calls=[{"name": "read_file"}])
+    async with FakeAnthropic([answer, "ok"]) as api, claude(api.url) as model:
+        given = await ask(model, "go", tools=[READ])
+        await ask(model, "go", given, ToolMessage(given.tool_calls[0].id, "text"), tools=[READ])
+    assert api.requests[1]["messages"][1]["content"][0] == SEARCH
+
+
+def test_blocks_of_unknown_types_keep_what_comes_in_pieces() -> None:
+    answer = AnswerBuilder()
+    block = {"type": "compaction", "content": None, "signature": "s"}
+    answer.feed({"type": "content_block_start", "index": 0, "content_block": block})
+    for piece in ({"content": "So "}, {"content": "far."}, {"encrypted_content": "b64=="}):
+        delta = {"type": "compaction_delta", **piece}
+        answer.feed({"type": "content_block_delta", "index": 0, "delta": delta})
+    answer.feed({"type": "content_block_stop", "index": 0})
+    answer.feed({"type": "message_stop"})
+    whole = {**block, "content": "So far.", "encrypted_content": "b64=="}
+    assert answer.message("m", None).content == (ProviderBlock("anthropic", whole),)
+
+
+def test_blocks_that_begin_with_something_keep_it() -> None:
+    answer = AnswerBuilder()
+    answer.feed({"type": "message_start", "message": {}})
+    starts = [
+        {"type": "text", "text": "Hel"},
+        {"type": "thinking", "thinking": "Hm", "signature": "s"},
+        {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}},
+        {"type": "text"},
+    ]
+    deltas = [{"type": "text_delta", "text": "lo"}, {"type": "thinking_delta", "thinking": "."}]
+    for index, block in enumerate(starts):
+        answer.feed({"type": "content_block_start", "index": index, "content_block": block})
+    for index, delta in enumerate(deltas):
+        answer.feed({"type": "content_block_delta", "index": index, "delta": delta})
+    answer.feed({"type": "message_stop"})
+    message = answer.message("m", None)
+    assert message.model == "anthropic:m"
+    assert message.content == (
+        TextBlock("Hello"),
+        ThinkingBlock("Hm.", "s"),
+        ToolCall("c", "f", {"a": 1}),
+    )
 
 
 async def test_many_calls_at_once_share_a_model() -> None:

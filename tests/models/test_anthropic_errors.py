@@ -34,6 +34,10 @@ async def failure(answer: Answer, **settings: object) -> ModelError:
         (Answer(status=400, message="prompt is too long: 9 tokens > 8"), "overflow", False),
         (Answer(status=400, message="`max_tokens` exceed context limit: 9"), "overflow", False),
         (Answer(status=413), "overflow", False),
+        (Answer(status=413, error_type="new_error"), "overflow", False),
+        (Answer(status=529, error_type="new_error"), "overloaded", True),
+        (Answer(status=502, error_type="new_error"), "server", True),
+        (Answer(status=418, error_type="new_error"), "invalid_request", False),
     ],
 )
 async def test_refusals_have_a_kind(answer: Answer, kind: str, retryable: bool) -> None:
@@ -50,6 +54,9 @@ async def test_refusals_have_a_kind(answer: Answer, kind: str, retryable: bool) 
         ({"retry-after": "7"}, 7.0),
         ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
         ({"retry-after": "soon"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after-ms": "nan", "retry-after": "9"}, 9.0),
+        ({"retry-after": "Wed, 21 Oct 99999 07:28:00 GMT"}, None),
         ({}, None),
     ],
 )
@@ -111,6 +118,12 @@ async def test_a_server_that_is_not_there_is_a_connection_error() -> None:
 async def test_a_silent_server_is_a_connection_error() -> None:
     error = await failure(Answer(text="hello", stall_after=3), timeout=0.2)
     assert error.kind == "connection"
+
+
+async def test_a_server_that_does_not_even_begin_is_said_to_be_silent() -> None:
+    error = await failure(Answer(text="hello", delay=60), timeout=0.2)
+    assert (error.kind, error.retryable) == ("connection", True)
+    assert "the server stayed silent too long" in str(error)
 
 
 async def test_an_answer_that_is_no_event_stream_is_an_error() -> None:

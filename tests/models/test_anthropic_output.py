@@ -18,7 +18,7 @@ from harness.structured_output import (
     ToolStrategy,
 )
 from tests.fake_anthropic import Answer, FakeAnthropic
-from tests.models.calls import claude, collect
+from tests.models.calls import ask, claude, collect
 
 pytestmark = pytest.mark.anyio
 
@@ -95,6 +95,29 @@ async def test_a_native_answer_is_typed_and_its_schema_is_one_the_api_takes() ->
     assert schema["properties"]["parts"]["items"]["additionalProperties"] is False
     assert set(schema["properties"]["count"]) == {"type", "description"}
     assert "tools" not in api.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("part", "place"),
+    [
+        ({"type": "object"}, "$.x"),
+        ({"type": "object", "properties": {}, "additionalProperties": True}, "$.x"),
+        ({"type": "object", "properties": {}, "patternProperties": {"^a": {}}}, "$.x"),
+        ({"type": "array"}, "$.x.items"),
+        ({"anyOf": [{"type": "null"}, {}]}, "$.x.anyOf"),
+        ({"$ref": "#"}, "$.x.x"),
+        (True, "$.x"),
+    ],
+)
+async def test_a_schema_that_the_api_cannot_hold_an_answer_to_is_refused_with_the_place(
+    part: Any, place: str
+) -> None:
+    schema = {"type": "object", "properties": {"x": part}}
+    async with FakeAnthropic([]) as api, claude(api.url) as model:
+        with pytest.raises(ModelError) as raised:
+            await ask(model, "go", output_schema=schema)
+        assert api.requests == []
+    assert f"at {place} it is open" in str(raised.value)
 
 
 async def test_a_native_answer_that_breaks_a_rule_the_api_cannot_enforce_is_repaired() -> None:

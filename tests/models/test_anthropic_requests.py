@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -77,10 +78,11 @@ async def test_sampling_parameters_go_out_only_when_set() -> None:
     assert api.requests[0]["temperature"] == 1.0
 
 
-async def test_betas_travel_as_a_header() -> None:
+@pytest.mark.parametrize(("betas", "header"), [(["a-1", "b-2"], "a-1,b-2"), ("a-1", "a-1")])
+async def test_betas_travel_as_a_header(betas: Any, header: str) -> None:
     async with FakeAnthropic(["ok"]) as api, claude(api.url) as model:
-        await ask(model, "hi", settings={"betas": ["a-1", "b-2"]})
-    assert api.recorded[0].headers["anthropic-beta"] == "a-1,b-2"
+        await ask(model, "hi", settings={"betas": betas})
+    assert api.recorded[0].headers["anthropic-beta"] == header
 
 
 async def test_messages_of_one_role_are_merged_with_results_first() -> None:
@@ -138,6 +140,15 @@ async def test_empty_text_is_never_sent() -> None:
     )
     assert body["system"] == [{"type": "text", "text": "Be good."}]
     assert [b["text"] for m in body["messages"] for b in m["content"]] == ["go", "more"]
+
+
+@pytest.mark.parametrize("content", ["", " \n", (TextBlock(""),), ()])
+async def test_an_error_that_says_nothing_is_sent_as_one_that_says_so(content: Any) -> None:
+    failed = ToolMessage("c", content, status="error")
+    body = await sent("go", ai(ToolCall("c", "read_file")), failed)
+    text = {"type": "text", "text": "(This call failed.)"}
+    result = {"type": "tool_result", "tool_use_id": "c", "is_error": True, "content": [text]}
+    assert body["messages"][-1]["content"] == [result]
 
 
 async def test_an_empty_transcript_still_makes_a_request() -> None:
@@ -230,6 +241,25 @@ async def test_breakpoints_of_raw_tools_and_automatic_caching_count_too() -> Non
     assert marked(body["system"]) == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("own", "ttl", "sent_own"),
+    [
+        (EPHEMERAL, "1h", {**EPHEMERAL, "ttl": "1h"}),
+        ({**EPHEMERAL, "ttl": "5m"}, "1h", {**EPHEMERAL, "ttl": "1h"}),
+        ({**EPHEMERAL, "ttl": "1h"}, "5m", {**EPHEMERAL, "ttl": "1h"}),
+        (EPHEMERAL, None, EPHEMERAL),
+    ],
+)
+async def test_no_breakpoint_that_lives_long_comes_after_one_that_does_not(
+    own: dict[str, Any], ttl: str | None, sent_own: dict[str, Any]
+) -> None:
+    raw = {"type": "web_search_20260318", "name": "s", "cache_control": own}
+    body = await sent("a", tools=[raw], cache_messages=[0], settings={"cache_ttl": ttl})
+    (block,) = body["messages"][0]["content"]
+    assert body["tools"][0]["cache_control"] == sent_own
+    assert block["cache_control"] == EPHEMERAL | ({"ttl": ttl} if ttl else {})
+
+
 async def test_a_breakpoint_never_sits_on_a_thought() -> None:
     from tests.fake_anthropic import sign
 
@@ -278,3 +308,61 @@ async def test_a_tool_that_a_search_found_and_that_is_gone_is_not_referred_to() 
     content = body["messages"][1]["content"][0]["content"]
     assert content["tool_references"] == [{"type": "tool_reference", "tool_name": "near"}]
     assert answer.content[0] == found("near", "gone")
+
+
+async def test_alternatives_at_the_top_of_a_schema_are_told_in_words() -> None:
+    kinds = [{"properties": {"kind": {"const": one}}, "required": ["kind"]} for one in "ab"]
+    parameters = {
+        "properties": {"path": {"type": "string"}},
+        "required": ["path"],
+        "oneOf": [*kinds, {"properties": {"path": True, "line": {"type": "integer"}}}],
+        "anyOf": [{"required": ["path"]}, True],
+    }
+    body = await sent("go", tools=[ToolSpec("look", "Looks.", parameters)])
+    (tool,) = body["tools"]
+    assert tool["input_schema"] == {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string"},
+            "kind": {"anyOf": [{"const": "a"}, {"const": "b"}]},
+            "line": {"type": "integer"},
+        },
+        "required": ["path"],
+    }
+    text, _, rest = tool["description"].partition("schema: ")
+    assert text == "Looks.\n\nThe arguments must also fit this JSON "
+    assert json.loads(rest) == {key: parameters[key] for key in ("oneOf", "anyOf")}
+
+
+async def test_properties_whose_names_the_api_refuses_are_told_in_words() -> None:
+    long = "x" * 65
+    parameters = {
+        "properties": {name: {"type": "string"} for name in ("a.b-c", "$top", "filter[id]", long)},
+        "required": ["a.b-c", "$top"],
+        "additionalProperties": False,
+    }
+    body = await sent("go", tools=[ToolSpec("list", "Lists.", parameters)])
+    (tool,) = body["tools"]
+    assert tool["input_schema"] == {
+        "type": "object",
+        "properties": {"a.b-c": {"type": "string"}},
+        "required": ["a.b-c"],
+    }
+    told = json.loads(tool["description"].partition("schema: ")[2])
+    assert [*told["properties"]] == ["$top", "filter[id]", long]
+    assert told["required"] == ["$top"]
+
+
+async def test_other_schemas_are_sent_as_they_are() -> None:
+    parameters = {
+        "properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "x" * 64: True},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    body = await sent("go", tools=[ToolSpec("look", " Looks. ", parameters)])
+    (tool,) = body["tools"]
+    assert tool == {
+        "name": "look",
+        "description": " Looks. ",
+        "input_schema": {"type": "object", **parameters},
+    }

@@ -19,6 +19,8 @@ HEADERS = {"x-api-key": "k", "anthropic-version": "2026-10-21"}
 USER = {"role": "user", "content": "hi"}
 CACHED = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}
 
+LONG = {**CACHED, "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+
 
 def use(call_id: str = "c1", name: str = "x", **fields: Any) -> dict[str, Any]:
     return {"type": "tool_use", "id": call_id, "name": name, "input": {}, **fields}
@@ -107,6 +109,22 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tools": [tool("a.b")]}, "pattern"),
     ({"tools": [tool("a" * 129)]}, "pattern"),
     ({"tools": [{"name": "a", "input_schema": {}}]}, "input_schema"),
+    ({"tools": [tool("a", input_schema={"type": "object", "oneOf": []})]}, "at the top level"),
+    (
+        {"tools": [tool("a", input_schema={"type": "object", "properties": {"$top": {}}})]},
+        "Property keys should match",
+    ),
+    (
+        {
+            "messages": [
+                USER,
+                says("assistant", use()),
+                says("user", result(content="", is_error=True)),
+            ]
+        },
+        "content cannot be empty",
+    ),
+    ({"system": [CACHED], "messages": [says("user", LONG)]}, "must not come after"),
     ({"tool_choice": {"type": "any"}}, "while providing tools"),
     ({"tools": [tool("a")], "tool_choice": {"type": "tool", "name": "b"}}, "not found"),
     ({"tools": [tool("a")], "tool_choice": ANY, "model": "claude-opus-5-5"}, "not supported"),
@@ -149,6 +167,8 @@ async def test_what_the_api_refuses_is_refused(body: dict[str, Any], complaint: 
         {"messages": [USER, says("assistant", use()), says("user", result(), TEXT)]},
         {"messages": [USER, says("assistant", use()), says("user", result()), USER]},
         {"system": [CACHED, CACHED], "messages": [says("user", CACHED, CACHED)]},
+        {"system": [LONG], "messages": [says("user", CACHED)]},
+        {"messages": [USER, says("assistant", use()), says("user", result(content=""))]},
         {"output_config": {"effort": "low", "format": holds(CLOSED)}},
         {"tools": [tool("a")], "tool_choice": ANY, "thinking": {"type": "disabled"}},
     ],

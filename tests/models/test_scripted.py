@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import ModelError
 from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolMessage, Usage
-from harness.models.base import PromptSection, ToolSpec
+from harness.models.base import Delta, PromptSection, ToolSpec
 from harness.models.scripted import ScriptedModel, ScriptError
 from tests.models.calls import ask, collect, request
 
@@ -199,6 +199,17 @@ async def test_text_streams_in_a_few_pieces() -> None:
     assert "".join(pieces) == answer.text == "a longer text"
     assert deltas[-1].text == "{}"
     assert deltas[-1].tool_name == "x"
+
+
+async def test_thinking_and_arguments_stream_too() -> None:
+    made = [{"name": "read", "args": {"path": "ä"}}]
+    model = ScriptedModel([{"think": "First, look.", "tool_calls": made}])
+    deltas, answer = await collect(model, request(["go"]))
+    (call,) = answer.tool_calls
+    *thinking, args = deltas
+    assert {one.kind for one in thinking} == {"thinking"}
+    assert "".join(one.text for one in thinking) == "First, look."
+    assert args == Delta("tool_args", '{"path": "ä"}', call.id, "read")
 
 
 async def test_calls_get_ids_that_do_not_repeat_and_may_be_invalid() -> None:

@@ -99,6 +99,9 @@ def test_an_odd_group_of_digits_in_a_row_of_numbers_is_no_card() -> None:
         ("at 1:2:3:4:5:6:7 now", "at 1:2:3:4:5:6:7 now"),
         ("at fe80::1. Now", "at [REDACTED_IP]. Now"),
         ("at fe80::1:xyz", "at [REDACTED_IP]:xyz"),
+        ("at 2001:db8::/32", "at [REDACTED_IP]/32"),
+        ("at 2001:db8::: down", "at [REDACTED_IP]: down"),
+        ("at a:: and ::", "at a:: and ::"),
     ],
 )
 def test_an_address_is_found_beside_colons_and_stops(text: str, clean: str) -> None:

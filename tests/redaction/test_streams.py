@@ -109,6 +109,7 @@ def test_and_with_expressions(text: str, cuts: Sequence[int], pattern: str) -> N
         (r"K[\a-z]L", "K\nL"),
         (r"K[!-\u3000]L", "K\u2003L"),
         (r"K\fL", "K\fL"),
+        (r"K\x20L", "K L"),
         ("K\u00a0L", "K\u00a0L"),
         (r"K\SL", "K\x1cL"),
         (r"(?:secret){e<=1}", "my sec\nret"),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from harness.messages import DocumentBlock, HumanMessage, ToolMessage
+from harness.messages import AIMessage, DocumentBlock, HumanMessage, ProviderBlock, ToolMessage
 from harness.models.base import Delta
 from harness.redaction.custom import CallableDetector
 from harness.redaction.rules import Keys, Redactor
@@ -45,6 +45,18 @@ def test_the_name_of_a_document_is_looked_at_too() -> None:
 def test_the_name_of_a_tool_that_a_model_made_up_is_looked_at_too() -> None:
     result = ToolMessage("c1", "there is no such tool", name="ann@example.com", status="error")
     assert clean_message(result, redactor(rule("email"))).name == "[REDACTED_EMAIL]"
+
+
+@pytest.mark.parametrize(
+    "key", ["encrypted_content", "encrypted_index", "encrypted_stdout", "signature"]
+)
+def test_of_a_providers_block_all_but_what_only_the_provider_can_read_is_looked_at(
+    key: str,
+) -> None:
+    found = {"title": "ann@example.com", key: "ann@example.com"}
+    message = AIMessage((ProviderBlock("anthropic", {"content": [found]}),))
+    (block,) = clean_message(message, redactor(rule("email"))).content
+    assert block.data == {"content": [{"title": "[REDACTED_EMAIL]", key: "ann@example.com"}]}
 
 
 def test_of_matches_that_overlap_no_part_is_left_though_one_rule_found_them() -> None:
@@ -96,6 +108,23 @@ async def test_nobody_goes_on_while_another_still_stores_the_value_of_a_token() 
             await anyio.wait_all_tasks_blocked()
             vault.go_on.set()
     assert seen == [1, 1]
+
+
+@pytest.mark.anyio
+async def test_a_token_made_while_others_are_stored_is_stored_the_next_time() -> None:
+    vault, keys = SlowVault(), Keys("00" * 16)
+    emails = Redactor([replace(rule("email", "tokenize"), vault=vault)], keys)
+    emails("ann@example.com")
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(keys.store)
+            await vault.asked.wait()
+            emails("bob@example.com")
+            vault.go_on.set()
+    assert [*vault.kept.values()] == ["ann@example.com"]
+    await keys.store()
+    assert [*vault.kept.values()] == ["ann@example.com", "bob@example.com"]
+    assert keys.made == {}
 
 
 def test_the_name_of_a_tool_is_clean_in_the_stream_of_its_arguments() -> None:

@@ -96,13 +96,13 @@ class Witness:
 
     async def started(self) -> None:
         """Wait until the process is there."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while await self._read() != b"up\n":
                 await anyio.wait_readable(self.fd)
 
     async def gone(self) -> None:
         """Wait until it has ended."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             assert await self._read() == b""
 
     def is_gone(self) -> bool:

@@ -8,52 +8,61 @@ from pathlib import Path
 import pytest
 
 from harness.shell import bounds
-from harness.shell.bounds import Bounds, ControlGroups, descendants
+from harness.shell.bounds import ControlGroups
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists processes")
 
-HOLD = "import sys; x = bytearray(b'x' * (60 << 20)); print('up', flush=True); sys.stdin.read()"
+# Bounds count what is below their process: they are looked at where there is nothing else.
+COUNTED = """
+import os, subprocess, sys
+from harness.shell.bounds import Bounds
+
+command = ["sh", "-c", "sleep 1000 & sleep 1000 & echo up; wait"]
+child = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+child.stdout.readline()
+for most in (2, 3):
+    bounds = Bounds(most, 0)
+    bounds._lists = bounds._lists and sys.argv[1] == "lists"
+    print(bounds.passed())
+os.killpg(child.pid, 9)
+"""
+WEIGHED = """
+import subprocess, sys
+from harness.shell.bounds import Bounds
+
+hold = "import sys; x = bytearray(b'x' * (60 << 20)); print('up', flush=True); sys.stdin.read()"
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+children = [subprocess.Popen([sys.executable, "-c", hold], **pipes) for _ in range(2)]
+for one in children:
+    assert one.stdout.readline() == b"up\\n"
+for most in (100 << 20, 4 << 30, 0):
+    print(Bounds(0, most).passed())
+for one in children:
+    one.communicate()
+"""
 
 
-@pytest.mark.parametrize("lists", [True, False])
-def test_processes_are_counted_with_what_they_started(
-    lists: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Those of others in this process, such as a test runner's, with their threads.
-    others = descendants(os.getpid())
-    before = sum(len(os.listdir(f"/proc/{one}/task")) for one in others)
-    command = ["sh", "-c", "sleep 1000 & sleep 1000 & echo up; wait"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        try:
-            few, enough = Bounds(before + 2, 0), Bounds(before + 3, 0)
-            for one in (few, enough):
-                monkeypatch.setattr(one, "_lists", lists and one._lists)
-            assert (few.passed() or "").startswith(f"more than {before + 2} processes")
-            assert enough.passed() is None
-        finally:
-            os.killpg(child.pid, 9)
+def lines_of(code: str, *arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("looked", ["lists", "all"])
+def test_processes_are_counted_with_what_they_started(looked: str) -> None:
+    few, enough = lines_of(COUNTED, looked)
+    assert few.startswith("more than 2 processes")
+    assert enough == "None"
 
 
 def test_memory_is_that_of_all_processes() -> None:
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        for _ in range(2)
-    ]
-    try:
-        for one in children:
-            assert one.stdout is not None
-            assert one.stdout.readline() == b"up\n"
-        assert Bounds(0, 100 << 20).passed() == "more than 100 MiB of memory"
-        assert Bounds(0, 4 << 30).passed() is None
-        assert Bounds(0, 0).passed() is None
-    finally:
-        for one in children:
-            one.kill()
-            one.communicate()
+    assert lines_of(WEIGHED) == ["more than 100 MiB of memory", "None", "None"]
 
 
 def test_control_groups_hold_what_enters_them_and_are_removed() -> None:

@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
@@ -12,7 +13,8 @@ import pytest
 
 from harness.shell import guardian
 from harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
-from harness.shell.session import ShellSession, open_session
+from harness.shell.session import ShellError, ShellSession, open_session
+from tests.patience import growing
 from tests.shell.support import Witness, opened, other_process, policy_of, text_of
 
 pytestmark = pytest.mark.anyio
@@ -23,9 +25,9 @@ async def test_closing_ends_what_commands_left_running(
 ) -> None:
     plain, leaver, orphan = witness(), witness(), witness()
     async with opened(policy, tmp_path) as session:
-        await session.run(plain.held(), 10)
-        await session.run(leaver.held("setsid"), 10)
-        await session.run(f"(({orphan.held('setsid')}) &)", 10)  # its parents are gone
+        await session.run(plain.held(), 60)
+        await session.run(leaver.held("setsid"), 60)
+        await session.run(f"(({orphan.held('setsid')}) &)", 60)  # its parents are gone
         for one in (plain, leaver, orphan):
             await one.started()
     assert all(one.is_gone() for one in (plain, leaver, orphan))
@@ -36,9 +38,9 @@ async def test_what_a_shell_leaves_behind_ends_with_it(
 ) -> None:
     one = witness()
     async with opened(policy, tmp_path) as session:
-        await session.run(one.held("setsid"), 10)
+        await session.run(one.held("setsid"), 60)
         await one.started()
-        assert (await session.run("exit", 10)).ending == "ended"
+        assert (await session.run("exit", 60)).ending == "ended"
         assert one.is_gone()
 
 
@@ -47,7 +49,7 @@ async def test_a_cancelled_call_ends_the_session_before_it_returns(
 ) -> None:
     one = witness()
     async with opened(policy, tmp_path) as session:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 group.start_soon(session.run, f"{one.held('setsid')} sleep 1000", 1000.0)
                 await one.started()
@@ -69,8 +71,8 @@ async def test_nothing_survives_a_crash_of_the_process_that_owns_the_session(
 
         async def main():
             async with opened(policy_of({name!r}), Path({str(tmp_path)!r})) as session:
-                await session.run({plain.held()!r}, 10)
-                await session.run({leaver.held("setsid")!r}, 10)
+                await session.run({plain.held()!r}, 60)
+                await session.run({leaver.held("setsid")!r}, 60)
                 await session.run({f"exec sh -c 'echo up; exec sleep 1000' >{shell.path}"!r}, 1000)
 
         anyio.run(main)
@@ -88,9 +90,16 @@ async def test_a_session_that_nobody_uses_ends_by_itself(
 ) -> None:
     one = witness()
     async with opened(HostExecutionPolicy(idle_timeout=0.2), tmp_path) as session:
-        assert (await session.run(one.held(), 10)).ending == "done"
+        assert (await session.run(one.held(), 60)).ending == "done"
         await one.started()
         await one.gone()
+
+
+async def test_so_does_one_in_which_nothing_was_ever_run(tmp_path: Path) -> None:
+    async with opened(HostExecutionPolicy(idle_timeout=0.2), tmp_path) as session:
+        with anyio.fail_after(30):
+            await session._process.wait()
+        assert not session.alive
 
 
 async def test_a_command_that_kills_its_guardian_ends_the_session(
@@ -98,9 +107,9 @@ async def test_a_command_that_kills_its_guardian_ends_the_session(
 ) -> None:
     one = witness()
     async with opened(HostExecutionPolicy(), tmp_path) as session:
-        await session.run(one.held(), 10)
+        await session.run(one.held(), 60)
         await one.started()
-        result = await session.run("kill -9 $PPID; sleep 1000", 10)
+        result = await session.run("kill -9 $PPID; sleep 1000", 60)
         assert (result.ending, result.exit_code) == ("ended", 137)
         assert not session.alive
         await one.gone()
@@ -134,9 +143,9 @@ async def test_signals_to_the_whole_group_do_not_reach_the_guardian(
 ) -> None:
     one = witness()
     async with opened(HostExecutionPolicy(), tmp_path) as session:
-        await session.run(one.held("setsid"), 10)
+        await session.run(one.held("setsid"), 60)
         await one.started()
-        result = await session.run("kill -TERM $PPID; echo there; kill -9 0", 10)
+        result = await session.run("kill -TERM $PPID; echo there; kill -9 0", 60)
         assert (result.ending, result.exit_code) == ("ended", 137)
         assert text_of(result) == "there\n"
         assert one.is_gone()
@@ -146,12 +155,12 @@ async def test_a_session_can_be_used_from_another_event_loop(tmp_path: Path) -> 
     async def first() -> ShellSession:
         policy = HostExecutionPolicy()
         session = await open_session(policy.launch(None, tmp_path, {}), policy.limits)
-        await session.run("X=kept", 10)
+        await session.run("X=kept", 60)
         return session
 
     async def second(session: ShellSession) -> str:
         try:
-            return text_of(await session.run("echo $X", 10))
+            return text_of(await session.run("echo $X", 60))
         finally:
             await session.close()
 
@@ -160,10 +169,13 @@ async def test_a_session_can_be_used_from_another_event_loop(tmp_path: Path) -> 
 
 
 async def test_shutdown_commands_run_last_and_are_bounded(tmp_path: Path) -> None:
-    policy = HostExecutionPolicy(startup_timeout=2.0)
-    async with opened(policy, tmp_path) as session:
-        await session.run("X=done", 10)
-        with anyio.fail_after(30):
-            await session.close(["echo $X >last", "sleep 100", "echo never >never"])
+    for seconds in growing(0.5):  # within which the shell has to start, too
+        with suppress(ShellError):
+            async with opened(HostExecutionPolicy(startup_timeout=seconds), tmp_path) as session:
+                await session.run("X=done", 60)
+                with anyio.fail_after(60 + seconds):
+                    await session.close(["echo $X >last", "sleep 1000", "echo never >never"])
+        if (tmp_path / "last").exists():
+            break
     assert (tmp_path / "last").read_text() == "done\n"
     assert not (tmp_path / "never").exists()

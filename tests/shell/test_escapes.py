@@ -31,6 +31,7 @@ from harness.shell.sandbox import sandbox_of
 from harness.shell.session import CommandResult, ShellError, open_session
 from harness.shell.table import layout_of, same_files
 from harness.tools import tool
+from tests.patience import growing
 from tests.shell.support import need_bubblewrap
 
 pytestmark = pytest.mark.anyio
@@ -108,7 +109,7 @@ def apart() -> bool:
         execution = BubblewrapExecutionPolicy()
         session = await open_session(execution.launch_in(Layout("/tmp"), None, {}), execution)
         try:
-            return text(await session.run(look, 10)).split()
+            return text(await session.run(look, 60)).split()
         finally:
             await session.close()
 
@@ -395,18 +396,20 @@ LEAVING = {
 @pytest.mark.parametrize("attempt", LEAVING)
 async def test_nothing_outlives_the_call(host: Host, attempt: str) -> None:
     began = time.monotonic()
-    await host.run(LEAVING[attempt].format(mark=host.mark), seconds=30)
-    assert time.monotonic() - began < 10
+    await host.run(LEAVING[attempt].format(mark=host.mark), seconds=200)
+    assert time.monotonic() - began < 60
     assert host.left() == []
 
 
 async def test_nothing_outlives_a_timeout(host: Host) -> None:
-    result = await host.run(
-        f"setsid sh -c 'trap \"\" TERM; sleep 1000; : {host.mark}' & echo here; sleep 1000",
-        seconds=0.5,
-    )
-    assert (result.ending, text(result)) == ("timeout", "here\n")
-    assert host.left() == []
+    left = f"setsid sh -c 'trap \"\" TERM; sleep 1000; : {host.mark}' & echo here; sleep 1000"
+    for seconds in growing(0.5):
+        result = await host.run(left, seconds=seconds)
+        assert result.ending == "timeout"
+        assert host.left() == []
+        if text(result):
+            break
+    assert text(result) == "here\n"
 
 
 # --- floods ----------------------------------------------------------------------------------
@@ -432,10 +435,10 @@ async def test_a_bomb_of_processes_is_stopped(host: Host, bomb: str) -> None:
     before = len(os.listdir("/proc"))
     async with anyio.create_task_group() as group:
         group.start_soon(count)
-        result = await host.run(bomb.format(mark=host.mark), seconds=30)
+        result = await host.run(bomb.format(mark=host.mark), seconds=100)
         group.cancel_scope.cancel()
     assert result.passed == "more than 64 processes"
-    assert result.seconds < 20
+    assert result.seconds < 60
     assert most - before < 3_000  # where no control group holds it, it has a blink of an eye
     assert host.left() == []
 
@@ -449,10 +452,10 @@ async def test_a_bomb_of_memory_is_stopped(host: Host, processes: int, size: int
     (host.root / "fill.py").write_text(fill)
     result = await host.run(
         f"for i in $(seq {processes}); do python3 fill.py {host.mark} & done; wait; echo survived",
-        seconds=30,
+        seconds=100,
     )
     assert result.passed == "more than 256 MiB of memory" or "Killed" in text(result)
-    assert result.seconds < 20
+    assert result.seconds < 60
     assert host.left() == []
 
 
@@ -473,14 +476,14 @@ async def test_processes_that_share_memory_are_not_taken_for_a_bomb(host: Host) 
             print("shared")
         """)
     )
-    result = await host.run("python3 share.py", seconds=30)
+    result = await host.run("python3 share.py", seconds=60)
     assert (result.passed, text(result)) == ("", "shared\n")
 
 
 @pytest.mark.parametrize("place", ["/tmp", "/dev/shm", "/dev", "/"])
 async def test_what_is_in_memory_cannot_be_filled(host: Host, place: str) -> None:
     result = await host.run(
-        f"head -c 100M /dev/zero >{place}/x; ls -l {place}/x | awk '{{print $5}}'", seconds=30
+        f"head -c 100M /dev/zero >{place}/x; ls -l {place}/x | awk '{{print $5}}'", seconds=60
     )
     sizes = [int(one) for one in text(result).split() if one.isdigit()]
     assert result.ending == "done"
@@ -497,8 +500,11 @@ OUTPUT = {
 
 @pytest.mark.parametrize("flood", OUTPUT)
 async def test_a_flood_of_output_is_bounded(host: Host, flood: str) -> None:
-    result = await host.run(OUTPUT[flood], seconds=1, max_file_bytes=1 << 20)
-    assert result.ending == "timeout"
+    for seconds in growing(0.25):
+        result = await host.run(OUTPUT[flood], seconds=seconds, max_file_bytes=1 << 20)
+        assert result.ending == "timeout"
+        if result.output.size > 1 << 20:
+            break
     assert len(result.output.head) == 1 << 20
     assert len(result.output.tail) <= 8_000
     assert result.output.size > 1 << 20
@@ -522,7 +528,7 @@ async def test_another_file_in_place_of_a_guarded_one_is_noticed(host: Host) -> 
     async def checked() -> int | None:
         session = await open_session(execution.launch_in(layout, None, {}), execution)
         try:
-            return (await session.run(check, 10)).exit_code
+            return (await session.run(check, 60)).exit_code
         finally:
             await session.close()
 
@@ -566,7 +572,7 @@ import ctypes, os, time
 os.makedirs("d", exist_ok=True)
 open("d/a.key", "w").close()
 os.symlink("/oldroot{outside}/new", "d/link")
-libc, until = ctypes.CDLL(None), time.monotonic() + 20
+libc, until = ctypes.CDLL(None), time.monotonic() + 200
 while time.monotonic() < until:
     libc.renameat2(-100, b"d/a.key", -100, b"d/link", 2)
     time.sleep(0.002)
@@ -577,12 +583,12 @@ async def test_a_job_that_flips_links_makes_nothing_on_the_host(host: Host) -> N
     (host.root / "flip.py").write_text(FLIP.format(outside=host.outside))
     execution = BubblewrapExecutionPolicy()
     empty = await anyio.to_thread.run_sync(host.layout)
-    failed = 0
+    failed = opened = 0
     async with anyio.create_task_group() as group:
         job = await open_session(execution.launch_in(empty, None, {}), execution)
-        group.start_soon(job.run, "python3 flip.py", 20)
-        with anyio.move_on_after(5):
-            while True:
+        group.start_soon(job.run, "python3 flip.py", 200)
+        with anyio.fail_after(100):
+            while failed < 5 or opened < 5:
                 layout = await anyio.to_thread.run_sync(host.layout)
                 try:
                     launch = execution.launch_in(layout, None, {})
@@ -590,10 +596,10 @@ async def test_a_job_that_flips_links_makes_nothing_on_the_host(host: Host) -> N
                 except ShellError:
                     failed += 1
                 else:
+                    opened += 1
                     await session.close()
         group.cancel_scope.cancel()
     await job.close()
-    assert failed  # it was fast enough to be in the way
     assert sorted(one.name for one in host.outside.iterdir()) == ["secret"]
 
 
@@ -632,7 +638,7 @@ async def test_a_name_that_is_no_text_is_guarded_and_no_hindrance(host: Host) ->
     )
     layout = await anyio.to_thread.run_sync(host.layout)
     session = await sandbox.open(layout)
-    result = await session.run("cat ?/a.key; echo works", 10)
+    result = await session.run("cat ?/a.key; echo works", 60)
     await session.close()
     assert text(result).endswith("works\n")
     assert SECRET not in text(result)
@@ -663,7 +669,7 @@ async def test_bounds_are_held_where_no_control_group_would(
     launch = execution.launch_in(layout, None, {})
     session = await open_session(launch, execution)
     try:
-        result = await session.run("python3 bomb.py", 20)
+        result = await session.run("python3 bomb.py", 60)
     finally:
         await session.close()
     assert result.passed == bound

@@ -1,4 +1,5 @@
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,19 @@ async def test_what_does_not_fit_into_memory_comes_back_from_disk() -> None:
     output = await collected(*[chunk] * 10, b"last", head=5_000_000, tail=1_000)
     assert output.head == (chunk * 10)[:5_000_000]
     assert output.tail == chunk[-996:] + b"last"
+
+
+async def test_an_output_of_any_length_takes_little_memory() -> None:
+    collector, chunk = Collector(1_000, 1_000), b"x" * 3_000_000
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            await collector.add(chunk)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (await collector.finish()).size == 30_000_000
+    assert most < 10_000_000
 
 
 def test_a_short_output_is_shown_whole() -> None:
@@ -92,6 +106,12 @@ def test_of_an_output_with_a_gap_both_ends_are_shown() -> None:
     assert (shown.head, shown.tail) == ("first\nfirst\n", "first\nlast\n")
     assert shown.kept == output.head
     assert shown.size > 999_000
+
+
+def test_a_gap_is_told_where_what_is_left_would_fit() -> None:
+    shown = preview(Output(b"first\n", b"last\n", 1_000), [], 100, 8_000)
+    assert (shown.head, shown.tail, shown.kept) == ("first\n", "last\n", b"first\n")
+    assert shown.size == 1_000 - len("first\nlast\n")
 
 
 def test_rules_see_the_text_before_it_is_cut() -> None:

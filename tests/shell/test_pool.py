@@ -30,7 +30,7 @@ async def run(pool: SessionPool, key: tuple[str, str], command: str) -> tuple[st
     """Return what a command wrote, and whether its shell was new."""
     async with pool.turn(key) as (seat, fresh):
         assert seat.session is not None
-        return text_of(await seat.session.run(command, 10)), fresh
+        return text_of(await seat.session.run(command, 60)), fresh
 
 
 async def test_turns_are_in_the_order_of_the_calls(pool: SessionPool) -> None:
@@ -91,4 +91,16 @@ async def test_a_session_that_cannot_be_opened_leaves_the_place_free(tmp_path: P
     with pytest.raises(ShellError):
         await run(pool, ("r", ""), "true")
     assert await run(pool, ("r", ""), "echo ok") == ("ok\n", True)
+    await pool.aclose()
+
+
+async def test_a_session_that_has_ended_leaves_nothing_once_another_is_opened() -> None:
+    pool = SessionPool(_open, None, ())
+    async with pool.turn(("a", "")) as (seat, _):
+        assert seat.session is not None
+        place = await seat.workspace()
+        await seat.session.run("exit", 60)
+    assert place.exists()
+    async with pool.turn(("b", "")):
+        assert not place.exists()
     await pool.aclose()

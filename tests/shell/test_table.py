@@ -180,7 +180,7 @@ def test_the_real_client_takes_the_table(root: Path, tmp_path: Path) -> None:
     layout = table(root, Rule("deny", path="/workspace/data/**"), Rule("deny", path="**/.env"))
     launch = DockerExecutionPolicy().launch_in(layout, None, {})
     env = {**launch.env, "DOCKER_HOST": f"unix://{tmp_path}/no-engine"}
-    done = subprocess.run(launch.argv, env=env, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(launch.argv, env=env, capture_output=True, text=True, timeout=60)
     assert "no-engine" in done.stderr, done.stderr  # it got as far as asking the engine
 
 

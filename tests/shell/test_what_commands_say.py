@@ -20,7 +20,7 @@ QUOTES = (
 
 async def test_both_streams_come_back_in_the_order_they_were_written(tmp_path: Path) -> None:
     async with opened(HostExecutionPolicy(), tmp_path) as session:
-        said = await session.run("for i in 1 2 3; do echo out $i; echo err $i >&2; done", 10)
+        said = await session.run("for i in 1 2 3; do echo out $i; echo err $i >&2; done", 60)
     assert text_of(said).splitlines() == [
         *("out 1", "err 1", "out 2", "err 2", "out 3", "err 3"),
     ]
@@ -30,8 +30,8 @@ async def test_any_text_survives_being_written_by_a_command_and_read_by_the_next
     tmp_path: Path,
 ) -> None:
     async with opened(HostExecutionPolicy(), tmp_path) as session:
-        await session.run(f"cat >'a file' <<'END'\n{QUOTES}\n\r\n\tindented\nEND", 10)
-        said = await session.run("cat 'a file'", 10)
+        await session.run(f"cat >'a file' <<'END'\n{QUOTES}\n\r\n\tindented\nEND", 60)
+        said = await session.run("cat 'a file'", 60)
     expected = f"{QUOTES}\n\r\n\tindented\n"
     assert said.output.head.decode() == expected
     assert (tmp_path / "a file").read_bytes() == expected.encode()
@@ -51,9 +51,9 @@ CODES = {
 async def test_each_command_ends_with_its_own_exit_code(tmp_path: Path) -> None:
     async with opened(HostExecutionPolicy(), tmp_path) as session:
         for command, code in CODES.items():
-            said = await session.run(command, 10)
+            said = await session.run(command, 60)
             assert (command, said.ending, said.exit_code) == (command, "done", code)
-        killed = await session.run("kill -9 $$", 10)
+        killed = await session.run("kill -9 $$", 60)
         assert killed.ending == "ended"
         assert not session.alive
 
