@@ -3,20 +3,47 @@
 import gc
 import importlib
 import os
+import re
+import signal
 import sys
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+
+# What one process has compiled the others read: else each rewrites the asserts of all files, and
+# those of the packages with plugins, hypothesis among them.
+sys.dont_write_bytecode = False
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+from tests.ordering import dealt  # noqa: E402
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-# What one worker has compiled the others read: else each rewrites the asserts of all files.
-sys.dont_write_bytecode = False
+
+# Variables that change what our code, the libraries below it or a terminal's programs do.
+THEIRS = re.compile(
+    r"(DEEP_AGENT|ANTHROPIC|OTEL|CLAUDE|CODEX|LC)_.*|XDG_.*_HOME|LANGUAGE|COLUMNS|LINES"
+    r"|FORCE_COLOR|NO_COLOR|(HTTPS?|ALL|NO)_PROXY",
+    re.IGNORECASE,
+)
+OPTIONS = {"DEEP_AGENT_CLIENT_TESTS", "DEEP_AGENT_CLIENT_ENVS"}
+"""Those of the tests themselves."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure() -> None:
+    """Test the same whoever runs it: forget their settings, their umask and deaf shells."""
+    for name in [one for one in os.environ if THEIRS.fullmatch(one) and one not in OPTIONS]:
+        del os.environ[name]
+    os.environ["LANG"] = "C.UTF-8"
+    os.umask(0o022)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as below `nohup` or `&` of a script
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -38,6 +65,12 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     gc.freeze()
     gc.enable()
     return result
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        items[:] = dealt(items, worker["workercount"])
 
 
 def _import_another_part_first(config: pytest.Config) -> None:

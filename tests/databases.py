@@ -74,7 +74,7 @@ class Database:
 def made_database(*, extension: str | None = None) -> Iterator[Database]:
     """Make a database; skip the test where there is no server, or it lacks the extension."""
     try:
-        server: Any = psycopg.connect(SERVER, autocommit=True, connect_timeout=5)
+        server: Any = psycopg.connect(SERVER, autocommit=True, connect_timeout=30)
     except psycopg.OperationalError:
         unavailable(HELP)
         return
@@ -105,6 +105,6 @@ async def blocked(database: Database, connections: int = 1) -> None:
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE wait_event_type = 'Lock' AND datname = current_database()"
     )
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while database.execute(waiting) < [(connections,)]:  # noqa: ASYNC110  no event tells
             await anyio.sleep(0.01)

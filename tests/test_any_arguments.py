@@ -70,7 +70,7 @@ def test_the_run_goes_on_and_every_call_has_its_result(
     rounds: list[list[tuple[str, Any, str | None]]],
 ) -> None:
     async def run() -> None:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             result = await agent_of(model_of(rounds)).ainvoke("go")
         assert (result.run.status, result.run.answer) == ("done", "done"), result.error
         messages = result.state["messages"]

@@ -121,7 +121,7 @@ def run(name: str, folder: Path, typed: str) -> str:
         input=typed,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=60,
         encoding="utf-8",
     )
     assert done.returncode == 0, done.stderr

@@ -196,7 +196,7 @@ def test_declaring_one_compiles_a_single_function():
         "record(Point)\n"
         "print(compiled)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("['<__init__ of Point>']", "")
 
 

@@ -184,7 +184,7 @@ def test_no_request_of_a_thread_is_refused(
 ) -> None:
     async def bounded() -> None:
         provider.api.recorded.clear()
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await lived(provider, plan)
 
     provider.portal.call(bounded)

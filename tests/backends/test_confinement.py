@@ -94,7 +94,7 @@ async def no_way_out(path: str, kind: str, ground: Ground) -> None:
         **{f"{name} tool": one for name, one in tool_operations(bench, path).items()},
     }
     for name, operation in everything.items():
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             try:
                 shown = repr(await operation())
             except ToolError as error:
@@ -126,7 +126,7 @@ async def test_nothing_is_made_that_windows_would_take_for_something_else(tmp_pa
 @pytest.mark.parametrize("kind", DISKS)
 async def test_searches_from_the_root_show_nothing_from_outside(kind: str, ground: Ground):
     files = Bench(make_backend(kind, ground.root), ground.root).files()
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         assert not (await files.grep("secret|root:x")).matches
         found = {one.path for one in await files.glob("**")}
         page = await files.grep("mine")
@@ -143,7 +143,7 @@ async def test_a_huge_file_of_nothing_is_refused_at_once(kind: str, ground: Grou
         with pytest.raises(FileError) as caught:
             await operation
         assert caught.value.code == "too_large"
-    assert monotonic() - began < 5
+    assert monotonic() - began < 30
     assert (ground.root / "sparse").stat().st_size == 10 << 30
 
 
@@ -173,7 +173,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("kind", TREES)
 async def test_a_directory_of_50_000_names_is_listed_and_searched(kind: str, crowd: Path):
     bench = Bench(make_backend(kind, crowd), crowd)
-    with anyio.fail_after(40):
+    with anyio.fail_after(60):
         assert len(await bench.files().ls("/")) == 50_000
         assert [one.path for one in (await bench.files().grep("needle")).matches] == ["/31415"]
         assert len(await bench.files().glob("314*")) == 100
@@ -279,7 +279,7 @@ def meanwhile_swapped(victim: Path, stranger: Path, target: Path) -> Iterator[Ca
             yield often.exists
         finally:
             stop.touch()
-            program.wait(30)
+            program.wait(60)
 
 
 def rounds(seconds: float, met: Callable[[], bool]) -> Iterator[int]:
@@ -430,7 +430,7 @@ def test_of_many_programs_that_make_one_file_exactly_one_wins(tmp_path: Path):
         tree = DescriptorTree(str(tmp_path))
         for number in range(50):
             present = tree.present(f"/{number}", LIMIT, create=True)
-            start.wait(10)
+            start.wait(60)
             if present.data is None:
                 try:
                     tree.replace(present, b"%d" % me)
@@ -438,7 +438,7 @@ def test_of_many_programs_that_make_one_file_exactly_one_wins(tmp_path: Path):
                     assert error.code == "changed"
                 else:
                     wins[number] += 1
-            start.wait(10)
+            start.wait(60)
 
     threads = [threading.Thread(target=make, args=(me,)) for me in range(8)]
     for thread in threads:

@@ -12,6 +12,7 @@ from harness.backends.state import StateBackend
 from harness.backends.transfer import upload_files
 from harness.middleware.filesystem import FilesystemMiddleware
 from tests.loop.models import Turns, call, says
+from tests.patience import growing
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +61,6 @@ async def test_five_thousand_rules_are_heeded_in_all() -> None:
 async def test_rules_that_take_long_end_the_search_and_others_go_on(
     tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ignore, "_JUDGING_SECONDS", 0.2)
     files = {f"/f{number}.txt": "hello" for number in range(2_000)}
     hostile = "\n".join(f"*{'a*' * 8}{number}q" for number in range(1_000))
     agent = await agent_with({**files, "/.gitignore": hostile})
@@ -72,10 +72,15 @@ async def test_rules_that_take_long_end_the_search_and_others_go_on(
             await anyio.sleep(0.01)
             beats += 1
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(beat)
-        said = await search(agent, tool, pattern="hello" if tool == "grep" else "*.txt")
-        group.cancel_scope.cancel()
+    for seconds in growing(0.2):
+        monkeypatch.setattr(ignore, "_JUDGING_SECONDS", seconds)
+        beats = 0
+        async with anyio.create_task_group() as group:
+            group.start_soon(beat)
+            said = await search(agent, tool, pattern="hello" if tool == "grep" else "*.txt")
+            group.cancel_scope.cancel()
+        if beats >= 3:
+            break
     assert "there was no time to look everywhere" in said
     assert beats >= 3
 

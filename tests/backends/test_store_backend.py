@@ -152,7 +152,7 @@ async def test_a_writer_that_died_does_not_hold_others_up_for_ever():
         await bench(store).files().write("/f", b"x")
     assert waiting.cancelled_caught
     now[0] += 2
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         assert await bench(store).files().write("/f", b"x")
 
 

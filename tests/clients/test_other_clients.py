@@ -74,7 +74,7 @@ class Inspector:
             [*command, "--method", method, *options],
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=60,
             cwd=self._setup.place,
             env={**os.environ, **self._setup.environment()},
             check=False,

@@ -41,7 +41,7 @@ SCRIPT = {
         },
         {
             "match": "take your time",
-            "agents": {"main": [{"text": "At last.", "delay": 60}]},
+            "agents": {"main": [{"text": "At last.", "delay": 600}]},
         },
         {
             "match": "a moment",

@@ -149,7 +149,7 @@ class Http:
 
     @contextmanager
     def connected(self, *data: bytes) -> Iterator[socket.socket]:
-        with socket.create_connection(self.address, timeout=20) as connection:
+        with socket.create_connection(self.address, timeout=60) as connection:
             for one in data:
                 connection.sendall(one)
             yield connection
@@ -158,7 +158,7 @@ class Http:
         self, verb: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = JSON
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Return status, headers and body of the response."""
-        connection = HTTPConnection(*self.address, timeout=20)
+        connection = HTTPConnection(*self.address, timeout=60)
         try:
             connection.request(verb, path, body, {**self.headers, **headers})
             response: HTTPResponse = connection.getresponse()

@@ -19,6 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult
 
 from harness.mcp_servers.transports import sse_streams
+from tests.nursery import Process, environment, start
 
 ROOT = Path(__file__).resolve().parents[2]
 Era = Literal["auto", "legacy"]
@@ -70,9 +71,7 @@ class Setup:
         return [sys.executable, "-m", "server.cli", "serve", *flags, *self.flags]
 
     def environment(self) -> dict[str, str]:
-        kept = {key: os.environ[key] for key in ("PATH", "SYSTEMROOT") if key in os.environ}
-        home = str(self.place)  # no configuration file of whoever runs the tests
-        return {**kept, "HOME": home, "PYTHONPATH": str(ROOT), **self.env}
+        return environment(self.place, **self.env)
 
     def skill(self, name: str, description: str, body: str = "Do it.") -> None:
         folder = self.skills / name
@@ -89,32 +88,31 @@ class Setup:
     @contextmanager
     def serving(self) -> Iterator[HttpServer]:
         """Serve Streamable HTTP and SSE until the block ends."""
-        with (self.place / "stderr.txt").open("ab") as log:
-            process = subprocess.Popen(
+        said, out = os.pipe()
+        with (self.place / "stderr.txt").open("ab") as log, open(out, "wb") as its_out:
+            process = start(
                 self.command("http"),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=self.environment(),
-                cwd=self.place,
+                self.environment(),
+                self.place,
+                stdout=its_out.fileno(),
+                stderr=log.fileno(),
             )
-        assert process.stdout is not None
         server = HttpServer(process)
-        try:
-            line = process.stdout.readline()
-            assert line, (self.place / "stderr.txt").read_text()
-            server.listening = json.loads(line)
-            yield server
-        finally:
-            server.stop()
-            process.stdout.close()
+        with open(said, "rb") as stdout:
+            try:
+                line = stdout.readline()
+                assert line, (self.place / "stderr.txt").read_text()
+                server.listening = json.loads(line)
+                yield server
+            finally:
+                server.stop()
 
 
 @dataclass
 class HttpServer:
     """A server process that listens."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     listening: dict[str, Any] = field(default_factory=dict)
 
     def target(self, transport: str) -> Any:
@@ -124,13 +122,13 @@ class HttpServer:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
 
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(10)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -139,9 +137,17 @@ class HttpServer:
 
 @asynccontextmanager
 async def connected(target: Any, mode: Era, **options: Any) -> AsyncIterator[Client]:
-    """Connect the official client; no call may take longer than 30 seconds."""
-    async with Client(target, mode=mode, read_timeout_seconds=30, **options) as client:
+    """Connect the official client; no call may take longer than a minute."""
+    async with Client(target, mode=mode, read_timeout_seconds=60, **options) as client:
         yield client
+
+
+@asynccontextmanager
+async def served(setup: Setup, mode: Era, **options: Any) -> AsyncIterator[Client]:
+    """Start a server and connect to it over HTTP; both end with the block."""
+    with setup.serving() as server:
+        async with connected(server.target("http"), mode, **options) as client:
+            yield client
 
 
 def text_of(result: CallToolResult) -> str:

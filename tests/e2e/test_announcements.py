@@ -26,7 +26,7 @@ async def test_a_saved_skill_is_announced_to_clients_of_either_era(
         if isinstance(message, PromptListChangedNotification):
             heard.set()
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with (
             connected(server.target(transport), "legacy", message_handler=handler) as legacy,
             connected(server.target(transport), "auto") as modern,
@@ -51,7 +51,7 @@ async def test_todos_and_files_of_a_thread_are_announced_to_those_who_watch_them
     _, server = shared
     updated: set[str] = set()
     complete = anyio.Event()
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with connected(server.target(transport), "auto") as modern:
             thread_id = (await call(modern, "ls"))["thread_id"]
             todos = f"thread://{thread_id}/todos"

@@ -43,7 +43,7 @@ async def test_a_delegated_run_asks_the_person_and_goes_on(
 ) -> None:
     setup, server = shared
     person = Person(accept(decision="approve"))
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         target = server.target(transport)
         async with connected(target, mode, elicitation_callback=person) as client:
             done = await call(client, "task", goal="change the note")
@@ -67,7 +67,7 @@ async def test_a_driven_call_asks_and_can_be_edited_or_declined(
         ElicitResult(action="decline"),
         accept(decision="edit", args="not JSON"),
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with connected(server.target("http"), mode, elicitation_callback=person) as client:
             thread_id = (await call(client, "write_file", **NOTE))["thread_id"]
             changed = await call(client, "edit_file", **EDIT, thread_id=thread_id)
@@ -86,7 +86,7 @@ async def test_a_driven_call_asks_and_can_be_edited_or_declined(
 async def test_a_client_without_forms_answers_with_the_reply_tool(
     mode: Era, shared: tuple[Setup, HttpServer]
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with connected(shared[1].target("http"), mode) as client:
             asked = await client.call_tool("task", {"goal": "change the note"})
             assert asked.structured_content is not None
@@ -118,7 +118,7 @@ async def test_a_client_that_cancels_the_form_leaves_the_question_open(
     mode: Era, shared: tuple[Setup, HttpServer]
 ) -> None:
     person = Person(ElicitResult(action="cancel"))
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         target = shared[1].target("http")
         async with connected(target, mode, elicitation_callback=person) as client:
             asked = await call(client, "task", goal="change the note")
@@ -147,12 +147,12 @@ async def test_a_server_that_ends_takes_an_open_form_back_and_ends_soon(
                 await call(client, "edit_file", **EDIT, thread_id=made["thread_id"])
 
     setup = Setup(tmp_path, flags=["--approve", "edit_file"], script=SCRIPT)
-    with anyio.fail_after(30), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         async with anyio.create_task_group() as group:
             group.start_soon(driven, server)
             await asked.wait()
             began = anyio.current_time()
             server.process.terminate()
             await anyio.to_thread.run_sync(server.process.wait)
-            assert anyio.current_time() - began < 4
+            assert anyio.current_time() - began < 25
             group.cancel_scope.cancel()

@@ -81,7 +81,7 @@ class House:
             "Mcp-Method": method,
             **({"Mcp-Name": str(named)} if named is not None else {}),
         }
-        async with httpx2.AsyncClient(timeout=30, verify=False) as http:  # reading CAs takes long
+        async with httpx2.AsyncClient(timeout=60, verify=False) as http:  # reading CAs takes long
             response = await http.post(self.server.listening["url"], json=body, headers=headers)
         text = response.text
         if response.headers["content-type"].startswith("text/event-stream"):
@@ -129,7 +129,7 @@ async def test_without_a_token_only_the_health_is_shown(house: House) -> None:
 async def test_two_people_work_side_by_side_and_see_their_own(
     house: House, transport: str, mode: Era
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with (
             house.client("ann", mode=mode, transport=transport) as ann,
             house.client("ben", mode=mode, transport=transport) as ben,
@@ -156,7 +156,7 @@ async def test_two_people_work_side_by_side_and_see_their_own(
 
 
 async def test_an_admin_sees_everybodys_threads(house: House) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("ann") as ann, house.client("root", "admin") as root:
             mine = await call(ann, "write_todos", todos=[])
             seen = await call(root, "threads", thread_id=mine["thread_id"])
@@ -175,7 +175,7 @@ async def test_an_admin_sees_everybodys_threads(house: House) -> None:
 async def test_a_tool_needs_its_scope(
     house: House, scopes: tuple[Scope, ...], tool: str, args: dict[str, Any], needed: str
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("eve", *scopes) as eve:
             error = await refused(eve, tool, **args)
     assert "did nothing" in error and f"'{needed}'" in error
@@ -185,7 +185,7 @@ async def test_a_tool_needs_its_scope(
 async def test_a_client_that_may_not_approve_is_not_asked_and_cannot_decide(
     house: House, mode: Era
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client(
             "ann", "drive", "delegate", mode=mode, elicitation_callback=accepting
         ) as model:
@@ -207,7 +207,7 @@ async def test_no_carrier_takes_a_decision_of_who_may_not_decide(house: House) -
     model: tuple[Scope, ...] = ("drive", "delegate")
     accepted = {"action": "accept", "content": {"decision": "approve"}}
     begin = {"name": "task", "arguments": {"goal": "change the note"}}
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         made = (await house.request("sly", "tools/call", begin, model))["result"]
         task_id = made["taskId"]
         async with house.client("sly") as person:
@@ -406,7 +406,7 @@ async def test_no_position_of_the_handshake_era_takes_them_either(
     async def hear(message: Any) -> None:
         told.append(str(message))
 
-    with anyio.fail_after(40):
+    with anyio.fail_after(60):
         async with (
             house.client("prey") as prey,
             house.client(
@@ -445,9 +445,9 @@ async def test_the_connections_of_others_take_no_messages(house: House) -> None:
     ann, ben = ({"Authorization": f"Bearer {house.token(name)}"} for name in ("ann", "ben"))
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     sse_url = house.server.listening["sse_url"]
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with (
-            httpx2.AsyncClient(timeout=10, verify=False) as http,
+            httpx2.AsyncClient(timeout=60, verify=False) as http,
             http.stream("GET", sse_url, headers=ann) as stream,
         ):
             lines = stream.aiter_lines()
@@ -461,7 +461,7 @@ async def test_the_connections_of_others_take_no_messages(house: House) -> None:
 
 
 async def test_changes_of_somebody_elses_thread_are_not_announced(house: House) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("ann") as ann, house.client("ben") as ben:
             thread = (await call(ann, "ls"))["thread_id"]
             uri = f"thread://{thread}/todos"
@@ -502,7 +502,7 @@ async def test_a_recovered_run_still_acts_for_its_principal(tmp_path: Path) -> N
         ],
     }
     setup = Setup(tmp_path, flags=["--auth", "token", "--policy", str(policy)], script=script)
-    with anyio.fail_after(50):
+    with anyio.fail_after(60):
         with setup.serving() as server:
             house = House(setup, server)
             async with house.client("ann") as ann:
@@ -520,7 +520,7 @@ async def test_a_recovered_run_still_acts_for_its_principal(tmp_path: Path) -> N
 
 
 async def test_an_admin_who_works_for_somebody_leaves_it_theirs(house: House) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("zoe") as zoe, house.client("root", "admin") as root:
             thread = (await call(zoe, "ls"))["thread_id"]
             asked = await call(root, "task", goal="change the note", thread_id=thread)
@@ -529,7 +529,7 @@ async def test_an_admin_who_works_for_somebody_leaves_it_theirs(house: House) ->
 
 
 async def test_no_scope_is_got_round(house: House) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("kim") as kim:
             working = await call(kim, "task", goal="take your time", wait_seconds=0)
             ended = await call(kim, "task", goal="write a note")
@@ -545,7 +545,7 @@ async def test_no_scope_is_got_round(house: House) -> None:
 async def test_a_stream_ends_soon_after_its_token_was_revoked(house: House) -> None:
     record, secret = TokenFile(house.setup.state / "tokens.json").create("leaver", EVERYTHING)
     house._made[("leaver", EVERYTHING)] = secret  # pyright: ignore[reportPrivateUsage]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("leaver") as leaver:
             thread = (await call(leaver, "ls"))["thread_id"]
             uri = f"thread://{thread}/todos"
@@ -560,7 +560,7 @@ async def test_nobody_hears_that_others_are_at_work(house: House) -> None:
     recent = "threads://recent"
     hers = f"{recent}#{Caller('una', frozenset()).owner}"
     heard: list[object] = []
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with (
             house.client("una") as una,
             house.client("vic") as vic,
@@ -587,7 +587,7 @@ async def test_one_caller_cannot_take_all_runs_or_all_requests(tmp_path: Path) -
     config = tmp_path / "config.toml"
     config.write_text("max_runs = 2\nmax_requests_per_minute = 60\n")
     setup = Setup(tmp_path, flags=["--auth", "token", "--config", str(config)], script=SCRIPT)
-    with anyio.fail_after(50), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         house = House(setup, server)
         async with house.client("ann") as ann:
             for _ in range(2):
@@ -609,18 +609,20 @@ async def test_one_caller_cannot_take_all_runs_or_all_requests(tmp_path: Path) -
             await call(ben, "task", goal="write a note")
         headers = {"Authorization": f"Bearer {house.token('flood')}"}
         async with httpx2.AsyncClient(headers=headers) as http:
-            answers = [await http.post(server.listening["url"], json={}) for _ in range(40)]
-            limited = [one for one in answers if one.status_code == 429]
-        assert 5 <= len(limited) <= 12
-        assert int(limited[0].headers["retry-after"]) >= 1
-        assert "Nothing was done" in limited[0].text
+            served, began = 0, anyio.current_time()
+            while (answer := await http.post(server.listening["url"], json={})).status_code != 429:
+                served += 1
+            # Half of the requests of a minute at once, then one in a second.
+            assert 30 <= served <= 31 + anyio.current_time() - began
+        assert int(answer.headers["retry-after"]) >= 1
+        assert "Nothing was done" in answer.text
 
 
 async def test_one_caller_cannot_open_all_connections(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("max_sessions = 1\n")
     setup = Setup(tmp_path, flags=["--auth", "token", "--config", str(config)], script=SCRIPT)
-    with anyio.fail_after(50), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         house = House(setup, server)
         async with house.client("ann", mode="legacy") as first:
             await call(first, "ls")
@@ -647,7 +649,7 @@ async def test_a_run_whose_principal_is_forgotten_is_not_continued(tmp_path: Pat
         "runs": [{"match": "endure", "agents": {"main": [{"text": "Endured.", "delay": 1}]}}],
     }
     setup = Setup(tmp_path, flags=["--auth", "token"], script=script)
-    with anyio.fail_after(50):
+    with anyio.fail_after(60):
         with setup.serving() as server:
             house = House(setup, server)
             async with house.client("ann") as ann:

@@ -77,7 +77,7 @@ async def test_a_task_outlives_the_run_that_started_it_and_is_a_run_like_others(
     tmp_path: Path,
 ) -> None:
     setup = Setup(tmp_path, flags=FLAGS, script=script(0))
-    with anyio.fail_after(50), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         async with connected(server.target("http"), "auto") as client:
             begun = await call(client, "task", goal="begin")
             assert (begun["status"], begun["answer"]) == ("done", "Begun.")
@@ -97,7 +97,7 @@ async def test_a_task_outlives_the_run_that_started_it_and_is_a_run_like_others(
 
 async def test_what_a_task_asks_is_answered_by_its_own_run_id(tmp_path: Path) -> None:
     setup = Setup(tmp_path, flags=FLAGS, script=CAREFUL)
-    with anyio.fail_after(50), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         async with connected(server.target("http"), "auto") as client:
             begun = await call(client, "task", goal="careful")
             child = await child_of(client, begun)
@@ -109,7 +109,7 @@ async def test_what_a_task_asks_is_answered_by_its_own_run_id(tmp_path: Path) ->
 
 async def test_a_task_can_be_cancelled_by_its_run_id(tmp_path: Path) -> None:
     setup = Setup(tmp_path, flags=FLAGS, script=script(600))
-    with anyio.fail_after(50), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         async with connected(server.target("http"), "auto") as client:
             child = await child_of(client, await call(client, "task", goal="begin"))
             assert (await call(client, "cancel", run_id=child["run_id"]))["status"] == "cancelled"
@@ -119,7 +119,7 @@ async def test_tasks_of_a_killed_server_are_finished_by_the_next_and_repeat_no_c
     tmp_path: Path,
 ) -> None:
     setup = Setup(tmp_path, flags=FLAGS, script=script(600))
-    with anyio.fail_after(55):
+    with anyio.fail_after(60):
         with setup.serving() as server:
             async with connected(server.target("http"), "auto") as client:
                 begun = await call(client, "task", goal="begin")
@@ -142,7 +142,7 @@ async def test_tasks_of_a_killed_server_are_finished_by_the_next_and_repeat_no_c
 
 async def test_a_server_without_background_tasks_says_so_and_leaves_them(tmp_path: Path) -> None:
     setup = Setup(tmp_path, flags=FLAGS, script=script(600))
-    with anyio.fail_after(55):
+    with anyio.fail_after(60):
         with setup.serving() as server:
             async with connected(server.target("http"), "auto") as client:
                 child = await child_of(client, await call(client, "task", goal="begin"))

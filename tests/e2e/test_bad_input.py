@@ -11,7 +11,17 @@ import anyio
 import pytest
 from mcp import MCPError
 
-from tests.e2e.servers import ERAS, Era, HttpServer, Setup, call, connected, refused, text_of
+from tests.e2e.servers import (
+    ERAS,
+    Era,
+    HttpServer,
+    Setup,
+    call,
+    connected,
+    refused,
+    served,
+    text_of,
+)
 from tests.fake_anthropic.server import FakeAnthropic
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +31,7 @@ pytestmark = pytest.mark.anyio
 async def test_wrong_calls_are_answered_with_what_to_do_instead(
     mode: Era, shared: tuple[Setup, HttpServer]
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with connected(shared[1].target("http"), mode) as client:
             known = await call(client, "ls")
 
@@ -67,7 +77,7 @@ async def test_no_path_leads_out_of_the_root(mode: Era, shared: tuple[Setup, Htt
     (setup.root / "link.txt").symlink_to(outside)
     (setup.root / "linked").unlink(missing_ok=True)
     (setup.root / "linked").symlink_to(setup.place)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with connected(server.target("http"), mode) as client:
             thread_id = (await call(client, "ls"))["thread_id"]
             for path in ("../secret.txt", "/link.txt", "/linked/secret.txt", "a/../.."):
@@ -87,7 +97,7 @@ async def test_no_path_leads_out_of_the_root(mode: Era, shared: tuple[Setup, Htt
 async def test_a_broken_skill_is_named_and_the_others_work(
     shared: tuple[Setup, HttpServer],
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with connected(shared[1].target("http"), "auto") as client:
             listed = text_of(await client.call_tool("skill", {}))
             assert "greeting" in listed
@@ -97,7 +107,7 @@ async def test_a_broken_skill_is_named_and_the_others_work(
 
 async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     setup = Setup(tmp_path)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with connected(setup.stdio(), "auto") as client:
             await call(client, "ls")
         (file,) = setup.state.glob("*.sqlite3")
@@ -121,8 +131,8 @@ async def test_without_an_api_key_only_delegation_fails_and_says_what_to_set(
     mode: Era, tmp_path: Path
 ) -> None:
     setup = Setup(tmp_path)
-    with anyio.fail_after(30):
-        async with connected(setup.stdio(), mode) as client:
+    with anyio.fail_after(60):
+        async with served(setup, mode) as client:
             thread_id = (await call(client, "write_file", path="/a", content="b"))["thread_id"]
             failed = await client.call_tool("task", {"goal": "anything", "thread_id": thread_id})
             assert failed.is_error and "ANTHROPIC_API_KEY" in text_of(failed)
@@ -137,8 +147,8 @@ async def test_a_model_that_the_provider_does_not_know_only_fails_delegation(
     async with FakeAnthropic([{"match": "anything", "status": 404}]) as api:
         env = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "test"}
         setup = Setup(tmp_path, flags=["--model", "anthropic:nothing"], env=env)
-        with anyio.fail_after(50):
-            async with connected(setup.stdio(), "auto") as client:
+        with anyio.fail_after(60):
+            async with served(setup, "auto") as client:
                 failed = await client.call_tool("task", {"goal": "anything"})
                 assert failed.is_error and "404" in text_of(failed)
                 await call(client, "ls")
@@ -155,8 +165,8 @@ async def test_a_failing_provider_fails_the_run_which_can_go_on_later(tmp_path: 
     async with FakeAnthropic(failures) as api:
         env = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "test"}
         setup = Setup(tmp_path, env=env)
-        with anyio.fail_after(50):
-            async with connected(setup.stdio(), "auto") as client:
+        with anyio.fail_after(60):
+            async with served(setup, "auto") as client:
                 for goal, word in (
                     ("limited", "429"),
                     ("overloaded", "529"),

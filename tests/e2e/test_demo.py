@@ -35,7 +35,7 @@ def demo(folder: Path, *flags: str, **more: str) -> subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=58,
+        timeout=150,
     )
 
 
@@ -139,7 +139,7 @@ LIVE: list[dict[str, Any]] = [
 
 @pytest.mark.anyio
 async def test_live_tells_the_same_story_with_the_real_models_client(tmp_path: Path) -> None:
-    with anyio.fail_after(58):
+    with anyio.fail_after(160):
         async with FakeAnthropic(LIVE) as api:
             done = await anyio.to_thread.run_sync(
                 lambda: demo(

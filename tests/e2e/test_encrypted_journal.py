@@ -35,7 +35,7 @@ async def test_a_thread_goes_on_after_a_restart_and_nothing_of_it_is_readable(
         env={"DEEP_AGENT_JOURNAL_KEY_FILE": str(file)},
         script=SCRIPT,
     )
-    with anyio.fail_after(50):
+    with anyio.fail_after(60):
         with setup.serving() as server:
             async with connected(server.target("http"), "auto") as client:
                 asks = await call(client, "task", goal="say xyzzy", idempotency_key="frotz")

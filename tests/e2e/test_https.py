@@ -52,11 +52,11 @@ async def test_a_server_with_a_certificate_speaks_https(tmp_path: Path) -> None:
     flags = ["--tls-cert", str(cert), "--tls-key", str(key)]
     setup = Setup(tmp_path, flags=flags, script=SCRIPT)
     trust = ssl.create_default_context(cafile=cert)
-    with anyio.fail_after(40), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         url = server.listening["url"]
         assert url.startswith("https://")
         for mode in ERAS:
-            async with httpx2.AsyncClient(verify=trust, timeout=30) as http:
+            async with httpx2.AsyncClient(verify=trust, timeout=60) as http:
                 target = streamable_http_client(url, http_client=http)
                 async with connected(target, mode) as client:
                     done = await call(client, "task", goal="write a note")
@@ -72,7 +72,7 @@ async def test_only_a_trusted_proxy_says_how_the_server_was_reached(
 ) -> None:
     setup = Setup(tmp_path, flags=["--trusted-proxy", trusted], script=SCRIPT)
     headers = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
-    with anyio.fail_after(40), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         base = server.listening["url"].removesuffix("/mcp")
         async with httpx2.AsyncClient() as http:
             redirected = await http.get(f"{base}/messages", headers=headers)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_subagent_can_be_read_about_and_asked_from_a_menu(
     mode: Era, shared: tuple[Setup, HttpServer]
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with connected(shared[1].target("http"), mode) as client:
             prompts = {one.name: one for one in (await client.list_prompts()).prompts}
             asked = await client.get_prompt("agent-general-purpose", {"goal": "Look around."})
@@ -42,7 +42,7 @@ async def test_a_thread_is_resumed_from_a_menu_with_its_todos(
     shared: tuple[Setup, HttpServer],
 ) -> None:
     todos = [{"content": "Water the plants", "status": "pending"}]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with connected(shared[1].target("http"), "auto") as client:
             made = await call(client, "write_todos", todos=todos)
             given = {"thread_id": made["thread_id"], "goal": "Be quick."}
@@ -64,7 +64,7 @@ async def test_a_saved_subagent_is_announced_and_can_be_asked(tmp_path: Path) ->
     agents.mkdir()
     setup = Setup(tmp_path, flags=["--agents", str(agents)], script=SCRIPT)
     text = "---\nname: gardener\ndescription: Knows plants.\n---\n\nYou know plants.\n"
-    with anyio.fail_after(30), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         async with (
             connected(server.target("http"), "auto") as client,
             client.listen(prompts_list_changed=True, tools_list_changed=True) as changes,

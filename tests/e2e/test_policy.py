@@ -31,7 +31,7 @@ SCRIPT = {
 
 def health(server: HttpServer) -> dict[str, Any]:
     url = server.listening["url"].replace("/mcp", "/healthz")
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -46,7 +46,7 @@ async def test_a_policy_holds_for_driven_and_delegated_calls_and_is_reloaded(
     rules = tmp_path / "rules.toml"
     rules.write_text(DENY + HIDE)
     setup = Setup(tmp_path, flags=["--policy", str(rules)], script=SCRIPT)
-    with anyio.fail_after(40), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         async with connected(server.target("http"), "auto") as client:
             text = await refused(client, "write_file", path="/note.txt", content="x")
             assert "rule 1 of rules.toml: no notes" in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from harness.subagents.remote import remote_subagent
 from tests.e2e.servers import Setup, connected
 from tests.e2e.servers import call as call_server
 from tests.loop.models import Turns, call, says
+from tests.patience import free_port
 from tests.subagents.background.support import Cast, check, news, results, start, view
 
 pytestmark = pytest.mark.anyio
@@ -97,7 +97,7 @@ async def until(server: MCPServer, status: str) -> None:
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_a_remote_subagent_answers_like_any_other(transport: str, tmp_path: Path) -> None:
-    with anyio.fail_after(50):
+    with anyio.fail_after(60):
         async with served(tmp_path, transport) as server:
             agent = boss(server, "quick", "long", "fails")
             result = await agent.ainvoke("go")
@@ -110,7 +110,7 @@ async def test_a_remote_subagent_answers_like_any_other(transport: str, tmp_path
 
 
 async def test_a_run_that_takes_longer_than_a_call_may_is_waited_for(tmp_path: Path) -> None:
-    with anyio.fail_after(50):
+    with anyio.fail_after(60):
         async with served(tmp_path, "http", timeout=1.0) as server:
             result = await boss(server, "slow").ainvoke("go")
             assert texts(result)[0].startswith("Slow gold.")
@@ -121,7 +121,7 @@ async def test_what_it_asks_is_asked_here_and_answered_there_after_a_restart(
     tmp_path: Path,
 ) -> None:
     journal = MemoryCheckpointer()
-    with anyio.fail_after(50):
+    with anyio.fail_after(60):
         async with served(tmp_path, "http") as server:
             result = await boss(server, "asks", journal=journal).ainvoke("go")
             asked: list[str] = []
@@ -142,7 +142,7 @@ async def test_what_it_asks_is_asked_here_and_answered_there_after_a_restart(
 
 async def test_cancelling_the_run_here_cancels_the_one_there(tmp_path: Path) -> None:
     control = RunControl()
-    with anyio.fail_after(50):
+    with anyio.fail_after(60):
         async with served(tmp_path, "http", timeout=1.0) as server, anyio.create_task_group() as g:
             agent = boss(server, "endless")
 
@@ -160,7 +160,7 @@ async def test_a_run_of_ours_that_is_continued_finds_the_remote_run_it_had_start
     tmp_path: Path,
 ) -> None:
     journal = MemoryCheckpointer()
-    with anyio.fail_after(50):
+    with anyio.fail_after(60):
         async with served(tmp_path, "http", timeout=2.0) as server:
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as group:
@@ -175,14 +175,12 @@ async def test_a_run_of_ours_that_is_continued_finds_the_remote_run_it_had_start
 
 
 async def test_a_server_that_is_killed_and_started_again_is_reached_again(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     setup = Setup(tmp_path, flags=("--port", str(port)), script=SCRIPT)
     server = HttpServer(f"http://127.0.0.1:{port}/mcp", timeout=2.0)
     done: list[Any] = []
     ended = anyio.Event()
-    with anyio.fail_after(55):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
 
             async def work() -> None:
@@ -200,7 +198,7 @@ async def test_a_server_that_is_killed_and_started_again_is_reached_again(tmp_pa
 
 
 async def test_a_server_that_cannot_be_reached_is_an_error_result(tmp_path: Path) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         server = HttpServer("http://127.0.0.1:9/mcp", connect_timeout=1.0)
         result = await boss(server, "quick", patience=0.1).ainvoke("go")
     assert result.run.status == "done"
@@ -223,7 +221,7 @@ async def test_it_works_in_the_background_and_goes_on_with_what_it_knows(tmp_pat
         says("Sent."),
         says("Seen."),
     ]
-    with anyio.fail_after(50):
+    with anyio.fail_after(60):
         async with (
             served(tmp_path, "http") as server,
             BackgroundSubAgents(MemoryCheckpointer()) as background,
@@ -252,7 +250,7 @@ server.run()
     server = StdioServer(sys.executable, ["-c", code])
     remote = remote_subagent("other", "Researches.", server, task="research")
     turns = [says("", call("c", "task", description="bees", subagent_type="other")), says("ok")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         result = await create_deep_agent(Turns(*turns), subagents=[remote]).ainvoke("go")
     assert texts(result)[0].startswith("researched bees")
 
@@ -272,21 +270,21 @@ server.run()
 
 
 @pytest.mark.parametrize(
-    ("says_it", "expected"),
+    ("says_it", "expected", "seconds"),
     [
-        ('{"status": "running", "run_id": "r"}', "seconds allowed"),  # and does not wait
-        ('{"status": "needs_approval", "run_id": "r", "pending": [1]}', "does not say to what"),
-        ('{"status": "needs_approval", "run_id": "r", "pending": "x"}', "does not say to what"),
-        ('{"status": "paused", "run_id": "r"}', "it is paused"),
-        ('{"status": ["done"]}', '"done"'),
+        ('{"status": "running", "run_id": "r"}', "seconds allowed", 4),  # and does not wait
+        ('{"status": "needs_approval", "run_id": "r", "pending": [1]}', "does not say to what", 50),
+        ('{"status": "needs_approval", "run_id": "r", "pending": "x"}', "does not say to what", 50),
+        ('{"status": "paused", "run_id": "r"}', "it is paused", 50),
+        ('{"status": ["done"]}', '"done"', 50),
     ],
 )
 async def test_whatever_a_server_says_the_run_goes_on_and_is_not_used_up(
-    says_it: str, expected: str
+    says_it: str, expected: str, seconds: float
 ) -> None:
     server = StdioServer(sys.executable, ["-c", STRANGE, says_it])
-    with anyio.fail_after(50):
-        result = await boss(server, "dig", seconds=12).ainvoke("go")
+    with anyio.fail_after(60):
+        result = await boss(server, "dig", seconds=seconds).ainvoke("go")
     assert (result.run.status, result.run.answer) == ("done", "Reported.")
     assert expected in texts(result)[0]
     assert result.used.tool_calls < 10

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp.types import ElicitRequestParams, ElicitResult
 
-from tests.e2e.servers import ERAS, Era, Setup, call, connected, until_progress
+from tests.e2e.servers import ERAS, Era, Setup, call, connected, served, until_progress
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +68,7 @@ async def test_a_killed_run_is_finished_by_the_next_server_and_repeats_no_call(
     transport: str, mode: Era, tmp_path: Path
 ) -> None:
     setup = Setup(tmp_path, script=STUCK)
-    with anyio.fail_after(50):
+    with anyio.fail_after(60):
         with setup.serving() as server:
             async with connected(server.target(transport), mode) as client:
                 call_given_up = await until_progress(
@@ -107,7 +107,7 @@ async def test_a_host_that_ends_its_stdio_server_finds_the_run_again(
     mode: Era, tmp_path: Path
 ) -> None:
     setup = Setup(tmp_path, script=STUCK)
-    with anyio.fail_after(40):
+    with anyio.fail_after(60):
         async with connected(setup.stdio(), mode) as client:
             begun = await call(
                 client, "task", goal="a moment", wait_seconds=0, idempotency_key="host"
@@ -123,15 +123,15 @@ async def test_a_host_that_ends_its_stdio_server_finds_the_run_again(
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_question_survives_a_restart(mode: Era, tmp_path: Path) -> None:
     setup = Setup(tmp_path, script=GOES_ON, flags=["--approve", "write_todos"])
-    with anyio.fail_after(40):
-        async with connected(setup.stdio(), mode) as client:
+    with anyio.fail_after(60):
+        async with served(setup, mode) as client:
             asked = await call(client, "task", goal="ask first")
             assert asked["status"] == "needs_approval"
 
         async def approve(context: Any, params: ElicitRequestParams) -> ElicitResult:
             return ElicitResult(action="accept", content={"decision": "approve"})
 
-        async with connected(setup.stdio(), mode, elicitation_callback=approve) as client:
+        async with served(setup, mode, elicitation_callback=approve) as client:
             done = await call(client, "wait", run_id=asked["run_id"])
             assert (done["status"], done["answer"]) == ("done", "Was allowed.")
 
@@ -143,12 +143,12 @@ async def test_a_sealed_question_can_be_answered_after_a_restart(tmp_path: Path)
     async def unused(context: Any, params: ElicitRequestParams) -> ElicitResult:
         raise AssertionError("this test answers by hand")
 
-    with anyio.fail_after(40):
-        async with connected(setup.stdio(), "auto", elicitation_callback=unused) as client:
+    with anyio.fail_after(60):
+        async with served(setup, "auto", elicitation_callback=unused) as client:
             asked = await client.session.call_tool("task", goal, allow_input_required=True)
             assert asked.result_type == "input_required" and asked.input_requests
         answer = ElicitResult(action="accept", content={"decision": "approve"})
-        async with connected(setup.stdio(), "auto", elicitation_callback=unused) as client:
+        async with served(setup, "auto", elicitation_callback=unused) as client:
             done = await client.session.call_tool(
                 "task",
                 goal,
@@ -163,10 +163,10 @@ async def test_two_servers_on_one_state_directory_leave_each_others_runs_alone(
     tmp_path: Path,
 ) -> None:
     setup = Setup(tmp_path, script=STUCK)
-    with anyio.fail_after(40):
+    with anyio.fail_after(60):
         async with (
-            connected(setup.stdio(), "auto") as one,
-            connected(setup.stdio(), "auto") as other,
+            served(setup, "auto") as one,
+            served(setup, "auto") as other,
         ):
             run_id = (await call(one, "task", goal="a moment", wait_seconds=0))["run_id"]
             kept = await other.call_tool("cancel", {"run_id": run_id})

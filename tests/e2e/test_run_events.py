@@ -32,7 +32,7 @@ async def cli_events(setup: Setup, *args: str) -> Result:
 
 async def test_another_client_of_the_next_server_reads_what_was_missed_page_by_page(tmp_path: Path):
     setup = Setup(tmp_path, script=script({"tool_calls": [WRITE]}, {"text": "Done."}))
-    with anyio.fail_after(50):
+    with anyio.fail_after(60):
         with setup.serving() as server:
             async with connected(server.target("http"), "auto") as client:
                 done = await call(client, "task", goal="work")
@@ -79,7 +79,7 @@ async def test_an_answer_with_many_events_stays_small_and_says_how_to_go_on(tmp_
         for turn in range(12)
     ]
     setup = Setup(tmp_path, script=script(*turns, {"text": "word " * 2_000}))
-    with anyio.fail_after(50), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         async with connected(server.target("http"), "auto") as client:
             run_id = (await call(client, "task", goal="work"))["run_id"]
             seen: list[int] = []

@@ -68,7 +68,7 @@ async def test_a_run_with_subagents_and_an_approval_is_done_by_the_clients_model
     transport: str, mode: Era, house: House
 ) -> None:
     model = ClientModel(STORY, dig=2)  # the subagents' first calls come together, or never
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client(
             "ann", mode=mode, transport=transport, elicitation_callback=approving, **model.options
         ) as client:
@@ -97,7 +97,7 @@ async def test_over_stdio_the_next_server_asks_again_what_a_killed_one_had_asked
         await anyio.sleep_forever()
 
     stuck = ClientModel({"change the note": [calls(NOTE), forever]})
-    with anyio.fail_after(40), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         async with connected(server.target("http"), mode, **stuck.options) as client:
             with suppress(Exception), anyio.CancelScope() as gone:
                 started = await call(client, "task", goal="change the note", wait_seconds=0)
@@ -112,7 +112,7 @@ async def test_over_stdio_the_next_server_asks_again_what_a_killed_one_had_asked
                     await call(client, "wait", run_id=started["run_id"])
     assert len(stuck.asked) == 2
     healthy = ClientModel({"change the note": [calls(NOTE), says("Survived.")]})
-    with anyio.fail_after(40):
+    with anyio.fail_after(60):
         async with connected(setup.stdio(), mode, **healthy.options) as client:
             done = await call(client, "wait", run_id=started["run_id"])
     assert (done["status"], done["answer"]) == ("done", "Survived.")
@@ -131,7 +131,7 @@ async def test_a_question_is_asked_while_a_subagent_waits_for_the_model(
         "dig": [calls(LOOK), calls(LOOK), calls(LOOK), says("dug")],
     }
     model = ClientModel(story)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         options = {"elicitation_callback": approving, **model.options}
         async with house.client("ann", mode=mode, **options) as client:
             done = await call(client, "task", goal="do both")
@@ -149,7 +149,7 @@ async def test_more_rounds_than_a_call_may_have_go_on_with_the_next_wait(house: 
         calls(("write_file", {"path": "/count.txt", "content": str(n)})) for n in range(turns)
     ]
     model = ClientModel({"count": [*writes, says("Counted.")]})
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("ann", **model.options) as client:
             first = await call(client, "task", goal="count")
             assert first["status"] == "running"
@@ -166,7 +166,7 @@ async def test_a_client_without_the_capability_is_told_and_another_one_goes_on(
 ) -> None:
     model = ClientModel({"hello": [says("Hello.")]})
     no_tools = {**model.options, "sampling_capabilities": SamplingCapability()}
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("ann", mode=mode) as client:
             why = await refused(client, "task", goal="hello")
             assert "No Anthropic API key: set ANTHROPIC_API_KEY" in why
@@ -184,7 +184,7 @@ async def test_a_client_without_the_capability_is_told_and_another_one_goes_on(
 async def test_a_live_client_that_refuses_fails_the_run_which_can_go_on(house: House) -> None:
     refusal = ErrorData(code=-1, message="The user said no.")
     model = ClientModel({"hello": [refusal]})
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("ann", mode="legacy", **model.options) as client:
             failed = (await client.call_tool("task", {"goal": "hello"})).structured_content or {}
             assert failed["status"] == "failed" and "The user said no." in failed["reason"]
@@ -198,7 +198,7 @@ async def test_a_retrying_client_that_fails_leaves_the_call_for_its_next_wait(
     house: House,
 ) -> None:
     model = ClientModel({"hello": [ErrorData(code=-1, message="The user said no.")]})
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("ann", **model.options) as client:
             run_id = (await call(client, "task", goal="hello", wait_seconds=0))["run_id"]
             with pytest.raises(MCPError, match="The user said no"):
@@ -224,7 +224,7 @@ async def test_an_answer_no_agent_can_use_is_not_kept(
     mode: Era, rubbish: CreateMessageResultWithTools, says_what: str, house: House
 ) -> None:
     model = ClientModel({"hello": [rubbish]})
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("ann", mode=mode, **model.options) as client:
             failed = (await client.call_tool("task", {"goal": "hello"})).structured_content or {}
             assert failed["status"] == "failed" and says_what in failed["reason"]
@@ -236,7 +236,7 @@ async def test_an_answer_no_agent_can_use_is_not_kept(
 
 async def test_a_tool_that_does_not_exist_is_told_to_the_clients_model(house: House) -> None:
     model = ClientModel({"hello": [calls(("fly", {})), says("I cannot fly.")]})
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("ann", **model.options) as client:
             assert (await call(client, "task", goal="hello"))["answer"] == "I cannot fly."
     result = model.asked[1].messages[-1].content_as_list[0]
@@ -247,7 +247,7 @@ async def test_a_tool_that_does_not_exist_is_told_to_the_clients_model(house: Ho
 async def test_nobody_elses_model_is_asked_for_a_run(mode: Era, house: House) -> None:
     mine = ClientModel({"secret": [calls(LOOK), says("Kept.")]})
     others = ClientModel({"secret": [says("Stolen.")]})
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("ann", mode=mode, **mine.options) as ann:
             run_id = (await call(ann, "task", goal="secret", wait_seconds=0))["run_id"]
             async with house.client("bob", mode=mode, **others.options) as bob:
@@ -262,7 +262,7 @@ async def test_nobody_elses_model_is_asked_for_a_run(mode: Era, house: House) ->
 
 async def test_a_client_that_takes_tasks_is_asked_by_its_task(house: House) -> None:
     model = ClientModel(STORY)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
 
         def answer(asked: dict[str, Any]) -> dict[str, Any]:
             answers: dict[str, Any] = {}
@@ -288,7 +288,7 @@ async def test_a_client_that_takes_tasks_is_asked_by_its_task(house: House) -> N
 
 async def test_a_client_that_cannot_lend_its_model_sees_a_task_at_work(house: House) -> None:
     model = ClientModel({"hello": [says("Hello.")]})
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with house.client("ann", **model.options) as client:
             run_id = (await call(client, "task", goal="hello", wait_seconds=0))["run_id"]
             reply = await house.request("ann", "tasks/get", {"taskId": run_id})

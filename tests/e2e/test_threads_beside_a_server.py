@@ -18,7 +18,7 @@ WRITE = {"name": "write_file", "args": {"path": "/a.txt", "content": "asked"}}
 SCRIPT = {
     "name": "beside",
     "runs": [
-        {"match": "take long", "agents": {"main": [{"text": "At last.", "delay": 60}]}},
+        {"match": "take long", "agents": {"main": [{"text": "At last.", "delay": 600}]}},
         {"match": "ask", "agents": {"main": [{"tool_calls": [WRITE]}, {"text": "Was allowed."}]}},
     ],
     "agents": {"*": [{"text": "Nothing to do."}]},
@@ -33,7 +33,7 @@ async def threads(setup: Setup, *args: str) -> subprocess.CompletedProcess[str]:
             [sys.executable, "-m", "server.cli", "threads", *where, *args],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             env=setup.environment(),
             cwd=setup.place,
         )
@@ -44,7 +44,7 @@ async def threads(setup: Setup, *args: str) -> subprocess.CompletedProcess[str]:
 async def test_a_thread_is_forked_and_pruned_while_its_server_serves(tmp_path: Path) -> None:
     setup = Setup(tmp_path, script=SCRIPT)
     file = setup.root / "a.txt"
-    with anyio.fail_after(50), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         async with connected(server.target("http"), "auto") as client:
             thread_id = (await call(client, "write_file", path="/a.txt", content="one"))[
                 "thread_id"
@@ -73,7 +73,7 @@ async def test_a_thread_is_forked_and_pruned_while_its_server_serves(tmp_path: P
 
 async def test_runs_at_work_and_in_wait_go_on_after_everything_was_pruned(tmp_path: Path) -> None:
     setup = Setup(tmp_path, flags=["--approve", "write_file"], script=SCRIPT)
-    with anyio.fail_after(50), setup.serving() as server:
+    with anyio.fail_after(60), setup.serving() as server:
         async with connected(server.target("http"), "auto") as client:
             asks = await call(client, "task", goal="ask first")
             assert asks["status"] == "needs_approval"

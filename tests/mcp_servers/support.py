@@ -62,6 +62,6 @@ def lines(log: Path) -> list[str]:
 
 async def until(condition) -> None:
     """Wait for what happens in another thread or process, which no event of ours tells."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(25):
         while not condition():  # noqa: ASYNC110
             await anyio.sleep(0.005)

@@ -19,6 +19,7 @@ from tests.mcp_servers.support import (
     sdk_server,
     until,
 )
+from tests.patience import growing
 
 pytestmark = pytest.mark.anyio
 
@@ -107,14 +108,18 @@ async def test_a_server_that_died_between_calls_is_started_again(raw):
 
 async def test_a_hanging_call_ends_in_time_and_the_server_is_told(server):
     link = server.tools._pool.connection("sdk")._link
-    link._server = sdk_server(server.log, server.era, timeout=0.1)
-    try:
-        agent = agent_with(server.tools, (call("1", "sdk_hang", key="late"),))
-        result = await agent.ainvoke("go")
-    finally:
-        link._server = server.tools.servers["sdk"]
-    assert "gave no result within 0.1 s and was told to stop" in results(result)[0].text
-    await until(lambda: "stopped late" in lines(server.log))
+    for seconds in growing(0.1):
+        link._server, key = sdk_server(server.log, server.era, timeout=seconds), f"late {seconds}"
+        try:
+            agent = agent_with(server.tools, (call("1", "sdk_hang", key=key),))
+            result = await agent.ainvoke("go")
+        finally:
+            link._server = server.tools.servers["sdk"]
+        said = results(result)[0].text
+        assert f"gave no result within {seconds} s and was told to stop" in said
+        if f"hang {key}" in lines(server.log):
+            break
+    await until(lambda: f"stopped {key}" in lines(server.log))
 
 
 async def test_a_cancelled_run_stops_its_call_and_nothing_else(server):

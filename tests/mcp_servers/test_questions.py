@@ -179,7 +179,7 @@ async def test_calls_that_cannot_be_told_apart_are_not_asked_for_one_another():
     async def one_question():
         owners.append(await floor.asking())
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(25):
         async with anyio.create_task_group() as group:
             await group.start(one_call)
             await group.start(one_call)

@@ -81,7 +81,7 @@ async def test_stopping_ends_all_work_and_the_next_piece_starts_again(worker):
             await worker.run(wait)
         errors.append(error.value)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(25):
         async with anyio.create_task_group() as group:
             for _ in range(3):
                 group.start_soon(run)
@@ -109,7 +109,7 @@ async def test_work_that_begins_while_the_worker_stops_never_hangs(worker):
         except WorkerStopped:
             seen.add("stopped")
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(25):
         for _ in range(20):
             async with anyio.create_task_group() as group:
                 for _ in range(5):

@@ -323,7 +323,7 @@ def ran(text: str, status: int) -> list[tuple[str, ...]]:
     with TemporaryDirectory() as place:
         subprocess.run(
             [str(BASH), "--norc", "--noprofile", "-c", f"{REPORT}{text}\nwait"],
-            timeout=10, cwd="/", env={"LC_ALL": "C.UTF-8", "SEEN": place, "STATUS": str(status)},
+            timeout=60, cwd="/", env={"LC_ALL": "C.UTF-8", "SEEN": place, "STATUS": str(status)},
         )  # fmt: skip
         found = [file.read_bytes().decode("utf-8", "replace") for file in Path(place).iterdir()]
     return [tuple(one.split("\0")[:-1]) for one in found]

@@ -211,7 +211,7 @@ async def test_watching_brings_a_saved_policy(tmp_path: Path):
         told.set()
 
     async with anyio.create_task_group() as group:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await group.start(
                 lambda *, task_status: watch({"policy": files}, on_change, task_status=task_status)
             )

@@ -30,7 +30,7 @@ async def test_a_task_that_waits_for_its_turn_is_waited_for(tmp_path: Path) -> N
     agent = family(tasks.launcher, {"digger": [gate]})
     servers = ServerProcesses(StateDir.open(tmp_path))
     found: list[str] = []
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             runs = RunManager(lambda: agent, journal, group, "me", servers, changed, Limits())
             tasks.attach(runs.carrier)

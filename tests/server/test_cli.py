@@ -32,7 +32,7 @@ def run(
         env={**env, **environ},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
 
 
@@ -45,7 +45,7 @@ def test_help_imports_nothing_heavy() -> None:
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "--help"], capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", code, "--help"], capture_output=True, text=True, timeout=60
     )
     assert "Usage: deep-agent-mcp" in done.stdout
     assert done.stderr.strip() == "[]"
@@ -68,7 +68,7 @@ def after_a_start(code: str, tmp_path: Path) -> object:
         [sys.executable, "-c", START + code, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return ast.literal_eval(done.stdout)
@@ -113,7 +113,7 @@ def test_without_arguments_at_a_terminal_it_shows_help() -> None:
 
     parent, terminal = pty.openpty()
     try:
-        done = subprocess.run([*CLI], stdin=terminal, capture_output=True, text=True, timeout=30)
+        done = subprocess.run([*CLI], stdin=terminal, capture_output=True, text=True, timeout=60)
     finally:
         os.close(parent)
         os.close(terminal)

@@ -28,7 +28,7 @@ def answer(request_id: int) -> JSONRPCResponse:
 @pytest.fixture
 async def log() -> AsyncGenerator[EventLog]:
     log = EventLog()
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with log.open():
             yield log
 
@@ -175,7 +175,7 @@ async def kept(log: EventLog) -> int:
 
 async def test_beyond_the_most_bytes_the_oldest_events_go() -> None:
     log = EventLog(most_bytes=400_000)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with log.open():
             session = log.new_session()
             first = await session.store_event("1", note("x"))
@@ -193,7 +193,7 @@ async def test_beyond_the_most_bytes_the_oldest_events_go() -> None:
 @pytest.mark.parametrize(("stream", "text"), [("2", "x" * 2_000), ("2" * 2_000, "x")])
 async def test_a_session_that_floods_takes_no_room_from_another_one(stream: str, text: str) -> None:
     log = EventLog(most_bytes=400_000)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with log.open():
             quiet, loud = log.new_session(), log.new_session()
             first = await quiet.store_event("1", note("x" * 100_000))

@@ -58,7 +58,7 @@ class AnyResult(Result):
 @asynccontextmanager
 async def served(place: Path, **flags: object) -> AsyncIterator[App]:
     given = {"state_dir": str(place / "state"), **flags}
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with create_app(load_settings(given, {})) as app:
             yield app
 
@@ -201,7 +201,7 @@ def test_budgets_of_clients_are_read_from_the_environment_and_the_file(tmp_path:
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_client_is_known_by_its_name_in_both_eras(mode: Any, tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
-    script.write_text("name: slow\nagents: {'*': [{text: Done., delay: 30}]}\n")
+    script.write_text("name: slow\nagents: {'*': [{text: Done., delay: 600}]}\n")
     flags = {"model": f"scripted:{script}", "wait_budgets": {"hasty": 0.01}}
     info = Implementation(name="hasty-client", version="1")
     async with (

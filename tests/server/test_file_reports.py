@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 async def seen(caplog: pytest.LogCaptureFixture, text: str) -> int:
     """Wait until the log holds a text; return how often."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while not (count := sum(text in one.getMessage() for one in caplog.records)):  # noqa: ASYNC110
             await anyio.sleep(0.02)
     return count

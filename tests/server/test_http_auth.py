@@ -81,7 +81,7 @@ class Guarded:
         async def ask() -> None:
             sent.extend(await self.request(path, secret))
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)
                 await self.reached.wait()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from harness.checkpoint.keyring import Keyring
 from server.cli import cli
 from server.state_dir import StateDir
+from tests.nursery import environment, run
 from tests.server.test_thread_commands import Office, write
 
 SECRET = "the word is xyzzy"
@@ -161,14 +162,10 @@ def test_nobody_begins_to_use_a_journal_that_is_being_sealed(
 
 def serve(office: Office, *flags: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Serve a client that says nothing."""
-    return subprocess.run(
-        [sys.executable, "-m", "server.cli", "serve", "--state-dir", str(office.state), *flags],
-        input="",
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env={**os.environ, **environ},
-    )
+    home = office.state.parent
+    where = ["--state-dir", str(office.state), "--root", str(home / "root")]
+    command = [sys.executable, "-m", "server.cli", "serve", *where, *flags]
+    return run(command, environment(home, **environ), home)
 
 
 def test_a_server_starts_only_with_a_key_that_fits(office: Office, tmp_path: Path) -> None:
@@ -196,4 +193,4 @@ def test_a_key_file_that_others_can_read_is_refused(office: Office) -> None:
     path.chmod(0o640)
     done = office.threads("--journal-key-file", str(path), "list")
     assert done.exit_code == 1
-    assert "mode 0640" in done.stderr and f"chmod 600 {path}" in done.stderr
+    assert "mode 0640" in done.stderr and f"chmod 600 {shlex.quote(str(path))}" in done.stderr

@@ -179,7 +179,7 @@ def test_the_publishers_own_tool_accepts_it(bundle: Path, unpacked: Path, tmp_pa
     subprocess.run([*install, "@anthropic-ai/mcpb@2.1"], check=True, timeout=200)
     tool = tmp_path / "node_modules/.bin/mcpb"
     for command in ("validate", unpacked / "manifest.json"), ("info", bundle):
-        subprocess.run([tool, *command], check=True, timeout=50)
+        subprocess.run([tool, *command], check=True, timeout=60)
 
 
 # --- the registry ----------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_the_entry_is_printed(tmp_path: Path) -> None:
         cwd=REPO,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=60,
         check=True,
     )
     assert json.loads(done.stdout)["version"] == VERSION

@@ -152,7 +152,7 @@ async def test_words_that_have_answered_a_question_may_be_said_again(tmp_path: P
     def changed(thread_id: str, **_: object) -> None:
         pass
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             servers = ServerProcesses(state)
             runs = RunManager(lambda: agent, journal, group, "me", servers, changed, Limits())

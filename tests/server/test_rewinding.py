@@ -35,7 +35,7 @@ def settings(place: Path, **flags: object) -> Any:
 async def test_files_on_disk_are_not_forgotten_by_a_server_without_a_root(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with create_app(settings(tmp_path, root=str(root))) as app, Client(app.server) as one:
             wrote = await call(one, "write_file", path="/a.txt", content="one")
             thread_id = wrote["thread_id"]
@@ -61,7 +61,7 @@ async def test_calls_move_a_copy_and_leave_its_source_as_it_is(tmp_path: Path) -
         args = {"path": "/a.txt", "thread_id": thread_id}
         return text_of(await client.call_tool("read_file", args)).splitlines()[1]
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with create_app(settings(tmp_path)) as app, Client(app.server) as client:
             source = (await call(client, "write_file", path="/a.txt", content="one"))["thread_id"]
             target = (await call(client, "threads", thread_id=source))["checkpoints"][0]
@@ -76,7 +76,7 @@ async def test_calls_move_a_copy_and_leave_its_source_as_it_is(tmp_path: Path) -
 
 
 async def test_a_paused_run_does_not_hinder_a_rewind_and_cannot_undo_it(tmp_path: Path) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with create_app(settings(tmp_path)) as app, Client(app.server) as client:
             thread_id = (await call(client, "write_file", path="/a.txt", content="1"))["thread_id"]
             here = {"thread_id": thread_id}
@@ -98,7 +98,7 @@ async def test_a_paused_run_does_not_hinder_a_rewind_and_cannot_undo_it(tmp_path
 async def test_reply_lets_a_paused_run_go_on_and_refuses_one_that_was_overtaken(
     tmp_path: Path,
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with create_app(settings(tmp_path)) as app, Client(app.server) as client:
             wrote = await call(client, "write_file", path="/a.txt", content="1")
             journal = app.agent().checkpointer

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 SCRIPT = {
     "runs": [
-        {"match": "slow", "agents": {"main": [{"text": "Slow but done.", "delay": 30}]}},
+        {"match": "slow", "agents": {"main": [{"text": "Slow but done.", "delay": 600}]}},
         {"match": "soon", "agents": {"main": [{"text": "Soon done.", "delay": 0.5}]}},
     ],
     "agents": {"*": [{"text": "Done."}]},
@@ -42,7 +42,7 @@ async def running(place: Path, **flags: object) -> AsyncGenerator[App]:
     script = place / "script.yaml"
     script.write_text(yaml.safe_dump(SCRIPT), encoding="utf-8")
     given = {"state_dir": str(place / "state"), "model": f"scripted:{script}", **flags}
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with create_app(load_settings(given, {})) as app:
             yield app
 

@@ -52,7 +52,7 @@ async def running(
     place: Path, environ: dict[str, str] | None = None, **flags: object
 ) -> AsyncGenerator[App]:
     given = {"state_dir": str(place / "state"), **flags}
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with create_app(load_settings(given, environ or {})) as app:
             yield app
 
@@ -532,7 +532,7 @@ async def test_a_run_with_a_tool_at_work_is_not_paused(monkeypatch: pytest.Monke
     monkeypatch.setattr(desk, "LOOK_AGAIN_SECONDS", 0.01)
     paused: list[tuple[str, bool]] = []
     at_work = True
-    with anyio.CancelScope() as scope, anyio.fail_after(10):
+    with anyio.CancelScope() as scope, anyio.fail_after(60):
 
         def pause(reason: str) -> None:
             paused.append((reason, at_work))
@@ -564,9 +564,9 @@ def pause(reason: str) -> None:
 async def test_a_call_that_waits_for_others_waits_no_longer_for_many_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(desk, "GATHER_SECONDS", 0.2)
+    monkeypatch.setattr(desk, "GATHER_SECONDS", 0.5)
     at_desk = SamplingDesk(lambda _: None)
-    with ExitStack() as stack, anyio.fail_after(10):
+    with ExitStack() as stack, anyio.fail_after(60):
         for number in range(50):
             thread_id = f"thr_1.task-{number:08x}"
             run = stack.enter_context(at_desk.carrying(f"run_{number}", thread_id, pause, "tools"))
@@ -575,7 +575,7 @@ async def test_a_call_that_waits_for_others_waits_no_longer_for_many_runs(
             run.hear(event("tool_start", "main", "call_1"))
         began = anyio.current_time()
         assert len(await at_desk.gathered("thr_1")) == 50
-        assert anyio.current_time() - began < 5  # of 50 runs, not 50 times as long
+        assert anyio.current_time() - began < 20  # of 50 runs, not 50 times as long
 
 
 async def test_a_client_may_think_about_a_task_though_the_run_that_began_it_is_done() -> None:

@@ -63,7 +63,7 @@ class Inbox:
         await self.send.send(getattr(message, "method", type(message).__name__))
 
     async def next(self) -> str:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             return await self.receive.receive()
 
     def close(self) -> None:
@@ -139,11 +139,11 @@ class Wire:
     async def ask(self, method: str, **params: Any) -> None:
         request = types.JSONRPCRequest(jsonrpc="2.0", id=1, method=method, params=params)
         await self._send.send(SessionMessage(request))
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             assert isinstance((await self._receive.receive()).message, types.JSONRPCResponse)
 
     async def next(self) -> str:
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             message = (await self._receive.receive()).message
         assert isinstance(message, types.JSONRPCNotification)
         return message.method

@@ -375,7 +375,7 @@ def reader(journal: Path) -> Generator[None]:
         assert process.stdout is not None
         assert process.stdout.readline()
         yield
-        process.communicate(b"\n", timeout=20)
+        process.communicate(b"\n", timeout=60)
 
 
 def test_pruning_beside_a_reader_says_how_many_went_and_that_the_log_holds_them(

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncGenerator[Client]:
     settings = load_settings({"state_dir": str(tmp_path / "state")}, {})
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with create_app(settings) as app, Client(app.server) as client:
             yield client
 

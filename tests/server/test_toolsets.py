@@ -33,7 +33,7 @@ async def client_of(place: Path, mode: Any = "auto", **flags: object) -> AsyncIt
     root = place / "root"
     root.mkdir(exist_ok=True)
     given = {"state_dir": str(place / "state"), "root": str(root), **flags}
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with (
             create_app(load_settings(given, {})) as app,
             Client(app.server, mode=mode) as one,

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Literal
 
 import anyio
@@ -21,6 +22,7 @@ from harness.mcp_servers.transports import sse_streams
 from server.auth.tokens import TokenFile
 from server.settings import Settings
 from server.transports import AddressError, bind, security
+from tests.nursery import environment, start
 
 if sys.platform != "win32":
     from server.stdio import MAX_LINE_BYTES, LineReader, LineWriter
@@ -63,7 +65,7 @@ def lines(*messages: object) -> bytes:
 
 def serve(data: bytes) -> tuple[list[dict[str, Any]], str]:
     """Give the server all of its input at once and return its replies and its log."""
-    done = subprocess.run([*TINY, "stdio"], input=data, capture_output=True, cwd=REPO, timeout=30)
+    done = subprocess.run([*TINY, "stdio"], input=data, capture_output=True, cwd=REPO, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
 
@@ -74,7 +76,7 @@ def serve(data: bytes) -> tuple[list[dict[str, Any]], str]:
 @both_eras
 async def test_the_official_client_speaks_over_stdio(mode: Mode) -> None:
     parameters = StdioServerParameters(command=TINY[0], args=[*TINY[1:], "stdio"], cwd=REPO)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with Client(parameters, mode=mode) as client:
             assert next(tool.name for tool in (await client.list_tools()).tools) == "echo"
             large = "ü" * 300_000  # more than a pipe holds
@@ -136,7 +138,7 @@ def test_a_file_can_be_the_input(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(lines(*OPENING, call(2, "echo", "x")))
     with (tmp_path / "in").open("rb") as source:
         done = subprocess.run(
-            [*TINY, "stdio"], stdin=source, capture_output=True, cwd=REPO, timeout=30
+            [*TINY, "stdio"], stdin=source, capture_output=True, cwd=REPO, timeout=60
         )
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1, 2]
 
@@ -159,7 +161,7 @@ def test_a_signal_ends_it_cleanly_although_a_call_hangs(numbers: list[signal.Sig
         assert server.stderr.readline() == b"hanging\n"
         for number in numbers:
             server.send_signal(number)
-        assert server.wait(timeout=5) == 0
+        assert server.wait(60) == 0
         assert b"closed" in server.stderr.read()
 
 
@@ -181,7 +183,7 @@ async def test_a_message_cut_short_by_cancellation_is_still_written_whole() -> N
         async with LineReader(read_end, writer) as reader:
             received.extend([message.message.method async for message in reader])  # type: ignore[union-attr]
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
             await writer.send(small)
@@ -210,7 +212,7 @@ async def test_an_error_that_a_client_answers_with_reaches_who_asked() -> None:
     answer = {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "no"}}
     os.write(write_end, lines(answer))
     os.close(write_end)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with LineReader(read_end, LineWriter(answers_write)) as reader:
             received = [message.message async for message in reader]
     os.close(answers_write)
@@ -227,14 +229,18 @@ class Web:
     """The tiny server over HTTP as a process, and what it said when it was listening."""
 
     def __init__(self, *flags: str) -> None:
-        self.process = subprocess.Popen(
-            [*TINY, "http", "port=0", *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=REPO,
-        )
-        assert self.process.stdout is not None
-        self.said = json.loads(self.process.stdout.readline())
+        said, out = os.pipe()
+        self._log = TemporaryFile()  # noqa: SIM115  `stop` closes it
+        with open(out, "wb") as its_out:
+            self.process = start(
+                [*TINY, "http", "port=0", *flags],
+                environment(REPO),
+                REPO,
+                stdout=its_out.fileno(),
+                stderr=self._log.fileno(),
+            )
+        with open(said, "rb") as stdout:
+            self.said = json.loads(stdout.readline())
 
     def status(self, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes]:
         url = f"http://127.0.0.1:{self.said['port']}{path}"
@@ -242,7 +248,7 @@ class Web:
         body = b"{}" if method == "POST" else None
         request = urllib.request.Request(url, body, names, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=5) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return response.status, response.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -250,8 +256,10 @@ class Web:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=10)
-        return self.process.returncode, log.decode()
+        code = self.process.wait(60)
+        with self._log as log:
+            log.seek(0)
+            return code, log.read().decode()
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +272,7 @@ def web() -> Iterator[Web]:
 
 @both_eras
 async def test_the_official_client_speaks_streamable_http(web: Web, mode: Mode) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with Client(web.said["url"], mode=mode) as client:
             result = await client.call_tool("echo", {"text": "over http"})
     assert result.content[0].text == "over http"  # type: ignore[union-attr]
@@ -272,7 +280,7 @@ async def test_the_official_client_speaks_streamable_http(web: Web, mode: Mode) 
 
 @both_eras
 async def test_the_official_client_speaks_the_older_sse(web: Web, mode: Mode) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with Client(sse_streams(web.said["sse_url"]), mode=mode) as client:
             result = await client.call_tool("echo", {"text": "over sse"})
     assert result.content[0].text == "over sse"  # type: ignore[union-attr]
@@ -308,7 +316,7 @@ def test_a_session_whose_handshake_is_refused_does_not_stay(web: Web) -> None:
         headers = {**names, **more}
         request = urllib.request.Request(url, json.dumps(message).encode(), headers)
         try:
-            with urllib.request.urlopen(request, timeout=5) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 response.read()
                 return response.status, response.headers["Mcp-Session-Id"]
         except urllib.error.HTTPError as error:
@@ -345,7 +353,7 @@ def test_who_goes_away_in_the_middle_of_a_request_leaves_no_traceback(
 def test_a_signal_ends_it_although_a_stream_is_open() -> None:
     web = Web()
     url = web.said["sse_url"]
-    with urllib.request.urlopen(url, timeout=5) as stream:
+    with urllib.request.urlopen(url, timeout=60) as stream:
         assert b"endpoint" in stream.readline()
         code, log = web.stop(signal.SIGINT)
     assert code == 0, log
@@ -387,7 +395,7 @@ async def test_answers_do_not_wait_until_there_is_more_to_send() -> None:
     accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.Future()
     listener = bind("127.0.0.1", 0)
     server = await asyncio.start_server(lambda _, w: accepted.set_result(w), sock=listener)
-    with socket.create_connection(listener.getsockname()), anyio.fail_after(5):
+    with socket.create_connection(listener.getsockname()), anyio.fail_after(60):
         writer = await accepted
         end: socket.socket = writer.get_extra_info("socket")
         assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from pathlib import Path
+from shlex import quote
 from shutil import which
 
 import anyio
@@ -91,8 +92,9 @@ class Witness:
 
     def held(self, before: str = "") -> str:
         """Return a command that leaves a process in the background, once that is there."""
-        process = f"sh -c 'echo up; echo >{self._ready}; exec sleep 1000'"
-        return f"{before} {process} >{self.path} </dev/null & read -r _ <{self._ready};"
+        path, ready = quote(str(self.path)), quote(str(self._ready))
+        process = f"sh -c {quote(f'echo up; echo >{ready}; exec sleep 1000')}"
+        return f"{before} {process} >{path} </dev/null & read -r _ <{ready};"
 
     async def started(self) -> None:
         """Wait until the process is there."""

@@ -3,6 +3,7 @@ import subprocess
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 from shutil import which
 from textwrap import dedent
 from typing import Any
@@ -94,7 +95,12 @@ async def test_a_sandbox_shows_the_workspace_and_little_else(
     secret.write_text("secret")
     policy = BubblewrapExecutionPolicy()
     async with opened(policy, tmp_path) as session:
-        commands = (f"cat {secret}", "cat /etc/shadow", "touch /usr/mark", f"kill -9 {os.getpid()}")
+        commands = (
+            f"cat {quote(str(secret))}",
+            "cat /etc/shadow",
+            "touch /usr/mark",
+            f"kill -9 {os.getpid()}",
+        )
         for command in commands:
             result = await session.run(command, 60)
             assert result.exit_code
@@ -141,8 +147,8 @@ async def test_mounts_add_and_take_away(
         Mount(str(tmp_path / ".env"), "hidden"),
     )
     async with opened(BubblewrapExecutionPolicy(mounts=mounts), tmp_path) as session:
-        assert text_of(await session.run(f"cat {data}/file", 60)) == "shared"
-        assert (await session.run(f"echo x >{data}/file", 60)).exit_code
+        assert text_of(await session.run(f"cat {quote(str(data))}/file", 60)) == "shared"
+        assert (await session.run(f"echo x >{quote(str(data))}/file", 60)).exit_code
         assert not (await session.run("echo new >/data/new", 60)).exit_code
         assert (await session.run("cat .env", 60)).exit_code
         assert text_of(await session.run("ls -A private", 60)) == ""

@@ -108,7 +108,7 @@ def tables(tmp_path: Path) -> Path:
 def test_commands_about_tables_print_what_the_text_says(tables: Path, command: str, output: str):
     command = command.replace("python3 table.py", shlex.join([sys.executable, str(TABLE)]))
     done = subprocess.run(
-        ["sh", "-c", command], cwd=tables, capture_output=True, text=True, timeout=20
+        ["sh", "-c", command], cwd=tables, capture_output=True, text=True, timeout=60
     )
     assert (done.stdout, done.stderr) == (output, "")
 
@@ -165,7 +165,7 @@ def pasted(request: ChatRequest) -> str:
 
 def table(*arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(TABLE), *arguments]
-    return subprocess.run(command, cwd=where, capture_output=True, encoding="utf-8", timeout=20)
+    return subprocess.run(command, cwd=where, capture_output=True, encoding="utf-8", timeout=60)
 
 
 @pytest.mark.parametrize(

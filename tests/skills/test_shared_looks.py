@@ -92,13 +92,13 @@ def test_those_that_wait_for_a_look_under_way_take_what_it_found(
             found = super()._sources()
             if self.scans > 1:
                 began.set()
-                assert go_on.wait(10)
+                assert go_on.wait(60)
             return found
 
     registry = Slow([tmp_path])
     threads = [threading.Thread(target=registry.refresh) for _ in range(5)]
     threads[0].start()
-    assert began.wait(10)
+    assert began.wait(60)
     for one in threads[1:]:
         one.start()
     go_on.set()

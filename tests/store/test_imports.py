@@ -11,7 +11,7 @@ HEAVY = ("psycopg", "psycopg_pool", "sqlite_vec", "aiosqlite", "regex", "pydanti
 
 def run(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

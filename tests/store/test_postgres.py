@@ -20,6 +20,10 @@ from tests.databases import Database, blocked
 pytestmark = pytest.mark.anyio
 
 NS = ("notes",)
+BUSY = """
+SELECT count(*) FROM pg_stat_activity
+WHERE pid <> pg_backend_pid() AND datname = current_database() AND state <> 'idle'
+"""
 
 
 @pytest.fixture
@@ -151,7 +155,7 @@ async def test_without_a_clock_the_servers_counts(
     database: Database, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(database, schema) as store:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             monkeypatch.setattr(time, "time", lambda: 0.0)
             await store.put(NS, "k", {}, ttl=0.05)
             await store.put(NS, "stays", {}, ttl=100)
@@ -282,15 +286,13 @@ async def test_cancelled_callers_cost_no_connection(database: Database, schema: 
                 for _ in range(turns):
                     await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as group:
                 for number in range(8):
                     group.start_soon(store.get, NS, str(number))
-        ((busy,),) = database.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-            " AND datname = current_database() AND state <> 'idle'"
-        )
-        assert busy == 0
+        with anyio.fail_after(60):  # those whose caller went away may be at the end of their work
+            while database.execute(BUSY) != [(0,)]:  # noqa: ASYNC110  a server gives no event
+                await anyio.sleep(0.01)
 
 
 async def test_what_has_begun_is_completed_when_its_caller_is_cancelled(

@@ -74,7 +74,7 @@ async def test_two_processes_may_write_to_one_store(place: tuple[str, str]) -> N
 
     waiting: list[Process] = []
     store = made(*place)
-    with fail_after(50):
+    with fail_after(60):
         async with create_task_group() as group:
             for name in ("one", "two"):
                 group.start_soon(take_part, name)
@@ -89,7 +89,7 @@ async def test_a_killed_process_loses_nothing_that_was_stored_and_tears_no_batch
     place: tuple[str, str],
 ) -> None:
     store = made(*place)
-    with fail_after(50):
+    with fail_after(60):
         for name, acknowledgements in (("early", 1), ("late", 40)):
             async with writer(*place, name, "0") as (process, out):
                 assert await line(out) == "ready"
@@ -115,7 +115,7 @@ async def test_a_killed_process_loses_nothing_that_was_stored_and_tears_no_batch
 async def test_a_program_that_forgets_to_close_a_file_still_ends(tmp_path: Path) -> None:
     # A pool of Postgres connections has tasks of its own, which only `close()` ends for sure.
     place = ("sqlite", str(tmp_path / "store.db"))
-    with fail_after(30):
+    with fail_after(60):
         async with writer(*place, "forget", "1") as (process, out):
             assert await line(out) == "ready"
             assert await line(out) == "0"

@@ -203,7 +203,7 @@ async def test_a_long_search_holds_up_no_put(path: Path) -> None:
         if long:
             long = False
             anyio.from_thread.run_sync(searching.set, token=token)
-            outcomes.append(put.wait(timeout=20))
+            outcomes.append(put.wait(timeout=60))
         return 1_700_000_000.0
 
     async with SqliteStore(path, clock=clock) as store:

@@ -16,6 +16,7 @@ from harness.middleware.pii import PIIMiddleware
 from harness.subagents.definitions import CompiledSubAgent, SubAgent
 from harness.tools import tool
 from tests.loop.models import call, says
+from tests.patience import growing
 from tests.subagents.family import Cast, family, handle_in, heard, task, told
 
 pytestmark = pytest.mark.anyio
@@ -41,9 +42,13 @@ async def test_files_of_a_subagent_that_met_a_bound_of_the_tree_are_kept() -> No
 
 
 async def test_files_written_below_a_subagent_that_is_out_of_time_are_kept() -> None:
+    reached = False
+
     @tool
     async def hang() -> str:
         """Never end."""
+        nonlocal reached
+        reached = True
         await anyio.sleep_forever()
         return ""
 
@@ -53,9 +58,12 @@ async def test_files_written_below_a_subagent_that_is_out_of_time_are_kept() -> 
         writer=[WRITING, says("", call("h", "hang"))],
     )
     boss = create_deep_agent(cast, [hang], name="boss", subagents=[WRITER])
-    limited = CompiledSubAgent("boss", "Leads.", boss, limits=bounds(seconds=1))
-    with anyio.fail_after(30):
-        result = await family(cast, subagents=[limited]).ainvoke("go", thread_id="t")
+    for seconds in growing(0.5):
+        limited = CompiledSubAgent("boss", "Leads.", boss, limits=bounds(seconds=seconds))
+        with anyio.fail_after(60 + seconds):
+            result = await family(cast, subagents=[limited]).ainvoke("go", thread_id="t")
+        if reached:
+            break
     assert told(result)[0].artifact["failed"]["kind"] == "seconds"
     assert [*result.state["files"]] == ["/a.md"]
 

@@ -77,7 +77,7 @@ async def test_the_later_of_two_parallel_writers_of_a_file_is_told_and_nothing_i
         helper=[lambda r: says("", call("t", "wait_turn", name=heard(r)[0])), write, report],
     )
     agent = family(model, [wait_turn], subagents=[HELPER], backend=backend)
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         result = await agent.ainvoke("go", thread_id="t")
     (refused,) = refusals
     assert refused.status == "error"
@@ -120,7 +120,7 @@ async def test_on_disk_disjoint_edits_of_one_file_are_merged(tmp_path: Path):
         ],
     )
     agent = family(model, [wait_turn], subagents=[HELPER], backend=DirectoryBackend(tmp_path))
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await agent.ainvoke("go")
     assert (tmp_path / "f.txt").read_text() == "ONE\nTWO\n"
 
@@ -155,7 +155,7 @@ async def test_a_conflict_that_a_crash_hid_is_reported_and_both_versions_are_kep
         return family(model, [wait_turn], subagents=[HELPER], checkpointer=journal)
 
     agent = build()
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: agent.ainvoke("go", thread_id="t"))
             await entered.wait()

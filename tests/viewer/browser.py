@@ -17,7 +17,7 @@ import pytest
 
 __all__ = ["Browser", "browsing", "need_browser"]
 
-SECONDS = 15.0
+SECONDS = 50.0
 """How long anything on a page may take."""
 
 ENTER = "\ue007"
@@ -184,7 +184,7 @@ def browsing(place: Path, options: Mapping[str, Any] | None = None) -> Iterator[
         port = re.search(r"port (\d+)", said)
         assert port is not None, "chromedriver did not start"
         with httpx2.Client(
-            base_url=f"http://127.0.0.1:{port[1]}", timeout=60, trust_env=False
+            base_url=f"http://127.0.0.1:{port[1]}", timeout=90, trust_env=False
         ) as http:
             answer = http.post("/session", json=_capabilities(place)).json()["value"]
             assert "sessionId" in answer, answer
@@ -195,7 +195,7 @@ def browsing(place: Path, options: Mapping[str, Any] | None = None) -> Iterator[
                 http.delete(f"/session/{session}")
     finally:
         driver.terminate()
-        driver.wait(10)
+        driver.wait(60)
         driver.stdout.close()
 
 
@@ -217,6 +217,6 @@ def _capabilities(place: Path) -> dict[str, Any]:
         "browserName": "chrome",
         "goog:chromeOptions": {"args": flags},
         "goog:loggingPrefs": {"browser": "ALL"},
-        "timeouts": {"script": 60_000, "pageLoad": 20_000, "implicit": 0},
+        "timeouts": {"script": 60_000, "pageLoad": 60_000, "implicit": 0},
     }
     return {"capabilities": {"alwaysMatch": wanted}}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,7 @@ class Served:
             "Mcp-Name": tool,
             **({"Authorization": f"Bearer {self.token}"} if self.token else {}),
         }
-        with httpx2.Client(timeout=30, verify=False) as http:  # reading CAs takes long
+        with httpx2.Client(timeout=60, verify=False) as http:  # reading CAs takes long
             text = http.post(f"{self.base}/mcp", json=body, headers=headers).text
         if not text.startswith("{"):
             text = [line for line in text.splitlines() if line.startswith("data: ")][-1][6:]
@@ -70,19 +69,16 @@ class Served:
         return str(self.call("task", goal=goal, wait_seconds=0)["run_id"])
 
     def status(self, run_id: str) -> str:
-        return str(self.call("wait", run_id=run_id, wait_seconds=5)["status"])
+        """Wait until a run is no longer at work; return its status."""
+        status = "running"
+        while status == "running":
+            status = str(self.call("wait", run_id=run_id, wait_seconds=20)["status"])
+        return status
 
 
 def viewer_setup(place: Path, *flags: str) -> Setup:
     guarded = ["--approve", "write_file", "--approve", "pay"]
     return ViewerSetup(place, flags=[*guarded, *flags], script=SCRIPT)
-
-
-def fixed_port() -> Sequence[str]:
-    """Return flags with a port that the next server can have too."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return ["--port", str(free.getsockname()[1])]
 
 
 @pytest.fixture(scope="session")

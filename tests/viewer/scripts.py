@@ -87,7 +87,7 @@ SCRIPT = {
         ),
         run(
             "write much",
-            {"tool_calls": [write(f"/{one}.txt", "y" * 1_900) for one in range(6)]},
+            {"tool_calls": [write(f"/{one}.txt", "y" * 1_700) for one in range(6)]},
             {"text": "Written."},
         ),
         run(
@@ -95,7 +95,7 @@ SCRIPT = {
             {"tool_calls": [write("/a"), write("/b", "y" * 3_000), write("/c")]},
             {"text": "Written."},
         ),
-        run("take your time", {"text": "At last.", "delay": 60}),
+        run("take your time", {"text": "At last.", "delay": 600}),
         run("fail at once", {"text": "x", "expect": {"last_type": "tool"}}),
         run("say much", {"text": "0123456789" * 2_000}),
         run(

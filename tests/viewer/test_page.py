@@ -58,7 +58,7 @@ def test_texts_cannot_become_a_page_even_by_mistake(browser: Browser, served: Se
 @pytest.mark.anyio
 @pytest.mark.parametrize("mode", ERAS)
 async def test_hosts_of_both_eras_are_told_of_it(served: Served, mode: Era) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with connected(served.server.target("http"), mode) as client:
             assert client.server_capabilities.extensions is not None
             assert client.server_capabilities.extensions[apps.EXTENSION_ID] == {}

@@ -27,7 +27,7 @@ TASK = NewTask("t", "task-00000001", "digger", "dig", {})
 async def test_a_task_is_found_behind_any_number_of_driven_calls(
     journal: MemoryCheckpointer,
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             family(background, {"digger": [says("dug")]})
             await background.start(TASK)
@@ -43,7 +43,7 @@ async def test_a_task_is_found_behind_any_number_of_driven_calls(
 
 async def test_a_task_is_gone_on_with_whatever_else_is_open() -> None:
     journal, never = MemoryCheckpointer(), Gate(says("never"))
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             family(background, {"digger": [never]})
             await background.start(TASK)
@@ -74,7 +74,7 @@ class Unlistable(MemoryCheckpointer):
 
 async def test_a_journal_that_fails_at_the_start_strands_no_task() -> None:
     journal, never = Unlistable(), Gate(says("never"))
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             family(background, {"digger": [never]})
             await background.start(TASK)
@@ -106,7 +106,7 @@ async def test_agents_of_definitions_that_were_replaced_are_let_go(
 
 
 async def test_waiting_leaves_nothing_behind(journal: MemoryCheckpointer) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             family(background, {"digger": [says("dug")]})
             await background.start(TASK)

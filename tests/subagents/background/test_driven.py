@@ -34,7 +34,7 @@ async def drive(agent: Agent, *calls: ToolCall) -> RunResult:
 async def test_a_driving_client_gets_the_files_of_a_task_with_its_result(
     journal: MemoryCheckpointer,
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": [], "digger": DIGS})
             started = await drive(agent, start("c1"))
@@ -51,7 +51,7 @@ async def test_the_next_call_of_a_driving_client_brings_what_a_task_has_done_onc
     journal: MemoryCheckpointer,
 ) -> None:
     look = call("l", "ls", path="/")
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             main = [says("Nothing new.")]
             agent = family(background, {"main": main, "digger": DIGS})
@@ -72,7 +72,7 @@ async def test_the_next_call_of_a_driving_client_brings_what_a_task_has_done_onc
 
 async def test_a_driving_client_is_told_in_the_data_too(journal: MemoryCheckpointer) -> None:
     digger = [says("x" * 5_000)]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": [], "digger": digger})
             done = await view(background, await drive(agent, start("c1")), "c1")
@@ -106,7 +106,7 @@ async def test_a_call_that_middleware_has_rewritten_brings_the_news_too(
     def build(definition: SubAgent) -> Agent:
         return create_agent(Cast(digger=[says("Dug.")]), name=definition.name)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             registry = SubAgentRegistry(None, builtin=(), given=[DIGGER])
             tasks = BackgroundSubAgentMiddleware(registry, build, background)
@@ -128,7 +128,7 @@ def put(path: str) -> ToolResult:
 async def test_what_a_driven_call_writes_stands_over_what_a_task_brings(
     journal: MemoryCheckpointer,
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": [], "digger": DIGS}, [put])
             await view(background, await drive(agent, start("c1")), "c1")
@@ -141,7 +141,7 @@ async def test_a_driven_call_that_writes_what_a_task_wrote_too_loses_neither(
     journal: MemoryCheckpointer, name: str
 ) -> None:
     ours = call("w/1", "write_file", path="/note.md", content="clay")
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": [], "digger": DIGS}, [put])
             await view(background, await drive(agent, start("c1")), "c1")

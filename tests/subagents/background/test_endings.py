@@ -36,7 +36,7 @@ async def test_a_task_that_has_ended_is_told_of_while_it_is_cleared_up_after(
     slow = Slow()
     digger = SubAgent("digger", "Digs.", "You dig.", middleware=[slow])
     main = [says("", start("c1")), says("Begun."), says("Good.")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": main, "digger": [says("dug")]}, subagents=[digger])
             first = await agent.ainvoke("go", thread_id="t")
@@ -57,7 +57,7 @@ async def test_a_task_that_ended_before_it_read_a_message_is_not_told_to_be_done
 ) -> None:
     slow, second = Slow(), Gate(says("deeper"))
     digger = SubAgent("digger", "Digs.", "You dig.", middleware=[slow])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             family(background, {"digger": [says("dug"), second]}, subagents=[digger])
             new = NewTask("t", "task-00000001", "digger", "dig", {})
@@ -74,7 +74,7 @@ async def test_a_task_that_ended_before_it_read_a_message_is_not_told_to_be_done
 async def test_cancelling_what_is_just_done_leaves_it_done(journal: MemoryCheckpointer) -> None:
     slow = Slow()
     digger = SubAgent("digger", "Digs.", "You dig.", middleware=[slow])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             family(background, {"digger": [says("gold")]}, subagents=[digger])
             new = NewTask("t", "task-00000001", "digger", "dig", {})
@@ -120,7 +120,7 @@ async def test_an_answer_that_comes_in_the_moment_in_which_a_task_is_let_go_of_c
         return "hole"
 
     turns = [says("", call("b", "blast")), says("", call("d", "dig")), says("dug")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             asking = {"dig": True}
             family(background, {"digger": turns}, [blast, dig], interrupt_on=asking)
@@ -148,7 +148,7 @@ async def test_a_message_to_a_run_that_others_carry_is_read_when_they_are_done(
 
     last = Gate(says("dug"))
     turns = [says("", call("b", "blast")), last, says("deeper")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             family(background, {"digger": turns}, [blast], interrupt_on={"blast": True})
             new = NewTask("t", "task-00000001", "digger", "dig", {})

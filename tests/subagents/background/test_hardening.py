@@ -40,7 +40,7 @@ async def test_a_subagent_below_the_main_agent_starts_no_tasks(
     journal: MemoryCheckpointer,
 ) -> None:
     below = Cast(mid=[says("", start("s1")), says("told")], digger=[says("dug")])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             mid = family(background, below, name="mid")
             top = family_of(mid, journal)
@@ -80,7 +80,7 @@ async def test_a_fork_starts_no_tasks_and_hears_none(journal: MemoryCheckpointer
 
     forking = call("f", "task", description="try", subagent_type="twin")
     turns = Turns(main=[says("", forking), says("End.")], digger=[says("dug")])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, turns, subagents=[DIGGER, twin])
             result = await agent.ainvoke("go", thread_id="t")
@@ -94,7 +94,7 @@ async def test_a_ready_agent_works_under_the_name_that_it_is_registered_with(
 ) -> None:
     bard = create_agent(Cast(bard=[says("Roses.")]), name="bard")
     main = [says("", start("c1", "A line.", "poet")), lambda r: check(r, "c1"), says("End.")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             poet = CompiledSubAgent("poet", "Rhymes.", bard)
             agent = family(background, {"main": main}, subagents=[poet])
@@ -110,7 +110,7 @@ async def test_what_a_living_process_has_in_line_is_left_to_it(
     async def dig(request: Any) -> Any:
         return await (first if "first" in request.messages[0].text else second)(request)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal, max_running=1) as one:
             family(one, {"digger": [dig]})
             await one.start(NewTask("t", "task-00000001", "digger", "first", {}))
@@ -144,7 +144,7 @@ async def test_leaving_ends_a_wait_and_a_cancel(journal: MemoryCheckpointer) -> 
 
     thread = "t.task-00000001"
     background = BackgroundSubAgents(journal)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
 
             async def wait() -> None:
@@ -171,7 +171,7 @@ async def test_the_model_is_told_of_every_ending_of_a_task(journal: MemoryCheckp
         return says("gold at last")
 
     main = [says("", start("c1")), says("Begun."), says("Noted."), says("Good."), says("Quiet.")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": main, "digger": [dig]})
             first = await agent.ainvoke("go", thread_id="t")
@@ -189,7 +189,7 @@ async def test_the_model_is_told_of_every_ending_of_a_task(journal: MemoryCheckp
 async def test_a_deleted_task_does_not_hide_the_others(journal: MemoryCheckpointer) -> None:
     looking = says("", call("k", "check_tasks"))
     main = [says("", start("c1"), start("c2")), says("Begun."), looking, says("Seen.")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": main, "digger": [says("clay")]})
             first = await agent.ainvoke("go", thread_id="t")
@@ -213,7 +213,7 @@ async def test_a_task_asked_for_by_id_that_was_deleted_has_a_line_that_says_so(
         lambda r: check(r, "c1", "c2"),
         says("Seen."),
     ]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": main, "digger": [says("clay")]})
             first = await agent.ainvoke("go", thread_id="t")
@@ -239,7 +239,7 @@ class Failing(MemoryCheckpointer):
 
 async def test_a_journal_that_fails_for_a_moment_strands_no_task() -> None:
     journal = Failing()
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             family(background, {"digger": [says("gold")]})
             journal.failures = 2
@@ -255,7 +255,7 @@ async def test_a_pending_task_whose_subagent_is_gone_fails_with_a_reason(
 ) -> None:
     gate = Gate(says("dug"))
     known = {"digger": DIGGER, "hewer": SubAgent("hewer", "Hews.", "You hew.")}
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal, max_running=1) as background:
             agent = family(background, {"digger": [gate]}, subagents=[*known.values()])
             find = background.agent
@@ -280,7 +280,7 @@ async def test_redaction_leaves_the_list_of_tasks_alone(journal: MemoryCheckpoin
     everywhere = dict.fromkeys(("apply_to_input", "apply_to_output", "apply_to_tool_results"), True)
     rules = PIIMiddleware("hexid", detector=r"[0-9a-f]{8,}", strategy="redact", **everywhere)
     main = [says("", start("c1")), says("Begun."), says("", call("k", "check_tasks")), says("End.")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": main, "digger": [says("dug")]}, middleware=[rules])
             first = await agent.ainvoke("go", thread_id="t")
@@ -301,7 +301,7 @@ async def test_a_copy_of_a_thread_does_not_control_the_tasks_of_the_original(
         lambda r: says("", call("k", "cancel_task", task_id=task_id(r, "c1"))),
         says("End."),
     ]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": main, "digger": [gate]})
             first = await agent.ainvoke("go", thread_id="t")
@@ -321,7 +321,7 @@ async def test_a_copy_that_waits_does_not_go_on_with_what_the_original_left(
     gate = Gate(says("dug"))
     looking = [lambda r: check(r, "c1", seconds=0.1), says("Seen.")]
     turns = {"main": [says("", start("c1")), says("Begun."), *looking], "digger": [gate]}
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as other:
             agent = family(other, turns)
             async with BackgroundSubAgents(journal) as background:
@@ -340,7 +340,7 @@ async def test_a_copy_that_waits_does_not_go_on_with_what_the_original_left(
 
 async def test_messages_open_no_more_tasks_than_may_be_open(journal: MemoryCheckpointer) -> None:
     gate = Gate(says("again"))
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal, max_open=1) as background:
             family(background, {"digger": [says("dug"), gate]})
             threads = [f"t.task-{number:08x}" for number in range(2)]
@@ -385,7 +385,7 @@ async def test_a_task_that_is_answered_while_another_call_is_at_work_goes_on(
         main=[says("", start("c1")), says("Begun.")],
         digger=[says("", call("s", "slow"), call("b", "blast")), says("dug")],
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             main = family(background, cast, [slow, blast], interrupt_on={"blast": True})
             result = await main.ainvoke("go", thread_id="t")

@@ -53,7 +53,7 @@ async def test_a_task_goes_on_while_its_caller_ends_and_is_told_of_once(
         says("There is gold."),
         says("Nothing new."),
     ]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": main, "digger": [gate]})
             first = await agent.ainvoke("go", thread_id="t")
@@ -88,7 +88,7 @@ async def test_tasks_run_side_by_side_and_are_waited_for_with_one_call(
         lambda request: check(request, "c1", "c2"),
         says("Both."),
     ]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": main, "digger": [dig]})
             result = await agent.ainvoke("go")
@@ -104,7 +104,7 @@ async def test_tasks_beyond_the_bound_wait_for_their_turn(journal: MemoryCheckpo
         says("", call("list", "check_tasks")),
         says("Begun."),
     ]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal, max_running=2, max_open=3) as background:
             agent = family(background, {"main": main, "digger": [gate]})
             result = await agent.ainvoke("go")
@@ -131,7 +131,7 @@ async def test_a_pending_task_can_be_cancelled_and_never_begins(
         lambda request: says("", call("stop", "cancel_task", task_id=task_id(request, "c2"))),
         says("Begun."),
     ]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal, max_running=1) as background:
             cast = Cast(main=main, digger=[gate])
             result = await family(background, cast).ainvoke("go")
@@ -152,7 +152,7 @@ async def test_a_running_task_is_cancelled_and_the_model_is_not_told_again(
         return says("", call("stop", "cancel_task", task_id=task_id(request, "c1")))
 
     main = [says("", start("c1")), stop, says("Stopped."), says("Still.")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": main, "digger": [gate]})
             await agent.ainvoke("go", thread_id="t")
@@ -169,7 +169,7 @@ async def test_a_message_reaches_a_running_task_before_its_next_model_call(
     gate = Gate(says("", call("l", "ls", path="/")))
     main = steering(gate, "look left")
     cast = Cast(main=main, digger=[gate, says("Was left.")])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             result = await family(background, cast).ainvoke("go")
     assert results(result)["check"].text.endswith("Was left.")
@@ -185,7 +185,7 @@ async def test_a_message_that_comes_too_late_for_the_last_answer_makes_the_task_
     gate = Gate(says("Dug."))
     main = steering(gate, "and deeper")
     cast = Cast(main=main, digger=[gate, says("Deeper too.")])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             result = await family(background, cast).ainvoke("go")
     assert results(result)["check"].text.endswith("Deeper too.")
@@ -205,7 +205,7 @@ async def test_a_finished_task_goes_on_with_all_it_knows(journal: MemoryCheckpoi
         says("Good."),
     ]
     cast = Cast(main=main, digger=[says("Dug."), says("Dug deeper.")])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             result = await family(background, cast).ainvoke("go")
     assert results(result)["check"].text.endswith("Dug.")
@@ -250,7 +250,7 @@ async def test_a_task_that_fails_is_told_with_its_reason_and_can_go_on(
     ]
     turns: list[Any] = [ModelError("the mine is closed", kind="other")]
     cast = Cast(main=main, digger=turns)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, cast)
             first = await agent.ainvoke("go", thread_id="t")
@@ -278,7 +278,7 @@ async def test_a_task_has_limits_of_its_own_and_says_when_its_time_is_over(
         hasty=[gate],
         digger=[says("", call("l", "ls", path="/")), says("too many")],
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal, options=options) as background:
             agent = family(background, cast, subagents=(DIGGER, hasty))
             result = await agent.ainvoke("go")
@@ -299,7 +299,7 @@ async def test_a_structured_answer_comes_back_as_json(journal: MemoryCheckpointe
         says("Good."),
     ]
     cast = Cast(main=main, finder=[says("", call("a", "Find", metal="gold", grams=3))])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             result = await family(background, cast, subagents=[finder]).ainvoke("go")
     answer = results(result)["check"].text.splitlines()[-1]
@@ -328,7 +328,7 @@ async def test_a_person_answers_what_a_task_asks_and_the_call_runs_once(
         says("", call("n", "ls", path="/"), call("b", "blast", where="left")),
         says("Blasted."),
     ]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(
                 background, {"main": main, "digger": digger}, [blast], interrupt_on={"blast": True}
@@ -367,7 +367,7 @@ async def test_rules_about_callers_hold_in_the_background(journal: MemoryCheckpo
     digger = [says("", call("n", "ls", path="/")), says("Was refused.")]
     rules = Policy([*policy.rules, Rule("deny", tool="ping", agent="main/miner")])
     cast = Cast(main=main, digger=digger)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, cast, policy=rules, subagents=(DIGGER, compiled))
             result = await agent.ainvoke("go")
@@ -393,7 +393,7 @@ async def test_a_task_works_on_behalf_of_whoever_started_it(journal: MemoryCheck
     main = [says("", start("c1")), lambda request: check(request, "c1"), says("Good.")]
     cast = Cast(main=main, digger=[says("", call("p", "ping")), says("ok")])
     options = RunOptions(principal="ann", context={"team": "blue"})
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             await family(background, cast, [ping]).ainvoke("go", options=options)
     assert results(cast.asked_by("digger")[-1])["p"].text == "ann {'team': 'blue'}"
@@ -438,7 +438,7 @@ async def test_a_start_that_was_cut_off_and_is_made_again_finds_its_task(
     cut_off = CutOff()
     main = [says("", start("c1")), lambda request: check(request, "c1"), says("Done.")]
     cast = Cast(main=main, digger=[says("Dug.")])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, cast, middleware=[cut_off])
             async with anyio.create_task_group() as group:
@@ -477,7 +477,7 @@ async def test_nothing_of_the_call_that_starts_a_task_gets_into_it(
 
     main = [says("", start("c1")), lambda request: check(request, "c1"), says("Done.")]
     cast = Cast(main=main, digger=[says("", call("l", "look")), says("Dug.")])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             await family(background, cast, [look], middleware=[Around()]).ainvoke("go")
     assert results(cast.asked_by("digger")[-1])["l"].text == "nothing"
@@ -490,7 +490,7 @@ async def test_what_is_redacted_is_redacted_in_tasks_and_in_messages_to_them(
     main = steering(gate, "and ann@example.com", "ask bob@example.com")
     cast = Cast(main=main, digger=[gate, says("Asked.")])
     hide = PIIMiddleware("email", strategy="redact", apply_to_output=True)
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             result = await family(background, cast, middleware=[hide]).ainvoke("go")
     assert results(result)["check"].text.endswith("Asked.")
@@ -504,7 +504,7 @@ async def test_a_copied_thread_and_a_deleted_task_do_not_end_runs(
     journal: MemoryCheckpointer,
 ) -> None:
     main = [says("", start("c1")), says("Begun."), says("Still here."), says("Here.")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": main, "digger": [says("Dug.")]})
             first = await agent.ainvoke("go", thread_id="t")

@@ -63,7 +63,7 @@ async def test_files_of_a_task_arrive_when_it_is_collected_and_none_is_overwritt
     ]
     async with BackgroundSubAgents(MemoryCheckpointer()) as background:
         agent = family(background, {"main": main, "digger": digger}, [remove])
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             first = await agent.ainvoke("go", thread_id="t")
             assert (await view(background, first, "c1")).status == "success"
             before = await agent.ainvoke("collect", thread_id="t")
@@ -98,7 +98,7 @@ async def test_two_tasks_that_changed_one_file_lose_nothing() -> None:
 
     async with BackgroundSubAgents(MemoryCheckpointer()) as background:
         agent = family(background, {"main": main, "digger": [dig, says("Dug.")]})
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             result = await agent.ainvoke("go")
     files = contents(result.state["files"])
     assert sorted(files.values()) == ["left", "right"]
@@ -133,7 +133,7 @@ async def test_a_task_that_goes_on_brings_only_what_it_changed_since(tmp_path: P
     ]
     async with BackgroundSubAgents(MemoryCheckpointer()) as background:
         agent = family(background, {"main": main, "digger": digger})
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             result = await agent.ainvoke("go")
     assert contents(result.state["files"]) == {"/a.md": "edited by main", "/b.md": "second"}
 
@@ -144,7 +144,7 @@ async def test_files_on_disk_are_shared_at_once(tmp_path: Path) -> None:
     async with BackgroundSubAgents(MemoryCheckpointer()) as background:
         turns = {"main": main, "digger": digger}
         agent = family(background, turns, backend=DirectoryBackend(tmp_path))
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             result = await agent.ainvoke("go")
     assert (tmp_path / "a.md").read_text() == "dug"
     assert news(result) == []
@@ -203,7 +203,7 @@ async def test_a_pruned_task_brings_what_it_changed_and_nothing_else() -> None:
     ]
     async with BackgroundSubAgents(journal) as background:
         agent = family(background, {"main": main, "digger": digger}, [remove])
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             first = await agent.ainvoke("go", thread_id="t")
             done = await view(background, first, "c1")
             await journal.prune(keep_latest=1)

@@ -41,7 +41,7 @@ async def test_a_message_that_middleware_removed_is_not_read_again(
     look = says("", call("b", "ls", path="/"))
     cast = Cast(digger=[gate, look, says("Dug."), says("Dug on.")])
     digger = SubAgent("digger", "Digs.", "You dig.", middleware=[Forgetful()])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             family(background, cast, subagents=[digger])
             await background.start(NewTask("t", "task-00000001", "digger", "dig", {}))

@@ -56,7 +56,7 @@ async def status_after(journal: MemoryCheckpointer, seconds: float, **options: A
 async def test_a_task_of_an_unknown_process_is_left_alone_unless_it_is_said_to_be_gone(
     owner: str, journal: MemoryCheckpointer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         await left_by(journal, owner)
         assert await status_after(journal, 0.1) == "running"
         assert caplog.text.count(f"is left to {owner}, of which nothing is known here") == 1
@@ -71,7 +71,7 @@ async def another_process() -> AsyncGenerator[str]:
     root = Path(__file__).parents[3]
     async with await anyio.open_process(command, cwd=root, stderr=None) as process:
         assert process.stdout is not None
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             yield (await process.stdout.receive()).decode().strip()
         process.kill()
 

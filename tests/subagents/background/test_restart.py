@@ -29,7 +29,7 @@ async def test_leaving_stops_tasks_and_the_next_one_goes_on_with_them() -> None:
     journal = MemoryCheckpointer()
     gate = Gate(says("dug"))
     main = [says("", start("c1"), start("c2"), start("c3")), says("Begun."), says("Seen.")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal, max_running=2) as background:
             agent = family(background, {"main": main, "digger": [gate]})
             first = await agent.ainvoke("go", thread_id="t")
@@ -53,7 +53,7 @@ async def test_one_entered_again_goes_on_too() -> None:
     main = [says("", start("c1")), says("Begun.")]
     background = BackgroundSubAgents(MemoryCheckpointer())
     agent = family(background, {"main": main, "digger": [gate]})
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with background:
             first = await agent.ainvoke("go")
             await gate.reached.wait()
@@ -66,7 +66,7 @@ async def test_tasks_of_a_process_that_lives_are_left_to_it() -> None:
     journal = MemoryCheckpointer()
     gate = Gate(says("dug"))
     main = [says("", start("c1")), says("Begun."), lambda r: check(r, "c1"), says("Seen.")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             first = await family(background, {"main": main, "digger": [gate]}).ainvoke(
                 "go", thread_id="t"
@@ -143,12 +143,12 @@ async def test_a_killed_process_loses_no_task_repeats_no_call_and_the_model_is_t
     async with await anyio.open_process(command, cwd=ROOT, stderr=None) as process:
         assert process.stdout is not None
         heard = b""
-        with anyio.fail_after(40):  # its run has ended, and as many tasks as may work
+        with anyio.fail_after(60):  # its run has ended, and as many tasks as may work
             while heard.count(b"ready") < 1 + running:
                 heard += await process.stdout.receive()
         process.kill()
     journal = SqliteCheckpointer(tmp_path / "journal.db")
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = crew(background, tmp_path, hangs=False)
             state = await agent.get_state("t")

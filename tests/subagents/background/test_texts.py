@@ -41,7 +41,7 @@ async def test_files_are_said_to_be_copied_only_where_they_are(
 ) -> None:
     main = [says("", start("c1")), lambda request: check(request, "c1"), says("Sad.")]
     cast = Cast(main=main, digger=[ModelError("the mine is closed", kind="other")])
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, cast, backend=backend(kind, tmp_path))
             result = await agent.ainvoke("go")
@@ -100,7 +100,7 @@ async def test_a_task_that_was_another_kind_of_subagent_is_not_gone_on_with(
         lambda r: says("", call("u", "update_task", task_id=task_id(r, "c1"), message="more")),
         says("Sorry."),
     ]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         for subagent in (DIGGER, CompiledSubAgent("digger", "Digs.", own)):
             async with BackgroundSubAgents(journal) as background:
                 turns = {"main": main, "digger": [says("dug")]}

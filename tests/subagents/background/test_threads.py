@@ -32,7 +32,7 @@ async def test_the_threads_of_tasks_go_with_their_thread_and_no_other(
     journal: MemoryCheckpointer,
 ) -> None:
     main = [says("", start("c1"), start("c2")), says("Begun.")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             agent = family(background, {"main": main, "digger": [says("dug")]})
             for name in ("t", "t.task-x", "t2"):
@@ -50,7 +50,7 @@ async def test_the_threads_of_tasks_go_with_their_thread_and_no_other(
 async def test_tasks_at_work_are_cancelled_before_they_go(journal: MemoryCheckpointer) -> None:
     gate = Gate(says("dug"))
     main = [says("", start("c1"), start("c2")), says("Begun.")]
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal, max_running=1) as background:
             agent = family(background, {"main": main, "digger": [gate]})
             await agent.ainvoke("go", thread_id="t")
@@ -65,7 +65,7 @@ async def test_nothing_is_deleted_while_another_process_works_on_a_task(
     journal: MemoryCheckpointer,
 ) -> None:
     gate = Gate(says("dug"))
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with BackgroundSubAgents(journal) as background:
             family(background, {"digger": [gate]})
             await background.start(NewTask("t", "task-00000001", "digger", "dig", {}))
