@@ -51,6 +51,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture
+def looks_at_files_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan counts for as long as it took: on a slow machine that may outlast the next edit."""
+    monkeypatch.setattr("harness.definition_files._FRESH_SECONDS", 0.0)
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two workers a core, up to eight: half of the time goes by waiting for child processes."""
     return min(8, 2 * (os.cpu_count() or 1))

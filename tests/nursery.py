@@ -59,7 +59,7 @@ def start(
     """Start `python -m MODULE ARGUMENT…` with nothing to read and descriptors to write to."""
     at_start = ("PYTHON", "LC_", "LANG")  # what an interpreter looks at when it starts
     other = [name for name in env if name.startswith(at_start) and name != "PYTHONPATH"]
-    if other or not hasattr(os, "fork"):
+    if other or sys.platform != "linux":
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env, cwd=cwd
         )

@@ -16,7 +16,7 @@ from harness.subagents.registry import SubAgentRegistry
 from harness.tools import tool
 from tests.loop.models import Turns, call, says
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("looks_at_files_each_time")]
 
 READER = """---
 name: reader

@@ -18,7 +18,7 @@ from harness.skills import Skill, SkillRegistry
 from tests.loop.models import Turns, call, says
 from tests.skills.folders import skill_text, write_skill
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("looks_at_files_each_time")]
 
 SKILL = skill_text("greeting", description="How to greet.", body="Say {word}.")
 

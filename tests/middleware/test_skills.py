@@ -14,7 +14,7 @@ from tests.loop.models import Turns, call, says
 from tests.middleware.hooks import Thread
 from tests.skills.folders import save_by_rename, skill_text, write_skill
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("looks_at_files_each_time")]
 
 
 async def use(middleware: SkillsMiddleware, **args: Any) -> str:

@@ -16,7 +16,7 @@ from harness.subagents.registry import SubAgentRegistry
 from tests.loop.models import Turns, call, says
 from tests.subagents.family import Cast, task, told
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("looks_at_files_each_time")]
 
 CRITIC = "---\nname: critic\ndescription: {what}\n---\n{how}\n"
 
