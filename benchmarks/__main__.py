@@ -25,7 +25,7 @@ def main() -> int:
 
     rounds = {"type": int, "help": "how often everything is measured"}
     command("startup", lambda o: startup.run(o.rounds)).add_argument(
-        "--rounds", default=7, **rounds
+        "--rounds", default=15, **rounds
     )
     driven = command("drive", lambda o: drive.run(o.rounds, o.calls))
     driven.add_argument("--rounds", default=5, **rounds)

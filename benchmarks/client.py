@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, TypeAlias
 
-__all__ = ["ENVELOPE", "ERAS", "INFO", "Era", "ServerProcess", "WrongReply"]
+__all__ = ["ENVELOPE", "ERAS", "INFO", "Era", "ServerProcess", "WrongReply", "environment"]
 
 Era: TypeAlias = Literal["legacy", "modern"]
 ERAS: tuple[Era, ...] = ("legacy", "modern")
@@ -30,6 +30,15 @@ class WrongReply(Exception):
     """The server answered something else than a good result, or not at all."""
 
 
+def environment() -> dict[str, str]:
+    """Return what a server under measure gets: this checkout, whose bytecode is kept.
+
+    An installed package has its bytecode. Compiling 250 modules anew would be counted as a start.
+    """
+    kept = {name: os.environ[name] for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": str(REPO)}
+
+
 class ServerProcess:
     """A server as a child process, spoken to in one era.
 
@@ -42,14 +51,13 @@ class ServerProcess:
         self._next_id = 0
         self._command = command
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        environment = {**os.environ, "PYTHONPATH": str(REPO)}
         self.spawned_at = time.perf_counter()
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment,
+            env=environment(),
             bufsize=0,
         )
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import tempfile
 import time
@@ -18,7 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from benchmarks.client import ENVELOPE, INFO, REPO, Era, WrongReply
+from benchmarks.client import ENVELOPE, INFO, Era, WrongReply, environment
 
 __all__ = ["HttpClient", "HttpServerProcess"]
 
@@ -39,7 +38,7 @@ class HttpServerProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env={**os.environ, "PYTHONPATH": str(REPO)},
+            env=environment(),
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

@@ -49,14 +49,14 @@ def run(
     """Measure everything; all that is compared takes turns in `rounds` rounds.
 
     Args:
-        rounds: How often each server starts, and is called `calls` times.
+        rounds: How often each server is called `calls` times; it starts three times as often.
         calls: Calls of one round.
         seconds: How long the many clients work.
         clients: How many they are.
         skills: How many skills there are when one is saved.
         saves: How often one is saved.
     """
-    started = startup.run(rounds)
+    started = startup.run(3 * rounds)
     measures: Measures = {f"start, stdio {name}": row for name, row in started.measures.items()}
     bars = list(started.bars)
     with tempfile.TemporaryDirectory() as name:

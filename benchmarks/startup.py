@@ -23,7 +23,7 @@ def ours(state: Path, *options: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "server.cli", "serve", "--state-dir", str(state), *options)
 
 
-def run(rounds: int = 7) -> Report:
+def run(rounds: int = 15) -> Report:
     """Start both servers in turn, `rounds` times per era, after one start that is not counted."""
     with tempfile.TemporaryDirectory() as folder:
         commands = {"bare": BARE, "ours": ours(Path(folder) / "state")}
