@@ -33,7 +33,7 @@ SELECT json_group_array(c.seq), json_group_array(t.idx), json_group_array(t.task
        json_group_array(t.place), json_group_array(t.length),
        json_group_array(s.seq IS NOT NULL), json_group_array(c.parent)
 FROM (
-    SELECT seq, id, parent FROM checkpoints WHERE scope = :scope AND seq <= :seq
+    SELECT seq, id, parent FROM checkpoints WHERE scope = :scope AND seq > :low AND seq <= :high
     ORDER BY seq DESC LIMIT :limit
 ) c
 LEFT JOIN snapshots s ON s.seq = c.seq AND s.schema = :schema
@@ -78,7 +78,8 @@ def way_to(
     found: list[Row] = []
     limit, step, above = _FIRST, seq + 1, seq
     while above is not None and above != stop:
-        where = {"scope": scope, "seq": above, "limit": limit, "schema": schema}
+        low = stop if stop is not None and stop < above else 0
+        where = {"scope": scope, "low": low, "high": above, "limit": limit, "schema": schema}
         columns = map(from_json, conn.execute(_STEPS, where).fetchone())
         rows: list[Row] = sorted(zip(*columns, strict=True), reverse=True)
         if above >= step or not rows or rows[0][0] != above:
@@ -104,7 +105,7 @@ def writes_of(conn: sqlite3.Connection, rows: Sequence[Row]) -> list[StoredWrite
     """
     bodies, found = Bodies(conn), list[StoredWrite]()
     alone = [row[2] for row in rows if row[3] is None and row[2] is not None]
-    own = dict(conn.execute(_BODIES, (json.dumps(alone),)).fetchall())
+    own = dict(conn.execute(_BODIES, (json.dumps(alone),)).fetchall()) if alone else {}
     for page, group in groupby(rows, itemgetter(3)):
         if page is None:
             for _, _, task, *_ in group:
