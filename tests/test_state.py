@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.errors import CheckpointError
 from harness.messages import (
     REMOVE_ALL,
     HumanMessage,
@@ -18,13 +19,14 @@ from harness.messages import (
     RemoveMessage,
     add_messages,
 )
-from harness.state import AgentState, Overwrite, StateSchema, joined_lists
+from harness.state import AgentState, Channel, Overwrite, StateSchema
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=10,
 )
+LISTS = Channel("lists", list[Any], "test")
 SPACE = st.text(" \t\r\n", max_size=3)
 
 
@@ -46,7 +48,7 @@ SPACE = st.text(" \t\r\n", max_size=3)
     ],
 )
 def test_the_items_of_all_come_in_order(values: list[bytes], joined: list[Any]) -> None:
-    assert json.loads(joined_lists(values)) == joined
+    assert LISTS.decode_lists(values) == joined
 
 
 @given(st.lists(st.lists(ANY_JSON, max_size=4), max_size=4), st.data())
@@ -56,8 +58,8 @@ def test_any_lists_however_they_are_spaced(lists: list[list[Any]], data: st.Data
         written = json.dumps(one, indent=indent, ensure_ascii=data.draw(st.booleans()))
         return f"{data.draw(SPACE)}{written}{data.draw(SPACE)}".encode()
 
-    joined = joined_lists([text(one) for one in lists])
-    assert json.loads(joined) == [x for one in lists for x in one]
+    items = LISTS.decode_lists([text(one) for one in lists])
+    assert items == [x for one in lists for x in one]
 
 
 NAMES = st.sampled_from(["m1", "m2", "m3"])
@@ -82,6 +84,22 @@ def test_messages_read_as_one_list_are_those_of_the_writes_one_by_one(
         except ValueError:
             continue  # refused when it was written, so it is not stored
         stored.append(channel.encode(list(write)))
-    read = channel.decode(joined_lists(stored), overwrite=False)
+    read = channel.decode_lists(stored)
     assert add_messages([], read) == current
     assert channel.decode(channel.encode(Overwrite(current)), overwrite=True) == Overwrite(current)
+
+
+def test_any_number_of_writes_is_read_in_order() -> None:
+    channel = StateSchema.of((AgentState, "agent"))["messages"]
+    written: list[MessageWrite] = [HumanMessage(str(n)) for n in range(100)]
+    for each in (1, 3):
+        parts = [written[n : n + each] for n in range(0, len(written), each)]
+        assert channel.decode_lists([channel.encode(part) for part in parts]) == written
+
+
+@pytest.mark.parametrize("damaged", [b"[1]", b"null", b'[{"type": "os.system"}]', b"[", b""])
+def test_one_damaged_write_among_many_is_refused(damaged: bytes) -> None:
+    channel = StateSchema.of((AgentState, "agent"))["messages"]
+    good = channel.encode([HumanMessage("hi")])
+    with pytest.raises(CheckpointError, match="'messages' does not fit"):
+        channel.decode_lists([*[good] * 50, damaged, *[good] * 50])

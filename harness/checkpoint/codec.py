@@ -26,6 +26,7 @@ __all__ = [
     "step_key",
     "step_name",
     "unpack",
+    "unpack_all",
 ]
 
 SHARED_FROM = 4096
@@ -50,7 +51,8 @@ _MOST = 1100
 _SUM = Struct("<I")
 _LENGTH = Struct("<I")
 _WRITE = Struct("<BHI")
-_OVERWRITES, _SHARED = 1, 2
+_WRITE_SIZE, _read_write = _WRITE.size, _WRITE.unpack_from
+_OVERWRITES, _SHARED, _ALL_FLAGS = 1, 2, 3
 _BLOB = Struct("<Q")
 
 _DICTIONARY = (
@@ -168,23 +170,42 @@ def unpack(data: bytes, place: int, end: int, shared: Callable[[int], bytes]) ->
     Raises:
         ValueError: They are damaged.
     """
-    if not 0 <= place <= end <= len(data):
-        raise ValueError("stored writes are beyond the end of what holds them")
+    return unpack_all(data, [(place, end)], shared)
+
+
+def unpack_all(
+    data: bytes, spans: Iterable[tuple[int, int]], shared: Callable[[int], bytes]
+) -> list[StoredWrite]:
+    """Return the writes of several packings, each given by where it begins and ends.
+
+    Args:
+        data: What holds them.
+        spans: Where.
+        shared: Returns a shared value by its number.
+
+    Raises:
+        ValueError: They are damaged.
+    """
     writes: list[StoredWrite] = []
-    while place < end:
-        if end - place < _WRITE.size:
-            raise ValueError("stored writes end in the middle of one")
-        flags, name_length, length = _WRITE.unpack_from(data, place)
-        name_end = place + _WRITE.size + name_length
-        place, start = name_end + length, place + _WRITE.size
-        if place > end or flags > (_OVERWRITES | _SHARED):
-            raise ValueError("stored writes end in the middle of one")
-        value = data[name_end:place]
-        if flags & _SHARED:
-            if length != _BLOB.size:
-                raise ValueError("a stored write names its shared value wrongly")
-            value = shared(_BLOB.unpack(value)[0])
-        writes.append(StoredWrite(data[start:name_end].decode(), value, bool(flags & _OVERWRITES)))
+    for place, end in spans:
+        if not 0 <= place <= end <= len(data):
+            raise ValueError("stored writes are beyond the end of what holds them")
+        while place < end:
+            name = place + _WRITE_SIZE
+            if name > end:
+                raise ValueError("stored writes end in the middle of one")
+            flags, name_length, length = _read_write(data, place)
+            start = name + name_length
+            place = start + length
+            if place > end or flags > _ALL_FLAGS:
+                raise ValueError("stored writes end in the middle of one")
+            value = data[start:place]
+            if flags & _SHARED:
+                if length != _BLOB.size:
+                    raise ValueError("a stored write names its shared value wrongly")
+                value = shared(_BLOB.unpack(value)[0])
+            channel = data[name:start].decode()
+            writes.append(StoredWrite(channel, value, flags & _OVERWRITES != 0))
     return writes
 
 

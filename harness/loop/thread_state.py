@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -37,7 +38,7 @@ from harness.messages import (
     ToolMessage,
     pending_tool_calls,
 )
-from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema, joined_lists
+from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema
 
 if TYPE_CHECKING:
     from harness.limits import Meter
@@ -167,15 +168,14 @@ class ThreadState:
         """Return stored writes as values; keys no schema knows any more are left out."""
         channels = self.schema.channels
         decoded: list[ChannelWrite] = []
-        for (name, overwrite), group in groupby(
-            writes, key=lambda one: (one.channel, one.overwrite)
-        ):
+        for (name, overwrite), group in groupby(writes, attrgetter("channel", "overwrite")):
             channel = channels.get(name)
             if channel is None:
                 continue
             values = [one.value for one in group]
             if channel.joins and not overwrite:
-                values = [joined_lists(values)]
+                decoded.append(ChannelWrite(name, channel.decode_lists(values)))
+                continue
             decoded += [
                 ChannelWrite(name, channel.decode(one, overwrite=overwrite)) for one in values
             ]

@@ -27,6 +27,11 @@ PAGE_BYTES = 32_768
 _MOST_OPEN = 1_000
 """How many pages are open at once; the one that has waited longest is closed first."""
 
+_KEPT = 4
+"""How many pages a reader remembers. Calls of one step may be stored in another order than theirs,
+so that it goes back and forth between two; more would only push others out of the processor's
+cache."""
+
 
 @dataclass(slots=True)
 class _Page:
@@ -110,7 +115,7 @@ def _store(conn: sqlite3.Connection, page: _Page) -> None:
 
 
 class Bodies:
-    """Reads bodies wherever they are; a page is read once."""
+    """Reads bodies wherever they are; a page is read once if bodies are asked for in order."""
 
     def __init__(self, conn: sqlite3.Connection) -> None:
         self._conn = conn
@@ -134,14 +139,34 @@ class Bodies:
         if body is not None:
             data = decompress(body)
             return data, 0, len(data)
-        number = task if page is None else page
+        return self.page(task if page is None else page), place, place + length
+
+    def page(self, number: int) -> bytes:
+        """Return what a page holds.
+
+        Raises:
+            ValueError: It is damaged or missing.
+        """
         data = self._pages.get(number)
         if data is None:
             row = self._conn.execute("SELECT body FROM pages WHERE page = ?", (number,)).fetchone()
             if row is None:
                 raise ValueError("a stored write is in a page that is not there")
+            if len(self._pages) == _KEPT:
+                del self._pages[next(iter(self._pages))]
             data = self._pages[number] = decompress(row[0])
-        return data, place, place + length
+        return data
+
+    def shared(self, blob: int) -> bytes:
+        """Return a shared value by its number.
+
+        Raises:
+            ValueError: It is damaged or missing.
+        """
+        row = self._conn.execute("SELECT body FROM blobs WHERE blob = ?", (blob,)).fetchone()
+        if row is None:
+            raise ValueError("a stored write names a shared value that is not there")
+        return decompress(row[0])
 
     def of_scope(self, scope: int) -> Iterator[tuple[int, bytes]]:
         """Give each task of a namespace with its body, in order of commit."""

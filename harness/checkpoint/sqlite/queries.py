@@ -7,9 +7,8 @@ belongs together even while others commit. All of it runs in the connection's th
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from harness.checkpoint.base import (
@@ -36,6 +35,7 @@ from harness.checkpoint.sqlite.records import (
     thread_info_of,
 )
 from harness.checkpoint.sqlite.rows import seq_of
+from harness.checkpoint.sqlite.walk import way_to, writes_of
 from harness.errors import CheckpointError
 
 __all__ = [
@@ -47,7 +47,6 @@ __all__ = [
     "load",
     "namespaces",
     "run",
-    "shared",
     "tasks",
     "threads",
 ]
@@ -57,24 +56,6 @@ SELECT c.seq, c.id, p.id, c.step, c.source, c.author, c.next, c.run_id, c.create
        c.weight
 FROM checkpoints c LEFT JOIN checkpoints p ON p.seq = c.parent
 WHERE c.scope = :scope
-"""
-
-# From the checkpoint upwards, up to and without the cached one, or up to one with a snapshot. The
-# left join keeps a row for a step without tasks, so the first row always shows where the walk
-# ended.
-_WRITES = """
-WITH RECURSIVE chain (seq, id, parent, depth) AS (
-    SELECT seq, id, parent, 0 FROM checkpoints WHERE seq = :seq
-    UNION ALL
-    SELECT p.seq, p.id, p.parent, depth + 1
-    FROM chain JOIN checkpoints p ON p.seq = chain.parent AND p.seq < chain.seq
-    WHERE chain.parent IS NOT :cached
-    AND NOT EXISTS (SELECT 1 FROM snapshots s WHERE s.seq = chain.seq AND s.schema = :schema)
-)
-SELECT chain.seq, chain.parent, t.task, t.page, t.place, t.length, b.body
-FROM chain LEFT JOIN tasks t ON t.scope = :scope AND t.step = chain.id
-LEFT JOIN bodies b ON b.task = t.task
-ORDER BY depth DESC, t.idx, t.task
 """
 
 _PENDING = """
@@ -319,58 +300,29 @@ def _writes_since(
     if cached == checkpoint.id:
         return cached, []
     start = seq_of(conn, scope, cached) if cached is not None else None
-    rows = conn.execute(
-        _WRITES, {"scope": scope, "seq": checkpoint.seq, "cached": start, "schema": schema}
-    ).fetchall()
-    first, end, *_ = rows[0]
-    snapshot = _snapshot_of(conn, first, schema) if schema is not None else None
-    if snapshot is not None:
-        following = _unpacked(conn, (row[2:] for row in rows if row[0] != first))
-        return None, [*snapshot, *following]
-    if schema is not None and end is not None and end != start:  # a damaged snapshot
-        return _writes_since(conn, scope, checkpoint, cached, None)
-    if end is not None and end != start:
+    way = way_to(conn, scope, checkpoint.seq, start, schema)
+    if way is None:
         raise missing_ancestor(checkpoint.thread_id)
-    writes = _unpacked(conn, (row[2:] for row in rows))
-    return (cached if end is not None else None), writes
+    if way.snapshot:
+        snapshot = _snapshot_of(conn, way.above, schema)
+        if snapshot is None:
+            return _writes_since(conn, scope, checkpoint, cached, None)
+        return None, [*snapshot, *writes_of(conn, way.rows)]
+    return (cached if way.above is not None else None), writes_of(conn, way.rows)
 
 
-def _snapshot_of(conn: sqlite3.Connection, seq: int, schema: str) -> list[StoredWrite] | None:
-    row = conn.execute(
-        "SELECT body FROM snapshots WHERE seq = ? AND schema = ?", (seq, schema)
-    ).fetchone()
-    if row is None:
-        return None
+def _snapshot_of(
+    conn: sqlite3.Connection, seq: int | None, schema: str | None
+) -> list[StoredWrite] | None:
+    """Return a snapshot, or None if it is damaged."""
     try:
-        data = decompress(row[0])
-        return unpack(data, 0, len(data), partial(shared, conn))
+        (body,) = conn.execute(
+            "SELECT body FROM snapshots WHERE seq = ? AND schema = ?", (seq, schema)
+        ).fetchone()
+        data = decompress(body)
+        return unpack(data, 0, len(data), Bodies(conn).shared)
     except (ValueError, TypeError):
         return None  # a cache: the writes themselves are there
-
-
-def _unpacked(
-    conn: sqlite3.Connection, rows: Iterable[Row], bodies: Bodies | None = None
-) -> list[StoredWrite]:
-    """Return the writes of (task, page, place, length, body) rows; no task, no writes."""
-    bodies, values = bodies or Bodies(conn), partial(shared, conn)
-    found: list[StoredWrite] = []
-    for row in rows:
-        if row[0] is not None:
-            data, start, end = bodies.locate(*row)
-            found += unpack(data, start, end, values)
-    return found
-
-
-def shared(conn: sqlite3.Connection, blob: int) -> bytes:
-    """Return a shared value by its number.
-
-    Raises:
-        ValueError: It is damaged or missing.
-    """
-    row = conn.execute("SELECT body FROM blobs WHERE blob = ?", (blob,)).fetchone()
-    if row is None:
-        raise ValueError("a stored write names a shared value that is not there")
-    return decompress(row[0])
 
 
 def tasks(
@@ -388,6 +340,7 @@ def tasks(
     found: list[TaskWrites] = []
     for task_id, index, *place in conn.execute(_PENDING, (scope, step_key(step))).fetchall():
         check((task_id, index), ((str,), (int,)), "a task")
-        writes = _unpacked(conn, [tuple(place)], bodies)
+        data, start, end = bodies.locate(*place)
+        writes = unpack(data, start, end, bodies.shared)
         found.append(TaskWrites(step, task_id, index, tuple(writes)))
     return found

@@ -6,7 +6,6 @@ The functions run inside a transaction that the caller holds, in the writer's th
 from __future__ import annotations
 
 import sqlite3
-from functools import partial
 
 from harness.checkpoint.base import Rewrite
 from harness.checkpoint.codec import compress, decompress, pack, plain, unpack
@@ -42,8 +41,9 @@ def rewrite_thread(conn: sqlite3.Connection, thread_id: str, rewrite: Rewrite) -
 
 
 def _rewrite_tasks(conn: sqlite3.Connection, scope: int, rewrite: Rewrite) -> None:
-    for task, data in list(pages.Bodies(conn).of_scope(scope)):
-        old = unpack(data, 0, len(data), partial(queries.shared, conn))
+    bodies = pages.Bodies(conn)
+    for task, data in list(bodies.of_scope(scope)):
+        old = unpack(data, 0, len(data), bodies.shared)
         body, used = packed(conn, [rewritten(rewrite, one) for one in old])
         conn.execute("DELETE FROM uses WHERE task = ?", (task,))
         note_uses(conn, task, used)
@@ -65,7 +65,7 @@ def _rewrite_checkpoints(
         (scope,),
     ).fetchall():
         data = decompress(body)
-        old_writes = unpack(data, 0, len(data), partial(queries.shared, conn))
+        old_writes = unpack(data, 0, len(data), pages.Bodies(conn).shared)
         new_body = pack([rewritten(rewrite, one) for one in old_writes], None)
         conn.execute(
             "UPDATE snapshots SET body = ? WHERE seq = ? AND schema = ?",
