@@ -358,8 +358,14 @@ class StateSchema:
 
     def initial(self) -> State:
         """Return the state of a thread on which nothing has happened."""
-        values = {name: channel.initial() for name, channel in self.channels.items()}
+        values = {name: self.channels[name].initial() for name in self._with_default}
         return {name: value for name, value in values.items() if value is not None}
+
+    @cached_property
+    def _with_default(self) -> Sequence[str]:
+        """The keys that may have a value before the first write."""
+        reducers = {name: channel.reducer for name, channel in self.channels.items()}
+        return [name for name, one in reducers.items() if one is not None and one.default]
 
     def writes(self, update: Mapping[str, Any], author: str) -> list[ChannelWrite]:
         """Turn an update into writes.
@@ -367,10 +373,10 @@ class StateSchema:
         Raises:
             InvalidUpdate: It names a key no schema declares (peers A5.1).
         """
-        unknown = sorted(set(update) - set(self.channels))
+        unknown = [key for key in update if key not in self.channels]
         if unknown:
             raise InvalidUpdate(
-                f"{author} wrote undeclared state {', '.join(map(repr, unknown))}. Declare it in "
+                f"{author} wrote undeclared state {', '.join(map(repr, sorted(unknown)))}. Declare it in "
                 f"a state_schema; declared are: {', '.join(sorted(self.channels))}."
             )
         return [ChannelWrite(key, value) for key, value in update.items()]

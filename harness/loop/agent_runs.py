@@ -27,6 +27,7 @@ from harness.loop.thread_access import ThreadAccess
 from harness.loop.thread_input import accept_input
 from harness.loop.thread_usage import used_before, used_by
 from harness.messages import AIMessage, ToolCall
+from harness.records import changed
 from harness.state import Mark
 
 if TYPE_CHECKING:
@@ -370,7 +371,7 @@ class AgentRuns(ThreadAccess):
             result = _screened_result(context, result)
         if run.kind == "delegate":
             return result
-        return replace(result, results=newest_results(result.state["messages"]))
+        return changed(result, results=newest_results(result.state["messages"]))
 
     def _emit(self, options: RunOptions) -> Emit | None:
         if not self.debug:

@@ -10,7 +10,7 @@ nothing commits nothing. Whatever was committed is enough to go on in another pr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias
 
 from pydantic import JsonValue
@@ -68,26 +68,7 @@ class AgentLoop:
         self.path = path or (agent.name,)
         run.told_of_stops += agent.told_of_stops
         self.thread = ThreadState(agent.schema, agent.states, run, ns, self.path)
-        self._model_step = ModelStep(agent, run, self.thread, self.path, self.meter)
-        screen = self.thread.screen
-        self._runtime = Runtime(
-            thread_id=run.thread_id,
-            run_id=run.run.id,
-            ns=ns,
-            agent_name=agent.name,
-            agent_path=self.path,
-            context=run.context,
-            meter=self.meter,
-            stream_writer=partial(run.write_custom, self.path),
-            interrupt=self._interrupt,
-            request_drain=run.control.drain,
-            keep=self._keep,
-            call_tool=self._call_aside,
-            tools=agent.tools,
-            store=agent.store if screen is None else screen.store(agent.store),
-            attempt=run.run.attempt,
-        )
-        self._at_work = AgentAtWork(self._runtime, run, agent.watchers)
+        self._runtime: Runtime | None = None
         self._phases: Mapping[Next, Callable[[], Awaitable[Next]]] = {
             "before_agent": self._before_agent,
             "model": self._model,
@@ -99,6 +80,11 @@ class AgentLoop:
         self._author = ""
         self._breaks = bool(agent.breakpoints.before or agent.breakpoints.after)
         self._askers: dict[str, Asker] = {}
+
+    @cached_property
+    def _model_step(self) -> ModelStep:
+        # Built when a model is asked: a driven call asks none.
+        return ModelStep(self.agent, self.run, self.thread, self.path, self.meter)
 
     @property
     def wrapped_up(self) -> str | None:
@@ -148,7 +134,7 @@ class AgentLoop:
             LimitReached: The run tree met one of its limits.
             StaleThread: Somebody else moved the thread.
         """
-        with at_work(self._at_work):
+        with at_work(AgentAtWork(self._runtime_now(), self.run, self.agent.watchers)):
             return await self._advance()
 
     async def _advance(self) -> Pause | None:
@@ -320,9 +306,33 @@ class AgentLoop:
 
     def _runtime_now(self) -> Runtime:
         head = self.thread.head
-        if head is not None and head.id != self._runtime.checkpoint_id:
-            self._runtime = changed(self._runtime, checkpoint_id=head.id)
+        newest = head.id if head is not None else None
+        if self._runtime is None:
+            self._runtime = self._new_runtime(newest)
+        elif self._runtime.checkpoint_id != newest:
+            self._runtime = changed(self._runtime, checkpoint_id=newest)
         return self._runtime
+
+    def _new_runtime(self, checkpoint_id: str | None) -> Runtime:
+        agent, run, screen = self.agent, self.run, self.thread.screen
+        return Runtime(
+            thread_id=run.thread_id,
+            run_id=run.run.id,
+            ns=self.thread.ns,
+            agent_name=agent.name,
+            agent_path=self.path,
+            context=run.context,
+            meter=self.meter,
+            stream_writer=partial(run.write_custom, self.path),
+            interrupt=self._interrupt,
+            request_drain=run.control.drain,
+            keep=self._keep,
+            call_tool=self._call_aside,
+            tools=agent.tools,
+            store=agent.store if screen is None else screen.store(agent.store),
+            checkpoint_id=checkpoint_id,
+            attempt=run.run.attempt,
+        )
 
     def _asker(self, author: str) -> Asker:
         """Return who asks for a hook; its questions of one phase are told apart by their order."""
