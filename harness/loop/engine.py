@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -69,13 +69,6 @@ class AgentLoop:
         run.told_of_stops += agent.told_of_stops
         self.thread = ThreadState(agent.schema, agent.states, run, ns, self.path)
         self._runtime: Runtime | None = None
-        self._phases: Mapping[Next, Callable[[], Awaitable[Next]]] = {
-            "before_agent": self._before_agent,
-            "model": self._model,
-            "after_model": self._after_model,
-            "tools": self._tools,
-            "after_agent": self._after_agent,
-        }
         self._paused: Pause | None = None
         self._author = ""
         self._breaks = bool(agent.breakpoints.before or agent.breakpoints.after)
@@ -134,8 +127,12 @@ class AgentLoop:
             LimitReached: The run tree met one of its limits.
             StaleThread: Somebody else moved the thread.
         """
-        with at_work(AgentAtWork(self._runtime_now(), self.run, self.agent.watchers)):
-            return await self._advance()
+        try:
+            with at_work(AgentAtWork(self._runtime_now(), self.run, self.agent.watchers)):
+                return await self._advance()
+        finally:
+            # It holds methods of this loop. A cycle would keep the state until it is collected.
+            self._runtime = None
 
     async def _advance(self) -> Pause | None:
         self._paused = None  # an answer may have come since
@@ -149,7 +146,7 @@ class AgentLoop:
             try:
                 if self._breaks:
                     self._break_after_step()
-                phase = await self._phases[phase]()
+                phase = await self._PHASES[phase](self)
             except Interrupted as asked:
                 return await self._pause(asked.interrupts)
             if self._paused is not None:
@@ -229,6 +226,14 @@ class AgentLoop:
         following = await self._hooks("after_agent") or "end"
         await self.thread.commit("after_agent", following)
         return following
+
+    _PHASES: ClassVar[Mapping[Next, Callable[[Any], Awaitable[Next]]]] = {
+        "before_agent": _before_agent,
+        "model": _model,
+        "after_model": _after_model,
+        "tools": _tools,
+        "after_agent": _after_agent,
+    }
 
     def follows(self, node: Node) -> Next:
         """Return the phase that follows a node, for writes made in its name (peers D4.2)."""
