@@ -376,8 +376,8 @@ class StateSchema:
         unknown = [key for key in update if key not in self.channels]
         if unknown:
             raise InvalidUpdate(
-                f"{author} wrote undeclared state {', '.join(map(repr, sorted(unknown)))}. Declare it in "
-                f"a state_schema; declared are: {', '.join(sorted(self.channels))}."
+                f"{author} wrote undeclared state {', '.join(map(repr, sorted(unknown)))}. Declare "
+                f"it in a state_schema; declared are: {', '.join(sorted(self.channels))}."
             )
         return [ChannelWrite(key, value) for key, value in update.items()]
 

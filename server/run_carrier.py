@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from harness.agent import Agent, RunOptions, RunResult
 from harness.checkpoint.base import Batch, Checkpointer, Run
 from harness.errors import HarnessError, RunEnded, ThreadBusy
+from harness.lazy_event import LazyEvent
 from harness.limits import Limits
 from harness.loop.events import Event, StreamMode
 from harness.subagents.background.threads import parent_thread
@@ -91,7 +92,7 @@ class RunCarrier:
     ) -> None:
         self.live: dict[str, LiveRun] = {}
         self.stuck: dict[str, str] = {}
-        self._let_go: dict[str, anyio.Event] = {}
+        self._let_go: dict[str, LazyEvent] = {}
         self.desk = SamplingDesk(changed)
         self.changed = changed
         self._agent = agent
@@ -198,7 +199,7 @@ class RunCarrier:
                 "the server's log has the details. What it had committed stays."
             )
         finally:
-            decided = self._let_go[live.run_id] = anyio.Event()
+            decided = self._let_go[live.run_id] = LazyEvent()
             del self.live[live.run_id]
             self._gates.leave(live.thread_id)
             live.control.accepted.set()

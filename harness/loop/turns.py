@@ -11,6 +11,7 @@ import anyio
 
 from harness.checkpoint.base import Run
 from harness.errors import ThreadBusy
+from harness.lazy_event import LazyEvent
 from harness.loop.run_context import RunControl
 from harness.records import record
 
@@ -25,7 +26,7 @@ class _Turn:
 
     run_id: str
     control: RunControl | None
-    over: anyio.Event = field(default_factory=anyio.Event)
+    over: LazyEvent = field(default_factory=LazyEvent)
 
 
 class Turns:
@@ -59,18 +60,24 @@ class Turns:
         Raises:
             ThreadBusy: Another run moves the thread and `when_busy` is `refuse`.
         """
-        with control.waiting:
+        if run.thread_id in self._now and not await self._comes(run, control, when_busy):
+            yield
+            return
+        with self._held(run.thread_id, _Turn(run.id, control)):
+            yield
+
+    async def _comes(self, run: Run, control: RunControl, when_busy: WhenBusy) -> bool:
+        """Wait for a run's turn; return whether it came, or the run was stopped before."""
+        with anyio.CancelScope() as control.waiting:
+            if control.reason is not None:
+                control.waiting.cancel()
             while (turn := self._now.get(run.thread_id)) is not None:
                 if when_busy == "refuse":
                     self.check(run.thread_id)
                 if when_busy == "interrupt" and turn.control is not None:
                     turn.control.pause(f"run {run.id} took over the thread")
                 await turn.over.wait()
-        if control.waiting.cancelled_caught:
-            yield
-            return
-        with self._held(run.thread_id, _Turn(run.id, control)):
-            yield
+        return not control.waiting.cancelled_caught
 
     @asynccontextmanager
     async def moment(self, thread_id: str) -> AsyncGenerator[None, None]:
