@@ -158,6 +158,7 @@ class RunCarrier:
         modes: Sequence[StreamMode] = ("tasks", "checkpoints"),
         key: str | None = None,
         is_new: bool = False,
+        trust_cache: bool = False,
     ) -> None:
         """Carry a run whose gate was taken, independent of the request that asked for it.
 
@@ -178,6 +179,7 @@ class RunCarrier:
             owner=self.owner,
             idempotency_key=key,
             log_events=not live.brief,
+            trust_cache=trust_cache,
             principal=principal,
         )
         self.live[live.run_id] = live
