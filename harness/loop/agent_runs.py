@@ -190,7 +190,7 @@ class AgentRuns(ThreadAccess):
         """
         options = options or RunOptions()
         control = options.control or RunControl()
-        async with self._turns.turn(await self._unfinished(run_id), control, options.when_busy):
+        with await self._turns.turn(await self._unfinished(run_id), control, options.when_busy):
             return await self._resume(run_id, answers, options, control)
 
     async def _unfinished(self, run_id: str) -> Run:
@@ -338,7 +338,7 @@ class AgentRuns(ThreadAccess):
         synced: bool = True,
     ) -> RunResult:
         control = options.control or RunControl()
-        async with self._turns.turn(run, control, options.when_busy):
+        with await self._turns.turn(run, control, options.when_busy):
             return await self._carry_on(run, begin, options, control, synced=synced)
 
     async def _carry_on(
