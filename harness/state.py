@@ -395,7 +395,7 @@ class StateSchema:
     def without(self, state: State, marks: Set[Mark]) -> State:
         """Return the state without keys that carry one of the marks."""
         hidden = self._marked(frozenset(marks))
-        if not hidden and state.keys() <= self.channels.keys():
+        if hidden.isdisjoint(state) and state.keys() <= self.channels.keys():
             return state
         return {
             name: value
