@@ -183,7 +183,8 @@ class RunCarrier:
             principal=principal,
         )
         self.live[live.run_id] = live
-        self._group.start_soon(self._carry, live, work, options, is_new)
+        name = f"run {live.run_id}"
+        self._group.start_soon(self._carry, live, work, options, is_new, name=name)
 
     async def _carry(self, live: LiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
         """Carry a run to its pause or end. Nothing it does may end the task group."""
