@@ -48,6 +48,8 @@ it, so that a subagent that wraps up leaves enough for those that wait for it.""
 _WARN = 0.75
 """Share of a bound after which the main agent is told what is left; likewise for subagents."""
 
+_NOTHING = Used()
+
 
 class Meter:
     """What a run tree has used so far; shared by all of its agents.
@@ -97,9 +99,9 @@ class Meter:
         earlier: Used | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        used = used or Used()
+        used = used or _NOTHING
         self.limits = limits
-        self._earlier = earlier or Used()
+        self._earlier = earlier or _NOTHING
         self._children: dict[str, Meter] = {}
         self._left = dict(used.children)
         self.model_calls = used.model_calls

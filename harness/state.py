@@ -377,8 +377,14 @@ class StateSchema:
 
     def initial(self) -> State:
         """Return the state of a thread on which nothing has happened."""
-        values = {name: channel.initial() for name, channel in self.channels.items()}
+        values = {name: self.channels[name].initial() for name in self._with_default}
         return {name: value for name, value in values.items() if value is not None}
+
+    @cached_property
+    def _with_default(self) -> Sequence[str]:
+        """The keys that may have a value before the first write."""
+        reducers = {name: channel.reducer for name, channel in self.channels.items()}
+        return [name for name, one in reducers.items() if one is not None and one.default]
 
     def writes(self, update: Mapping[str, Any], author: str) -> list[ChannelWrite]:
         """Turn an update into writes.
@@ -386,11 +392,11 @@ class StateSchema:
         Raises:
             InvalidUpdate: It names a key no schema declares (peers A5.1).
         """
-        unknown = sorted(set(update) - set(self.channels))
+        unknown = [key for key in update if key not in self.channels]
         if unknown:
             raise InvalidUpdate(
-                f"{author} wrote undeclared state {', '.join(map(repr, unknown))}. Declare it in "
-                f"a state_schema; declared are: {', '.join(sorted(self.channels))}."
+                f"{author} wrote undeclared state {', '.join(map(repr, sorted(unknown)))}. Declare "
+                f"it in a state_schema; declared are: {', '.join(sorted(self.channels))}."
             )
         return [ChannelWrite(key, value) for key, value in update.items()]
 
@@ -408,7 +414,7 @@ class StateSchema:
     def without(self, state: State, marks: Set[Mark]) -> State:
         """Return the state without keys that carry one of the marks."""
         hidden = self._marked(frozenset(marks))
-        if not hidden and state.keys() <= self.channels.keys():
+        if hidden.isdisjoint(state) and state.keys() <= self.channels.keys():
             return state
         return {
             name: value

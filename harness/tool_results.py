@@ -68,7 +68,7 @@ def as_json(value: object) -> str:
         TypeError: It holds something that is no JSON data, such as bytes.
         ValueError: It holds NaN or infinity, or contains itself.
     """
-    return storable_text(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_jsonable))
+    return storable_text(_JSON.encode(value))
 
 
 def _plain(value: object) -> JsonValue:
@@ -146,3 +146,6 @@ def _jsonable(value: Any) -> Any:
             return {one.name: getattr(value, one.name) for one in fields(value)}
         case _:
             return to_jsonable_python(value)
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_jsonable)

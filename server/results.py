@@ -26,6 +26,8 @@ __all__ = ["MAX_CHARS", "Answer", "cut", "error", "moment", "unknown"]
 MAX_CHARS = 9_500
 """Characters of text or JSON that one result may have; some clients cut from 10,000 on."""
 
+_JSON = json.JSONEncoder(ensure_ascii=False)  # `json.dumps` would make one for each call
+
 
 @record
 class Answer:
@@ -71,10 +73,10 @@ def cut(text: str, limit: int, advice: str = "Ask for a smaller part.") -> str:
 def _bounded(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Shorten the longest values until the data fit; `truncated` names what was shortened."""
     shortened: list[JsonValue] = []
-    while (size := len(json.dumps(data, ensure_ascii=False))) > MAX_CHARS:
+    while (size := len(_JSON.encode(data))) > MAX_CHARS:
         over = size - MAX_CHARS
         sizes = {
-            key: len(json.dumps(value, ensure_ascii=False))
+            key: len(_JSON.encode(value))
             for key, value in data.items()
             if isinstance(value, str | list) and len(value) > _least(value)
         }

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from harness.agent import Agent, RunOptions, RunResult
 from harness.checkpoint.base import Batch, Checkpointer, Run
 from harness.errors import HarnessError, RunEnded, ThreadBusy
+from harness.lazy_event import LazyEvent
 from harness.limits import Limits
 from harness.loop.events import Event, StreamMode
 from harness.subagents.background.threads import parent_thread
@@ -91,7 +92,7 @@ class RunCarrier:
     ) -> None:
         self.live: dict[str, LiveRun] = {}
         self.stuck: dict[str, str] = {}
-        self._let_go: dict[str, anyio.Event] = {}
+        self._let_go: dict[str, LazyEvent] = {}
         self.desk = SamplingDesk(changed)
         self.changed = changed
         self._agent = agent
@@ -157,6 +158,7 @@ class RunCarrier:
         modes: Sequence[StreamMode] = ("tasks", "checkpoints"),
         key: str | None = None,
         is_new: bool = False,
+        trust_cache: bool = False,
     ) -> None:
         """Carry a run whose gate was taken, independent of the request that asked for it.
 
@@ -177,10 +179,12 @@ class RunCarrier:
             owner=self.owner,
             idempotency_key=key,
             log_events=not live.brief,
+            trust_cache=trust_cache,
             principal=principal,
         )
         self.live[live.run_id] = live
-        self._group.start_soon(self._carry, live, work, options, is_new)
+        name = f"run {live.run_id}"
+        self._group.start_soon(self._carry, live, work, options, is_new, name=name)
 
     async def _carry(self, live: LiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
         """Carry a run to its pause or end. Nothing it does may end the task group."""
@@ -198,7 +202,7 @@ class RunCarrier:
                 "the server's log has the details. What it had committed stays."
             )
         finally:
-            decided = self._let_go[live.run_id] = anyio.Event()
+            decided = self._let_go[live.run_id] = LazyEvent()
             del self.live[live.run_id]
             self._gates.leave(live.thread_id)
             live.control.accepted.set()

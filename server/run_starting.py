@@ -16,7 +16,7 @@ from harness.checkpoint.base import Checkpointer, Interrupt, Run
 from harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
 from harness.limits import Limits
 from harness.messages import ToolCall, ToolMessage
-from harness.records import changed, record
+from harness.records import record
 from harness.subagents.background.threads import parent_thread
 from server.auth.caller import current_caller, owner_of
 from server.auth.owned_journal import OwnedJournal
@@ -144,10 +144,10 @@ class RunStarter:
         live.note_written(tool, args)
 
         async def work(agent: Agent, options: RunOptions) -> RunResult:
-            options = changed(options, trust_cache=trust_cache)
             return await agent.adrive([call], thread_id=live.thread_id, options=options)
 
-        self._carrier.spawn(live, work, modes=(), is_new=thread_id is None)
+        is_new = thread_id is None
+        self._carrier.spawn(live, work, modes=(), is_new=is_new, trust_cache=trust_cache)
         with anyio.move_on_after(seconds):
             await live.finished.wait()
         if not live.finished.is_set():

@@ -16,6 +16,7 @@ On Windows, where pipes cannot be polled, the SDK's transport is used.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -177,6 +178,8 @@ class LineReader:
         self._eof = False
         self._closed = False
         self._pollable = _is_pollable(fd)
+        self._watched = False
+        self._waiter: asyncio.Future[None] | None = None
 
     async def receive(self) -> SessionMessage:
         """Return the next message.
@@ -203,19 +206,49 @@ class LineReader:
         if self._eof:
             await self._unanswered.wait_until_none(EOF_GRACE_SECONDS)
             raise anyio.EndOfStream
+        if not self._pollable:  # a file or the null device never blocks for long
+            self._take(await anyio.to_thread.run_sync(os.read, self._fd, CHUNK_BYTES))
+            return
+        loop = asyncio.get_running_loop()
+        # Watched until lines wait to be taken: to begin and end that for each message, as
+        # `anyio.wait_readable` does, takes longer than to parse it.
+        if not self._watched:
+            loop.add_reader(self._fd, self._on_readable)
+            self._watched = True
+        self._waiter = loop.create_future()
         try:
-            if self._pollable:
-                await anyio.wait_readable(self._fd)
-                chunk = os.read(self._fd, CHUNK_BYTES)
-            else:  # a file or the null device never blocks for long
-                chunk = await anyio.to_thread.run_sync(os.read, self._fd, CHUNK_BYTES)
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _on_readable(self) -> None:
+        """Read what there is; while nobody waits for it, the client has to wait."""
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            self._unwatch()
+            return
+        try:
+            self._take(os.read(self._fd, CHUNK_BYTES))
         except BlockingIOError:
             return
         except ConnectionResetError:
-            chunk = b""
+            self._take(b"")
+        except OSError as error:
+            self._unwatch()
+            waiter.set_exception(error)
+            return
+        waiter.set_result(None)
+
+    def _unwatch(self) -> None:
+        if self._watched:
+            asyncio.get_running_loop().remove_reader(self._fd)
+            self._watched = False
+
+    def _take(self, chunk: bytes) -> None:
         if chunk:
             self._feed(chunk)
         else:
+            self._unwatch()
             self._eof = True
             self._end_line(b"")
 
@@ -241,6 +274,7 @@ class LineReader:
 
     async def aclose(self) -> None:
         """Read no more."""
+        self._unwatch()
         self._closed = True
 
     def __aiter__(self) -> Self:
@@ -364,9 +398,11 @@ async def stdio_streams() -> AsyncGenerator[tuple[LineReader, LineWriter]]:
     with _private_descriptors() as (wire_in, wire_out):
         unanswered = _Unanswered()
         writer = LineWriter(wire_out, unanswered)
+        reader = LineReader(wire_in, writer, unanswered)
         try:
-            yield LineReader(wire_in, writer, unanswered), writer
+            yield reader, writer
         finally:
+            await reader.aclose()
             with (
                 anyio.move_on_after(FLUSH_SECONDS, shield=True),
                 suppress(anyio.BrokenResourceError),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import anyio
 
@@ -21,11 +21,16 @@ class GateHolder:
 
 @dataclass(slots=True)
 class _Gate:
-    # A lock must be released by the task that took it; a call is carried by another one.
-    # Taking a free turn must not yield: between the turn and the holder nobody may look.
-    turn: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(1, fast_acquire=True))
+    # Made by the first who has to wait for it. A lock must be released by the task that took it;
+    # a call is carried by another one.
+    turn: anyio.Semaphore | None = None
     holder: GateHolder | None = None
     users: int = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody holds it, and nobody was just let in."""
+        return self.holder is None and (self.turn is None or self.turn.value > 0)
 
 
 class ThreadGates:
@@ -43,10 +48,14 @@ class ThreadGates:
         """Take the gate, or return who still holds it after `seconds`."""
         gate = self._gates.setdefault(thread_id, _Gate())
         gate.users += 1
-        if gate.holder is None and gate.turn.value:
-            gate.turn.acquire_nowait()
+        if gate.is_free:
+            if gate.turn is not None:
+                gate.turn.acquire_nowait()
             gate.holder = holder
             return None
+        if gate.turn is None:
+            # Taking a free turn must not yield: between the turn and the holder nobody may look.
+            gate.turn = anyio.Semaphore(0, fast_acquire=True)
         try:
             with anyio.move_on_after(seconds):
                 await gate.turn.acquire()
@@ -62,7 +71,8 @@ class ThreadGates:
         """Let the next one in."""
         gate = self._gates[thread_id]
         gate.holder = None
-        gate.turn.release()
+        if gate.turn is not None:
+            gate.turn.release()
         self._forget(thread_id, gate)
 
     def _forget(self, thread_id: str, gate: _Gate) -> None:

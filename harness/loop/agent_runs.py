@@ -27,6 +27,7 @@ from harness.loop.thread_access import ThreadAccess
 from harness.loop.thread_input import accept_input
 from harness.loop.thread_usage import used_before, used_by
 from harness.messages import AIMessage, ToolCall
+from harness.records import changed
 from harness.state import Mark
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class AgentRuns(ThreadAccess):
         """
         options = options or RunOptions()
         control = options.control or RunControl()
-        async with self._turns.turn(await self._unfinished(run_id), control, options.when_busy):
+        with await self._turns.turn(await self._unfinished(run_id), control, options.when_busy):
             return await self._resume(run_id, answers, options, control)
 
     async def _unfinished(self, run_id: str) -> Run:
@@ -337,7 +338,7 @@ class AgentRuns(ThreadAccess):
         synced: bool = True,
     ) -> RunResult:
         control = options.control or RunControl()
-        async with self._turns.turn(run, control, options.when_busy):
+        with await self._turns.turn(run, control, options.when_busy):
             return await self._carry_on(run, begin, options, control, synced=synced)
 
     async def _carry_on(
@@ -370,7 +371,7 @@ class AgentRuns(ThreadAccess):
             result = _screened_result(context, result)
         if run.kind == "delegate":
             return result
-        return replace(result, results=newest_results(result.state["messages"]))
+        return changed(result, results=newest_results(result.state["messages"]))
 
     def _emit(self, options: RunOptions) -> Emit | None:
         if not self.debug:

@@ -180,11 +180,7 @@ class Carrier:
             await begin(self._loop)
             self._control.accepted.set()
             try:
-                with self._deadline() as deadline:
-                    await anyio.lowlevel.checkpoint_if_cancelled()  # it may be over already
-                    interrupts = await self._advance()
-                if deadline.cancelled_caught:
-                    raise self._context.meter.out_of_time()
+                interrupts = await self._advance_in_time()
                 await self._context.journal.settle()
                 self._loop.thread.remember()
             except (HarnessError, LimitReached) as failed:
@@ -200,9 +196,20 @@ class Carrier:
             await self._stopped(self._control.reason)
         return interrupts, error
 
-    def _deadline(self) -> anyio.CancelScope:
-        left = self._context.meter.remaining().seconds
-        return anyio.move_on_after(left)
+    async def _advance_in_time(self) -> Sequence[Interrupt]:
+        """Advance until the run's time is over, if it is bounded.
+
+        Raises:
+            LimitReached: Its time is over.
+        """
+        meter = self._context.meter
+        if meter.limits.seconds is None:
+            await anyio.lowlevel.checkpoint_if_cancelled()  # it may have been stopped meanwhile
+            return await self._advance()
+        with anyio.move_on_after(meter.remaining().seconds):
+            await anyio.lowlevel.checkpoint_if_cancelled()  # it may be over already
+            return await self._advance()
+        raise meter.out_of_time()
 
     async def _advance(self) -> Sequence[Interrupt]:
         while True:

@@ -10,8 +10,8 @@ nothing commits nothing. Whatever was committed is enough to go on in another pr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Literal, TypeAlias
+from functools import cached_property, partial
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -68,37 +68,16 @@ class AgentLoop:
         self.path = path or (agent.name,)
         run.told_of_stops += agent.told_of_stops
         self.thread = ThreadState(agent.schema, agent.states, run, ns, self.path)
-        self._model_step = ModelStep(agent, run, self.thread, self.path, self.meter)
-        screen = self.thread.screen
-        self._runtime = Runtime(
-            thread_id=run.thread_id,
-            run_id=run.run.id,
-            ns=ns,
-            agent_name=agent.name,
-            agent_path=self.path,
-            context=run.context,
-            meter=self.meter,
-            stream_writer=partial(run.write_custom, self.path),
-            interrupt=self._interrupt,
-            request_drain=run.control.drain,
-            keep=self._keep,
-            call_tool=self._call_aside,
-            tools=agent.tools,
-            store=agent.store if screen is None else screen.store(agent.store),
-            attempt=run.run.attempt,
-        )
-        self._at_work = AgentAtWork(self._runtime, run, agent.watchers)
-        self._phases: Mapping[Next, Callable[[], Awaitable[Next]]] = {
-            "before_agent": self._before_agent,
-            "model": self._model,
-            "after_model": self._after_model,
-            "tools": self._tools,
-            "after_agent": self._after_agent,
-        }
+        self._runtime: Runtime | None = None
         self._paused: Pause | None = None
         self._author = ""
         self._breaks = bool(agent.breakpoints.before or agent.breakpoints.after)
         self._askers: dict[str, Asker] = {}
+
+    @cached_property
+    def _model_step(self) -> ModelStep:
+        # Built when a model is asked: a driven call asks none.
+        return ModelStep(self.agent, self.run, self.thread, self.path, self.meter)
 
     @property
     def wrapped_up(self) -> str | None:
@@ -148,8 +127,12 @@ class AgentLoop:
             LimitReached: The run tree met one of its limits.
             StaleThread: Somebody else moved the thread.
         """
-        with at_work(self._at_work):
-            return await self._advance()
+        try:
+            with at_work(AgentAtWork(self._runtime_now(), self.run, self.agent.watchers)):
+                return await self._advance()
+        finally:
+            # It holds methods of this loop. A cycle would keep the state until it is collected.
+            self._runtime = None
 
     async def _advance(self) -> Pause | None:
         self._paused = None  # an answer may have come since
@@ -163,7 +146,7 @@ class AgentLoop:
             try:
                 if self._breaks:
                     self._break_after_step()
-                phase = await self._phases[phase]()
+                phase = await self._PHASES[phase](self)
             except Interrupted as asked:
                 return await self._pause(asked.interrupts)
             if self._paused is not None:
@@ -244,6 +227,14 @@ class AgentLoop:
         await self.thread.commit("after_agent", following)
         return following
 
+    _PHASES: ClassVar[Mapping[Next, Callable[[Any], Awaitable[Next]]]] = {
+        "before_agent": _before_agent,
+        "model": _model,
+        "after_model": _after_model,
+        "tools": _tools,
+        "after_agent": _after_agent,
+    }
+
     def follows(self, node: Node) -> Next:
         """Return the phase that follows a node, for writes made in its name (peers D4.2)."""
         match node:
@@ -320,9 +311,33 @@ class AgentLoop:
 
     def _runtime_now(self) -> Runtime:
         head = self.thread.head
-        if head is not None and head.id != self._runtime.checkpoint_id:
-            self._runtime = changed(self._runtime, checkpoint_id=head.id)
+        newest = head.id if head is not None else None
+        if self._runtime is None:
+            self._runtime = self._new_runtime(newest)
+        elif self._runtime.checkpoint_id != newest:
+            self._runtime = changed(self._runtime, checkpoint_id=newest)
         return self._runtime
+
+    def _new_runtime(self, checkpoint_id: str | None) -> Runtime:
+        agent, run, screen = self.agent, self.run, self.thread.screen
+        return Runtime(
+            thread_id=run.thread_id,
+            run_id=run.run.id,
+            ns=self.thread.ns,
+            agent_name=agent.name,
+            agent_path=self.path,
+            context=run.context,
+            meter=self.meter,
+            stream_writer=partial(run.write_custom, self.path),
+            interrupt=self._interrupt,
+            request_drain=run.control.drain,
+            keep=self._keep,
+            call_tool=self._call_aside,
+            tools=agent.tools,
+            store=agent.store if screen is None else screen.store(agent.store),
+            checkpoint_id=checkpoint_id,
+            attempt=run.run.attempt,
+        )
 
     def _asker(self, author: str) -> Asker:
         """Return who asks for a hook; its questions of one phase are told apart by their order."""

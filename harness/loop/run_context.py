@@ -14,6 +14,7 @@ import anyio.from_thread
 from pydantic import JsonValue
 
 from harness.checkpoint.base import Checkpoint, Checkpointer, Run, RunEvent
+from harness.lazy_event import LazyEvent
 from harness.limits import Meter
 from harness.loop.events import Emit, Event, StreamMode, clipped
 from harness.loop.run_journal import RunJournal
@@ -43,7 +44,7 @@ class RunControl:
         ends_as: What a stopped run is recorded as.
         draining: Whether it shall stop once the step being worked on is stored.
         scope: Surrounds the run.
-        waiting: Surrounds its wait for its turn on the thread.
+        waiting: Surrounds its wait for its turn on the thread, while it waits.
         accepted: Set once the input is in the journal.
     """
 
@@ -51,8 +52,8 @@ class RunControl:
     ends_as: Literal["cancelled", "paused"] = "cancelled"
     draining: bool = False
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    waiting: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    accepted: anyio.Event = field(default_factory=anyio.Event)
+    waiting: anyio.CancelScope | None = None
+    accepted: LazyEvent = field(default_factory=LazyEvent)
 
     def cancel(self, reason: str) -> None:
         """Stop the model stream and the running tools; what has finished stays."""
@@ -69,7 +70,8 @@ class RunControl:
     def _stop(self, reason: str, ends_as: Literal["cancelled", "paused"]) -> None:
         if self.reason is None:
             self.reason, self.ends_as = reason, ends_as
-        self.waiting.cancel()
+        if self.waiting is not None:
+            self.waiting.cancel()
         self.scope.cancel()
 
 

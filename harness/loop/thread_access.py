@@ -153,7 +153,7 @@ class ThreadAccess:
             StaleThread: Somebody else was faster; nothing was stored, and trying again may help.
             ThreadBusy: A run moves the thread, or has yet to be resumed.
         """
-        async with self._turns.moment(thread_id):
+        with await self._turns.moment(thread_id):
             loop = await self._open(thread_id, None, create=True)
             thread = loop.thread
             if thread.next != "end":
@@ -212,7 +212,7 @@ class ThreadAccess:
         values: Mapping[str, Any],
         as_node: Node | None = None,
     ) -> Checkpoint:
-        async with self._turns.moment(thread_id):
+        with await self._turns.moment(thread_id):
             loop = await self._open(thread_id, checkpoint_id)
             thread = loop.thread
             assert thread.head is not None

@@ -109,9 +109,11 @@ def _screened_summary(thread: ThreadState, screen: Screen, summary: str) -> str:
 def _closing_tasks(thread: ThreadState) -> list[TaskWrites]:
     """Return error results of the calls that an interrupted step leaves unfinished."""
     messages: Sequence[Message] = thread.state["messages"]
-    answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
     closed = {task.task_id for task in thread.pending}
     unanswered = {call.id for call in pending_tool_calls(messages)} - closed
+    if not unanswered:
+        return []
+    answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
     return [
         TaskWrites(thread.step, call.id, index, thread.encode([ChannelWrite("messages", [result])]))
         for index, call in enumerate(answer.tool_calls if answer else ())

@@ -7,6 +7,7 @@ a step's finished tasks stored before belongs to it, because a step's id follows
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,6 @@ class ThreadState:
         self._adopted: list[ChannelWrite] = []
         self._weight = 0
         self._added = 0
-        self._keeping = anyio.Lock()
         self._next_kept = FIRST_KEPT
 
     @property
@@ -268,6 +268,10 @@ class ThreadState:
         """Fold writes whose bytes the step's tasks store themselves."""
         self.state = self.schema.fold(self.state, writes)
         self._adopted.extend(writes)
+
+    @cached_property
+    def _keeping(self) -> anyio.Lock:
+        return anyio.Lock()
 
     async def keep(self, update: Mapping[str, Any], author: str) -> None:
         """Store writes of the unfinished step at once, and make them.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import field
 from typing import Literal, TypeAlias
 
@@ -11,6 +11,7 @@ import anyio
 
 from harness.checkpoint.base import Run
 from harness.errors import ThreadBusy
+from harness.lazy_event import LazyEvent
 from harness.loop.run_context import RunControl
 from harness.records import record
 
@@ -25,7 +26,7 @@ class _Turn:
 
     run_id: str
     control: RunControl | None
-    over: anyio.Event = field(default_factory=anyio.Event)
+    over: LazyEvent = field(default_factory=LazyEvent)
 
 
 class Turns:
@@ -47,34 +48,39 @@ class Turns:
                 "for it, cancel it, or use another thread"
             )
 
-    @asynccontextmanager
     async def turn(
         self, run: Run, control: RunControl, when_busy: WhenBusy
-    ) -> AsyncGenerator[None, None]:
-        """Hold the thread; before that wait for the run that has it, or pause it, as chosen.
+    ) -> AbstractContextManager[None]:
+        """Return what holds the thread, to be entered at once: `with await turns.turn(…):`.
 
-        Those who queue get their turn in about the order they came. A run that is stopped while it
-        waits leaves the queue; it does not get the thread and must do nothing.
+        Before that, wait for the run that has the thread, or pause it, as chosen. Those who queue
+        get their turn in about the order they came. A run that is stopped while it waits leaves the
+        queue; it does not get the thread and must do nothing.
 
         Raises:
             ThreadBusy: Another run moves the thread and `when_busy` is `refuse`.
         """
-        with control.waiting:
+        if run.thread_id in self._now and not await self._comes(run, control, when_busy):
+            return nullcontext()
+        return self._held(run.thread_id, _Turn(run.id, control))
+
+    async def _comes(self, run: Run, control: RunControl, when_busy: WhenBusy) -> bool:
+        """Wait for a run's turn; return whether it came, or the run was stopped before."""
+        with anyio.CancelScope() as control.waiting:
+            if control.reason is not None:
+                control.waiting.cancel()
             while (turn := self._now.get(run.thread_id)) is not None:
                 if when_busy == "refuse":
                     self.check(run.thread_id)
                 if when_busy == "interrupt" and turn.control is not None:
                     turn.control.pause(f"run {run.id} took over the thread")
                 await turn.over.wait()
-        if control.waiting.cancelled_caught:
-            yield
-            return
-        with self._held(run.thread_id, _Turn(run.id, control)):
-            yield
+        return not control.waiting.cancelled_caught
 
-    @asynccontextmanager
-    async def moment(self, thread_id: str) -> AsyncGenerator[None, None]:
-        """Hold the thread for one write from outside; runs wait for it, whatever they are told.
+    async def moment(self, thread_id: str) -> AbstractContextManager[None]:
+        """Return what holds the thread for one write from outside, to be entered at once.
+
+        Runs wait for it, whatever they are told.
 
         Raises:
             ThreadBusy: A run moves the thread.
@@ -82,8 +88,7 @@ class Turns:
         while (turn := self._now.get(thread_id)) is not None:
             self.check(thread_id)
             await turn.over.wait()
-        with self._held(thread_id, _Turn("", None)):
-            yield
+        return self._held(thread_id, _Turn("", None))
 
     @contextmanager
     def _held(self, thread_id: str, mine: _Turn) -> Generator[None, None, None]:

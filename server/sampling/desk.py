@@ -26,6 +26,7 @@ from mcp.types import (
 
 from harness.checkpoint.base import Run
 from harness.errors import ModelError
+from harness.lazy_event import LazyEvent
 from harness.loop.events import Event
 from harness.messages import new_id
 from harness.subagents.background.threads import parent_thread
@@ -141,7 +142,7 @@ class SampledRun:
         self.offer: Offer | None = offer
         self.calls: dict[str, SampledCall] = {}
         self.activity = Activity()
-        self.moved = anyio.Event()
+        self.moved = LazyEvent()
         self._desk = desk
         self._pause = pause
 
@@ -197,7 +198,7 @@ class SampledRun:
 
     def _move(self) -> None:
         self.moved.set()
-        self.moved = anyio.Event()
+        self.moved = LazyEvent()
 
 
 current_run: ContextVar[SampledRun | None] = ContextVar("sampled_run", default=None)

@@ -1,5 +1,7 @@
 """What a driven call costs and promises: one commit, no read, and never an act without a record."""
 
+import gc
+
 import anyio
 import pytest
 
@@ -7,6 +9,8 @@ from harness.agent import RunOptions, create_agent
 from harness.checkpoint.base import Batch, FileChange
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.errors import StaleThread
+from harness.loop.engine import AgentLoop
+from harness.loop.run_context import RunContext
 from harness.policy import Policy, Rule
 from harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
@@ -173,3 +177,16 @@ async def test_a_call_dropped_before_its_first_act_leaves_no_trace():
             group.cancel_scope.cancel()
     assert journal.commits == []
     assert await journal.threads() == []
+
+
+async def test_a_call_leaves_nothing_for_the_garbage_collector():
+    agent = create_agent(Turns(), [note], checkpointer=MemoryCheckpointer())
+    await agent.adrive([call("1", "note", text="a")], thread_id="t")
+    gc.collect()
+    gc.disable()
+    try:
+        await agent.adrive([call("2", "note", text="b")], thread_id="t", options=TRUST)
+        left = [one for one in gc.get_objects() if isinstance(one, AgentLoop | RunContext)]
+    finally:
+        gc.enable()
+    assert left == []

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from select import select
 from tempfile import TemporaryFile
 from typing import Any, Literal
 
@@ -220,6 +221,38 @@ async def test_an_error_that_a_client_answers_with_reaches_who_asked() -> None:
     assert os.read(answers_read, 1) == b"", "it was sent back instead"
     os.close(answers_read)
     os.close(read_end)
+
+
+@posix
+async def test_what_nobody_waits_for_is_left_with_the_client() -> None:
+    read_end, write_end = os.pipe()
+    ping = {"jsonrpc": "2.0", "method": "notifications/x"}
+    reader = LineReader(read_end, LineWriter(write_end))
+    with anyio.fail_after(60):
+        os.write(write_end, lines(ping, ping))
+        await reader.receive()
+        os.write(write_end, lines(ping))
+        await anyio.sleep(0.05)
+        assert select([read_end], [], [], 0)[0], "it was read before its turn"
+        await reader.receive()
+        with anyio.move_on_after(0.05):
+            await reader.receive()
+            await reader.receive()  # there is none, and what comes later is not lost
+        os.write(write_end, lines(ping))
+        await reader.receive()
+    await reader.aclose()
+    os.close(write_end)
+    os.close(read_end)
+
+
+@posix
+async def test_an_input_that_fails_ends_the_stream_with_its_error() -> None:
+    terminal, its_end = os.openpty()
+    os.close(its_end)
+    async with LineReader(terminal, LineWriter(terminal)) as reader:
+        with anyio.fail_after(60), pytest.raises(OSError, match="Input/output error"):
+            await reader.receive()
+    os.close(terminal)
 
 
 # HTTP

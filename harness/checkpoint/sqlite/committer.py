@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-import anyio
 import anyio.to_thread
 
 from harness.checkpoint.base import Batch, EventLimits
@@ -28,6 +27,7 @@ from harness.checkpoint.sqlite.pages import Pager
 from harness.checkpoint.sqlite.schema import transaction
 from harness.checkpoint.sqlite.waiting_rows import WaitingRows
 from harness.errors import CheckpointError
+from harness.lazy_event import LazyEvent
 
 __all__ = ["Committer"]
 
@@ -81,7 +81,7 @@ class Committer:
         self._clock = clock
         self._event_limits = event_limits
         self._queue: deque[_Commit] = deque()
-        self._rounds: dict[int, anyio.Event] = {}
+        self._rounds: dict[int, LazyEvent] = {}
         self._syncer: LogSyncer | None = None
         self._pager = Pager()
         self._waits: bool | None = None
@@ -128,7 +128,7 @@ class Committer:
         if others is not None:
             await others.wait()
             return
-        done = self._rounds[thread] = anyio.Event()
+        done = self._rounds[thread] = LazyEvent()
         try:
             await writer.run(self._commit_queued)
         finally:
