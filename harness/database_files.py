@@ -81,7 +81,8 @@ class Connection(aiosqlite.Connection):
         """
         if not self._running:
             raise ValueError("the connection is closed")
-        self._tx.put_nowait((None, partial(function, self._conn)))
+        run = partial(function, self._conn)
+        self._tx.put_nowait((None, run))  # pyright: ignore[reportUnknownMemberType]
 
     async def finish(self) -> None:
         """Run what was handed over, then close the database and end the thread."""
