@@ -14,7 +14,7 @@ from anyio import create_task_group, wait_all_tasks_blocked
 from harness.checkpoint.base import Batch, FileChange, StoredWrite, TaskWrites, step_id
 from harness.checkpoint.codec import SHARED_FROM
 from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import CheckpointError
+from harness.errors import CheckpointError, StaleThread
 from tests.checkpoint.conftest import locked
 from tests.checkpoint.records import (
     THREAD,
@@ -149,3 +149,47 @@ async def test_numbers_of_deleted_rows_are_not_given_again(path: Path):
         await grow(journal, "e", thread="late")
     assert before < soon < newest()
     assert newest() == (5, 5)
+
+
+async def test_tasks_that_came_long_before_their_step_are_stored_once(
+    path: Path, sqlite: SqliteCheckpointer
+):
+    second = step_id(step_id(None))
+    await sqlite.commit(step_batch(None, "a"))
+    early = Batch(THREAD, writes=[task(step_id(second), "model", 0, "c")])
+    await sqlite.commit(early)
+    await sqlite.commit(step_batch(step_id(None), "b", step=1))
+    batches = [
+        step_batch(second, "c", step=2),
+        step_batch(None, "other", thread="other"),
+    ]
+    assert await commit_together(path, sqlite, batches) == []
+    assert values((await loaded(sqlite)).writes) == ["a", "b", "c"]
+    assert {one.thread_id for one in await sqlite.threads()} == {THREAD, "other"}
+
+
+async def test_a_step_sees_at_once_what_another_journal_of_the_same_file_stored(
+    path: Path, sqlite: SqliteCheckpointer
+):
+    first = step_id(None)
+    await sqlite.commit(step_batch(None, "a"))
+    async with SqliteCheckpointer(path) as other:
+        await other.commit(Batch(THREAD, writes=[task(step_id(first), "model", 0, "b")]))
+        await sqlite.commit(step_batch(first, "b", step=1))
+        assert values((await loaded(sqlite)).writes) == ["a", "b"]
+        await other.commit(step_batch(step_id(first), "c", step=2))
+        with pytest.raises(StaleThread):
+            await sqlite.commit(step_batch(step_id(first), "d", step=2, salt="late"))
+        await other.delete_thread(THREAD)
+        with pytest.raises(StaleThread):
+            await sqlite.commit(step_batch(step_id(step_id(first)), "e", step=3))
+    assert await sqlite.threads() == []
+
+
+async def test_a_thread_that_was_deleted_begins_anew(sqlite: SqliteCheckpointer):
+    await grow(sqlite, "a", "b")
+    await sqlite.delete_thread(THREAD)
+    with pytest.raises(StaleThread):
+        await sqlite.commit(step_batch(step_id(step_id(None)), "c", step=2))
+    await grow(sqlite, "d")
+    assert values((await loaded(sqlite)).writes) == ["d"]
