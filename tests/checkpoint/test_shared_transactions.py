@@ -152,23 +152,17 @@ async def test_numbers_of_deleted_rows_are_not_given_again(path: Path):
 
 
 async def test_tasks_that_came_long_before_their_step_are_stored_once(
-    path: Path, sqlite: SqliteCheckpointer
+    sqlite: SqliteCheckpointer,
 ):
     second = step_id(step_id(None))
     await sqlite.commit(step_batch(None, "a"))
-    early = Batch(THREAD, writes=[task(step_id(second), "model", 0, "c")])
-    await sqlite.commit(early)
+    await sqlite.commit(Batch(THREAD, writes=[task(step_id(second), "model", 0, "c")]))
     await sqlite.commit(step_batch(step_id(None), "b", step=1))
-    batches = [
-        step_batch(second, "c", step=2),
-        step_batch(None, "other", thread="other"),
-    ]
-    assert await commit_together(path, sqlite, batches) == []
+    await sqlite.commit(step_batch(second, "c", step=2))
     assert values((await loaded(sqlite)).writes) == ["a", "b", "c"]
-    assert {one.thread_id for one in await sqlite.threads()} == {THREAD, "other"}
 
 
-async def test_a_step_sees_at_once_what_another_journal_of_the_same_file_stored(
+async def test_a_step_sees_at_once_what_another_journal_of_the_same_file_did(
     path: Path, sqlite: SqliteCheckpointer
 ):
     first = step_id(None)
@@ -180,16 +174,26 @@ async def test_a_step_sees_at_once_what_another_journal_of_the_same_file_stored(
         await other.commit(step_batch(step_id(first), "c", step=2))
         with pytest.raises(StaleThread):
             await sqlite.commit(step_batch(step_id(first), "d", step=2, salt="late"))
-        await other.delete_thread(THREAD)
-        with pytest.raises(StaleThread):
-            await sqlite.commit(step_batch(step_id(step_id(first)), "e", step=3))
-    assert await sqlite.threads() == []
 
 
-async def test_a_thread_that_was_deleted_begins_anew(sqlite: SqliteCheckpointer):
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_no_step_follows_the_head_of_a_thread_that_was_deleted(
+    path: Path, sqlite: SqliteCheckpointer, elsewhere: bool
+):
     await grow(sqlite, "a", "b")
-    await sqlite.delete_thread(THREAD)
+    async with SqliteCheckpointer(path) as other:
+        await (other if elsewhere else sqlite).delete_thread(THREAD)
     with pytest.raises(StaleThread):
         await sqlite.commit(step_batch(step_id(step_id(None)), "c", step=2))
     await grow(sqlite, "d")
     assert values((await loaded(sqlite)).writes) == ["d"]
+
+
+async def test_steps_after_a_refused_one_are_stored(sqlite: SqliteCheckpointer):
+    await grow(sqlite, "a", "b")
+    wrong = TaskWrites(step_id(step_id(step_id(None))), "half a \ud83c flag", 0, ())
+    batch = step_batch(step_id(step_id(None)), "c", step=2)
+    with pytest.raises(CheckpointError):
+        await sqlite.commit(replace(batch, writes=[wrong]))
+    await sqlite.commit(batch)
+    assert values((await loaded(sqlite)).writes) == ["a", "b", "c"]

@@ -23,8 +23,8 @@ from harness.checkpoint.base import Batch, EventLimits
 from harness.checkpoint.laws import Clock
 from harness.checkpoint.sqlite import rows
 from harness.checkpoint.sqlite.connections import DAMAGE, JournalConnection, failed
+from harness.checkpoint.sqlite.heads import Heads
 from harness.checkpoint.sqlite.log_syncer import LogSyncer
-from harness.checkpoint.sqlite.memory import Memory
 from harness.checkpoint.sqlite.pages import Pager
 from harness.checkpoint.sqlite.schema import transaction
 from harness.checkpoint.sqlite.waiting_rows import StepBegun, WaitingRows
@@ -85,7 +85,7 @@ class Committer:
         self._called = False
         self._syncer: LogSyncer | None = None
         self._pager = Pager()
-        self._memory = Memory()
+        self._heads = Heads()
         self._waits: bool | None = None
 
     async def commit(self, writer: JournalConnection, batch: Batch) -> None:
@@ -106,7 +106,7 @@ class Committer:
     def apart(self, conn: sqlite3.Connection, function: Callable[..., T], *args: object) -> T:
         """Run a function in a transaction of its own; runs in the writer's thread."""
         self._pager.leave()
-        self._memory.forget()
+        self._heads.forget()
         self._wait_for_disk(conn, True)
         with transaction(conn):
             return function(conn, *args)
@@ -132,7 +132,7 @@ class Committer:
             self._commit_group(conn, group)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             self._pager = Pager()
-            self._memory.forget()
+            self._heads.forget()
             self._fail(group, error)
         else:
             _settle(group)
@@ -192,14 +192,14 @@ class Committer:
 
     def _store_or_refuse(self, conn: sqlite3.Connection, batch: Batch) -> Exception | None:
         """Store one batch of a group; return why it was refused."""
-        self._memory.forget()  # so that the batch is told what is wrong with it
+        self._heads.forget()  # so that the batch is told what is wrong with it
         conn.execute("SAVEPOINT batch")
         self._pager.begin()
         try:
             self._insert(conn, [batch])
         except _BATCH_ERRORS as error:
             self._pager.undo()
-            self._memory.forget()
+            self._heads.forget()
             conn.execute("ROLLBACK TO batch")
             conn.execute("RELEASE batch")
             if isinstance(error, CheckpointError):
@@ -214,8 +214,8 @@ class Committer:
         return None
 
     def _insert(self, conn: sqlite3.Connection, batches: Iterable[Batch]) -> None:
-        self._memory.refresh(conn)
-        waiting = WaitingRows(conn, self._pager, self._memory)
+        self._heads.refresh(conn)
+        waiting = WaitingRows(conn, self._pager, self._heads)
         for batch in batches:
             rows.store(conn, batch, self._clock.now(), waiting, self._event_limits)
         waiting.insert()

@@ -28,7 +28,7 @@ from harness.checkpoint.laws import (
     unknown_snapshot,
 )
 from harness.checkpoint.sqlite import event_rows
-from harness.checkpoint.sqlite.memory import Head
+from harness.checkpoint.sqlite.heads import Head
 from harness.checkpoint.sqlite.migrations import share
 from harness.checkpoint.sqlite.waiting_rows import WaitingRows, packed
 
@@ -116,7 +116,7 @@ def store(
         CheckpointError: Something of the batch cannot be stored.
         sqlite3.Error: The database failed.
     """
-    head = waiting.memory.head(batch.thread_id, batch.ns)
+    head = waiting.heads.of(batch.thread_id, batch.ns)
     if head is not None and _follows(batch, head):
         thread, scope = head.thread, head.scope
         newest = waiting.add_step(head, batch)
@@ -203,7 +203,7 @@ def _store_steps(
     if not (batch.writes or batch.checkpoints):
         return None
     if not _is_next_step(batch, place):
-        waiting.memory.forget_head(batch.thread_id, batch.ns)
+        waiting.heads.drop(batch.thread_id, batch.ns)
         _store_tasks(conn, scope, batch, waiting)
         return _store_checkpoints(conn, scope, place.head, batch, waiting)
     (new,) = batch.checkpoints
@@ -212,7 +212,7 @@ def _store_steps(
         waiting.add_task(scope, step, task)
     newest = waiting.add_checkpoint(scope, step, place.head, new)
     head = Head(place.thread, scope, newest, new.id)
-    waiting.memory.note_head(batch.thread_id, batch.ns, head)
+    waiting.heads.note(batch.thread_id, batch.ns, head)
     return newest
 
 

@@ -13,28 +13,28 @@ from typing import Any
 
 from harness.checkpoint.base import Batch, Checkpoint, StoredWrite, TaskWrites
 from harness.checkpoint.codec import SHARED_FROM, pack, plain, step_key
-from harness.checkpoint.sqlite.memory import Head, Memory
+from harness.checkpoint.sqlite.heads import Head, Heads
 from harness.checkpoint.sqlite.migrations import share
 from harness.checkpoint.sqlite.pages import Pager
 
 __all__ = ["StepBegun", "WaitingRows", "packed"]
 
-_INSERTED = {
-    "tasks": "task, scope, step, task_id, idx, page, place, length",
-    "bodies": "task, body",
-    "uses": "task, blob",
-    "checkpoints": "seq, scope, id, parent, step, source, author, next, run_id, created_at,"
-    " weight, summary",
+_BEGUN = """
+WITH asked (scope, step) AS (VALUES {})
+SELECT 1 FROM asked CROSS JOIN tasks t ON t.scope = asked.scope AND t.step = asked.step LIMIT 1
+"""
+
+_INSERT = {
+    "tasks": "INSERT INTO tasks (task, scope, step, task_id, idx, page, place, length) VALUES {}",
+    "bodies": "INSERT INTO bodies (task, body) VALUES {}",
+    "uses": "INSERT INTO uses (task, blob) VALUES {}",
+    "checkpoints": "INSERT INTO checkpoints (seq, scope, id, parent, step, source, author, next,"
+    " run_id, created_at, weight, summary) VALUES {}",
 }
 
 _TOUCH = """
 UPDATE threads SET updated_at = ?, checkpoints = checkpoints + ?, newest = coalesce(?, newest)
 WHERE thread = ?
-"""
-
-_BEGUN = """
-WITH asked (scope, step) AS (VALUES {})
-SELECT 1 FROM asked CROSS JOIN tasks t ON t.scope = asked.scope AND t.step = asked.step LIMIT 1
 """
 
 _SIZES = (64, 8, 1)
@@ -53,14 +53,14 @@ class WaitingRows:
         conn: A connection that has just begun a transaction, or a savepoint in one; nobody else
             inserts tasks and checkpoints in it.
         pager: Says where in a page the bodies will be.
-        memory: Knows the numbers that were given.
+        heads: Knows the numbers that were given.
     """
 
-    def __init__(self, conn: sqlite3.Connection, pager: Pager, memory: Memory) -> None:
-        self.memory = memory
+    def __init__(self, conn: sqlite3.Connection, pager: Pager, heads: Heads) -> None:
+        self.heads = heads
         self._conn = conn
         self._pager = pager
-        self._rows: dict[str, list[Any]] = {table: [] for table in _INSERTED}
+        self._rows: dict[str, list[Any]] = {table: [] for table in _INSERT}
         self._touched: list[tuple[Any, ...]] = []
         self._new: list[Any] = []
         self._scopes: set[int] = set()
@@ -69,8 +69,8 @@ class WaitingRows:
         """Add the rows of a task of a step; the large values it writes are stored now."""
         body, used = packed(self._conn, task.writes)
         size = len(body)
-        memory = self.memory
-        memory.task = number = memory.task + 1
+        heads = self.heads
+        heads.task = number = heads.task + 1
         page, place = self._pager.place(scope, number, size)
         self._scopes.add(scope)
         rows = self._rows
@@ -83,8 +83,8 @@ class WaitingRows:
         self, scope: int, step: int | str, parent: int | None, new: Checkpoint
     ) -> int:
         """Add the checkpoint of a step, given its parent's seq; return its own."""
-        memory = self.memory
-        memory.seq = seq = memory.seq + 1
+        heads = self.heads
+        heads.seq = seq = heads.seq + 1
         self._scopes.add(scope)
         self._rows["checkpoints"] += (
             *(seq, scope, step, parent, new.step, new.source, new.author),
@@ -122,11 +122,11 @@ class WaitingRows:
             StepBegun: A step must be new and is not; roll back.
             sqlite3.Error, ValueError, OverflowError: A row cannot be stored; roll back.
         """
-        for statement, values in _statements("new", self._new):
+        for statement, values in _filled(_BEGUN, self._new):
             if self._conn.execute(statement, values).fetchone() is not None:
                 raise StepBegun
         for table, rows in self._rows.items():
-            for statement, values in _statements(table, rows):
+            for statement, values in _filled(_INSERT[table], rows):
                 self._conn.execute(statement, values)
             rows.clear()
         self._conn.executemany(_TOUCH, self._touched)
@@ -135,25 +135,22 @@ class WaitingRows:
         self._scopes.clear()
 
 
-def _statements(table: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """Give statements for the values of rows, and what of them each takes."""
+def _filled(template: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Give statements that take all the values of rows between them, each with its own."""
     done = 0
-    for size in _SIZES:
-        statement, count = _statement(table, size)
+    for rows in _SIZES if values else ():
+        statement, count = _statement(template, rows)
         while len(values) - done >= count:
             yield statement, values[done : done + count]
             done += count
 
 
 @cache
-def _statement(table: str, rows: int) -> tuple[str, int]:
-    """Return a statement for so many rows, and how many values they have."""
-    columns = "scope, step" if table == "new" else _INSERTED[table]
-    width = columns.count(",") + 1
-    places = ", ".join([f"({', '.join('?' * width)})"] * rows)
-    if table == "new":
-        return _BEGUN.format(places), rows * width
-    return f"INSERT INTO {table} ({columns}) VALUES {places}", rows * width
+def _statement(template: str, rows: int) -> tuple[str, int]:
+    """Return a statement with places for the values of so many rows, and how many those are."""
+    columns = template[template.index("(") : template.index(")")].count(",") + 1
+    places = ", ".join([f"({', '.join('?' * columns)})"] * rows)
+    return template.format(places), rows * columns
 
 
 def packed(conn: sqlite3.Connection, writes: Sequence[StoredWrite]) -> tuple[bytes, set[int]]:

@@ -1,7 +1,8 @@
 """What the writer of a journal remembers of its file, so that the next step need not ask again.
 
-It holds until another connection has written, or something of this one's was taken back or was not
-a step: then all is forgotten.
+A head is remembered from one whole step to the next; anything else that is stored in its namespace
+makes it forgotten. Everything is, when another connection has written, when a transaction of this
+one failed, and when one did something other than to commit batches.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-__all__ = ["Head", "Memory"]
+__all__ = ["Head", "Heads"]
 
 _MOST_HEADS = 10_000
 """Of the namespaces that moved, so many are remembered; the one first seen goes first."""
@@ -32,7 +33,7 @@ class Head:
     id: str
 
 
-class Memory:
+class Heads:
     """What is known inside a transaction. One thread uses it.
 
     Attributes:
@@ -44,13 +45,13 @@ class Memory:
     def __init__(self) -> None:
         self.task = self.seq = 0
         self._version: int | None = None
-        self._heads: dict[tuple[str, str], Head] = {}
+        self._known: dict[tuple[str, str], Head] = {}
 
     def refresh(self, conn: sqlite3.Connection) -> None:
         """Forget what others may have changed; the first thing to do in a transaction."""
         (version,) = conn.execute("PRAGMA data_version").fetchone()
         if version != self._version:
-            self._heads.clear()
+            self._known.clear()
             given = dict(conn.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
             self.task, self.seq = given.get("tasks", 0), given.get("checkpoints", 0)
             self._version = version
@@ -59,16 +60,16 @@ class Memory:
         """Forget everything, until the next `refresh`."""
         self._version = None
 
-    def head(self, thread_id: str, ns: str) -> Head | None:
+    def of(self, thread_id: str, ns: str) -> Head | None:
         """Return where a namespace stands, if that is known; who moves it changes that."""
-        return self._heads.get((thread_id, ns))
+        return self._known.get((thread_id, ns))
 
-    def note_head(self, thread_id: str, ns: str, head: Head) -> None:
+    def note(self, thread_id: str, ns: str, head: Head) -> None:
         """Remember where a namespace stands, which was not known."""
-        if len(self._heads) >= _MOST_HEADS:
-            del self._heads[next(iter(self._heads))]
-        self._heads[thread_id, ns] = head
+        if len(self._known) >= _MOST_HEADS:
+            del self._known[next(iter(self._known))]
+        self._known[thread_id, ns] = head
 
-    def forget_head(self, thread_id: str, ns: str) -> None:
+    def drop(self, thread_id: str, ns: str) -> None:
         """Say that something other than a whole step was stored in a namespace."""
-        self._heads.pop((thread_id, ns), None)
+        self._known.pop((thread_id, ns), None)
