@@ -83,13 +83,18 @@ class Groups(Committer):
         super()._commit_queued(conn)
 
 
-class Counting(SqliteCheckpointer):
-    """Counts what it is given, and the transactions it makes of that."""
+class Grouping(SqliteCheckpointer):
+    """Counts its transactions."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.given = 0
         self.groups = self._committer = Groups(self.path, Clock(), EventLimits())
+
+
+class Counting(SqliteCheckpointer):
+    """Counts the bytes of the values that it is given."""
+
+    given = 0
 
     async def commit(self, batch: Batch) -> None:
         self.given += sum(len(one.value) for task in batch.writes for one in task.writes)
@@ -259,7 +264,7 @@ async def _shared_commits(folder: Path, measures: Measures, rounds: int) -> list
     conn = sqlite3.connect(folder / "shared-raw.db", isolation_level=None)
     for statement in RAW:
         conn.execute(statement)
-    async with Counting(folder / "shared.db") as journal:
+    async with Grouping(folder / "shared.db") as journal:
         for attempt in range(rounds):
             runs = [Steps(f"t{attempt}-{number}") for number in range(RUNS)]
             batches = [[steps.next() for _ in range(each)] for steps in runs]

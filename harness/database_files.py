@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -69,6 +70,19 @@ class Connection(aiosqlite.Connection):
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function in the connection's thread, after all that were handed over before."""
         return await self._execute(function, self._conn)  # pyright: ignore[reportUnknownMemberType]
+
+    def hand_over(self, function: Callable[[sqlite3.Connection], None]) -> None:
+        """Have a function run in the connection's thread, after all that were handed over before.
+
+        Nobody waits for it: it says by itself what it has done, and raises nothing.
+
+        Raises:
+            ValueError: The connection is closed.
+        """
+        if not self._running:
+            raise ValueError("the connection is closed")
+        run = partial(function, self._conn)
+        self._tx.put_nowait((None, run))  # pyright: ignore[reportUnknownMemberType]
 
     async def finish(self) -> None:
         """Run what was handed over, then close the database and end the thread."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from zlib import crc32
@@ -209,12 +208,12 @@ def unpack_all(
     return writes
 
 
-@lru_cache(maxsize=10_000)
 def step_key(step: str) -> int | str:
     """Return a step's id as a number if it is one of `step_id`, which takes 8 bytes not 21."""
     if _STEP.fullmatch(step) is None:
         return step
-    return int.from_bytes(bytes.fromhex(step[5:]), "big", signed=True)
+    number = int(step[5:], 16)
+    return number if number < 1 << 63 else number - (1 << 64)  # SQLite's integers have a sign
 
 
 def step_name(key: int | str) -> str:

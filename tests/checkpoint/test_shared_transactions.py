@@ -14,7 +14,7 @@ from anyio import create_task_group, wait_all_tasks_blocked
 from harness.checkpoint.base import Batch, FileChange, StoredWrite, TaskWrites, step_id
 from harness.checkpoint.codec import SHARED_FROM
 from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import CheckpointError
+from harness.errors import CheckpointError, StaleThread
 from tests.checkpoint.conftest import locked
 from tests.checkpoint.records import (
     THREAD,
@@ -149,3 +149,51 @@ async def test_numbers_of_deleted_rows_are_not_given_again(path: Path):
         await grow(journal, "e", thread="late")
     assert before < soon < newest()
     assert newest() == (5, 5)
+
+
+async def test_tasks_that_came_long_before_their_step_are_stored_once(
+    sqlite: SqliteCheckpointer,
+):
+    second = step_id(step_id(None))
+    await sqlite.commit(step_batch(None, "a"))
+    await sqlite.commit(Batch(THREAD, writes=[task(step_id(second), "model", 0, "c")]))
+    await sqlite.commit(step_batch(step_id(None), "b", step=1))
+    await sqlite.commit(step_batch(second, "c", step=2))
+    assert values((await loaded(sqlite)).writes) == ["a", "b", "c"]
+
+
+async def test_a_step_sees_at_once_what_another_journal_of_the_same_file_did(
+    path: Path, sqlite: SqliteCheckpointer
+):
+    first = step_id(None)
+    await sqlite.commit(step_batch(None, "a"))
+    async with SqliteCheckpointer(path) as other:
+        await other.commit(Batch(THREAD, writes=[task(step_id(first), "model", 0, "b")]))
+        await sqlite.commit(step_batch(first, "b", step=1))
+        assert values((await loaded(sqlite)).writes) == ["a", "b"]
+        await other.commit(step_batch(step_id(first), "c", step=2))
+        with pytest.raises(StaleThread):
+            await sqlite.commit(step_batch(step_id(first), "d", step=2, salt="late"))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_no_step_follows_the_head_of_a_thread_that_was_deleted(
+    path: Path, sqlite: SqliteCheckpointer, elsewhere: bool
+):
+    await grow(sqlite, "a", "b")
+    async with SqliteCheckpointer(path) as other:
+        await (other if elsewhere else sqlite).delete_thread(THREAD)
+    with pytest.raises(StaleThread):
+        await sqlite.commit(step_batch(step_id(step_id(None)), "c", step=2))
+    await grow(sqlite, "d")
+    assert values((await loaded(sqlite)).writes) == ["d"]
+
+
+async def test_steps_after_a_refused_one_are_stored(sqlite: SqliteCheckpointer):
+    await grow(sqlite, "a", "b")
+    wrong = TaskWrites(step_id(step_id(step_id(None))), "half a \ud83c flag", 0, ())
+    batch = step_batch(step_id(step_id(None)), "c", step=2)
+    with pytest.raises(CheckpointError):
+        await sqlite.commit(replace(batch, writes=[wrong]))
+    await sqlite.commit(batch)
+    assert values((await loaded(sqlite)).writes) == ["a", "b", "c"]

@@ -8,26 +8,27 @@ that a batch changes, and a batch is hardly ever refused.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+import anyio
 import anyio.to_thread
 
 from harness.checkpoint.base import Batch, EventLimits
 from harness.checkpoint.laws import Clock
 from harness.checkpoint.sqlite import rows
-from harness.checkpoint.sqlite.connections import JournalConnection, failed
+from harness.checkpoint.sqlite.connections import DAMAGE, JournalConnection, failed
+from harness.checkpoint.sqlite.heads import Heads
 from harness.checkpoint.sqlite.log_syncer import LogSyncer
 from harness.checkpoint.sqlite.pages import Pager
 from harness.checkpoint.sqlite.schema import transaction
-from harness.checkpoint.sqlite.waiting_rows import WaitingRows
+from harness.checkpoint.sqlite.waiting_rows import StepBegun, WaitingRows
 from harness.errors import CheckpointError
-from harness.lazy_event import LazyEvent
 
 __all__ = ["Committer"]
 
@@ -35,6 +36,7 @@ T = TypeVar("T")
 
 _BATCH_ERRORS = (
     CheckpointError,
+    StepBegun,
     sqlite3.IntegrityError,
     sqlite3.DataError,
     sqlite3.InterfaceError,
@@ -47,23 +49,22 @@ _BATCH_ERRORS = (
 
 
 class _Commit:
-    """A batch on its way to the disk.
+    """A batch on its way to the disk, and its caller, who waits.
 
     Attributes:
         batch: The batch.
-        wanted: False once the caller is gone; a batch still queued then is dropped.
-        finished: Whether the writer is done with it.
-        stored: Whether it is on disk.
-        error: Why it was refused.
+        loop: Where the caller waits.
+        settled: Done once the writer is done with it; cancelled once the caller is gone, and a
+            batch still queued then is dropped.
+        error: Why nothing of it was stored.
     """
 
-    __slots__ = ("batch", "error", "finished", "stored", "wanted")
+    __slots__ = ("batch", "error", "loop", "settled")
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
         self.batch = batch
-        self.wanted = True
-        self.finished = False
-        self.stored = False
+        self.loop = loop
+        self.settled = loop.create_future()
         self.error: Exception | None = None
 
 
@@ -81,30 +82,31 @@ class Committer:
         self._clock = clock
         self._event_limits = event_limits
         self._queue: deque[_Commit] = deque()
-        self._rounds: dict[int, LazyEvent] = {}
+        self._called = False
         self._syncer: LogSyncer | None = None
         self._pager = Pager()
+        self._heads = Heads()
         self._waits: bool | None = None
 
     async def commit(self, writer: JournalConnection, batch: Batch) -> None:
         """Store a batch that `check_batch` has passed; see `SqliteCheckpointer.commit`."""
-        commit = _Commit(batch)
+        commit = _Commit(batch, asyncio.get_running_loop())
         self._queue.append(commit)
-        try:
-            while not commit.finished:
-                await self._round(writer)
-        finally:
-            commit.wanted = False
+        if not self._called:
+            self._called = True
+            try:
+                writer.hand_over(self._commit_queued)
+            except ValueError as error:  # it was closed meanwhile
+                self._called = False
+                self._fail(self._dequeue(), error)
+        await commit.settled
         if commit.error is not None:
             raise commit.error
-        if not commit.stored:
-            raise CheckpointError(
-                f"a commit to the journal {self._path} was given up; nothing was stored. Try again."
-            )
 
     def apart(self, conn: sqlite3.Connection, function: Callable[..., T], *args: object) -> T:
         """Run a function in a transaction of its own; runs in the writer's thread."""
         self._pager.leave()
+        self._heads.forget()
         self._wait_for_disk(conn, True)
         with transaction(conn):
             return function(conn, *args)
@@ -117,57 +119,52 @@ class Committer:
         with suppress(CheckpointError):  # it only saves room
             await writer.run(self._fill_pages)
 
-    async def _round(self, writer: JournalConnection) -> None:
-        """Have the queue committed, or wait until somebody else has.
-
-        Of all who wait in one event loop, one sends the writer to the queue, and wakes the others
-        when it returns; what they queued meanwhile is the next group.
-        """
-        thread = threading.get_ident()
-        others = self._rounds.get(thread)
-        if others is not None:
-            await others.wait()
-            return
-        done = self._rounds[thread] = LazyEvent()
-        try:
-            await writer.run(self._commit_queued)
-        finally:
-            del self._rounds[thread]
-            done.set()
-
     def _commit_queued(self, conn: sqlite3.Connection) -> None:
-        """Commit all queued batches in one transaction; runs in the writer's thread."""
+        """Commit all queued batches in one transaction; runs in the writer's thread.
+
+        What is queued meanwhile is the next group.
+        """
+        self._called = False  # before the queue is read: what comes later calls again
         group = self._dequeue()
         if not group:
             return
+        try:
+            self._commit_group(conn, group)
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+            self._pager = Pager()
+            self._heads.forget()
+            self._fail(group, error)
+        else:
+            _settle(group)
+
+    def _dequeue(self) -> list[_Commit]:
+        group: list[_Commit] = []
+        while self._queue:
+            commit = self._queue.popleft()
+            if not commit.settled.cancelled():
+                group.append(commit)
+        return group
+
+    def _fail(self, group: Sequence[_Commit], error: Exception) -> None:
+        """Tell the callers of a group why it was not stored; those refused know more already."""
+        for commit in group:
+            if commit.error is None:
+                known = isinstance(error, DAMAGE)
+                commit.error = failed(self._path, "written", error) if known else error
+        _settle(group)
+
+    def _commit_group(self, conn: sqlite3.Connection, group: Sequence[_Commit]) -> None:
         synced = any(commit.batch.synced for commit in group)
         try:
             self._wait_for_disk(conn, synced)
             self._store_together(conn, group)
             self._pager.fill(conn)
             conn.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._pager = Pager()
-            for commit in group:
-                commit.error = commit.error or failed(self._path, "written", error)
-        else:
-            for commit in group:
-                commit.stored = commit.error is None
-            if not synced:
-                self._sync_soon()
         finally:
-            for commit in group:
-                commit.finished = True
             if conn.in_transaction:
                 conn.execute("ROLLBACK")
-
-    def _dequeue(self) -> list[_Commit]:
-        group: list[_Commit] = []
-        while self._queue:
-            commit = self._queue.popleft()
-            if commit.wanted:
-                group.append(commit)
-        return group
+        if not synced:
+            self._sync_soon()
 
     def _wait_for_disk(self, conn: sqlite3.Connection, wait: bool) -> None:
         """Say whether the next commit waits for the disk, or leaves that to the syncer."""
@@ -195,12 +192,14 @@ class Committer:
 
     def _store_or_refuse(self, conn: sqlite3.Connection, batch: Batch) -> Exception | None:
         """Store one batch of a group; return why it was refused."""
+        self._heads.forget()  # so that the batch is told what is wrong with it
         conn.execute("SAVEPOINT batch")
         self._pager.begin()
         try:
             self._insert(conn, [batch])
         except _BATCH_ERRORS as error:
             self._pager.undo()
+            self._heads.forget()
             conn.execute("ROLLBACK TO batch")
             conn.execute("RELEASE batch")
             if isinstance(error, CheckpointError):
@@ -215,7 +214,8 @@ class Committer:
         return None
 
     def _insert(self, conn: sqlite3.Connection, batches: Iterable[Batch]) -> None:
-        waiting = WaitingRows(conn, self._pager)
+        self._heads.refresh(conn)
+        waiting = WaitingRows(conn, self._pager, self._heads)
         for batch in batches:
             rows.store(conn, batch, self._clock.now(), waiting, self._event_limits)
         waiting.insert()
@@ -224,3 +224,16 @@ class Committer:
         """Put what is left into pages, as nobody will add to it."""
         with transaction(conn):
             self._pager.fill(conn, everything=True)
+
+
+def _settle(group: Sequence[_Commit]) -> None:
+    """Wake the callers of a group, all of an event loop at once; safe from any thread."""
+    for loop in {commit.loop for commit in group}:
+        with suppress(RuntimeError):  # it was closed, so nobody waits there any more
+            loop.call_soon_threadsafe(_wake, loop, group)
+
+
+def _wake(loop: asyncio.AbstractEventLoop, group: Sequence[_Commit]) -> None:
+    for commit in group:
+        if commit.loop is loop and not commit.settled.done():
+            commit.settled.set_result(None)

@@ -17,13 +17,13 @@ from harness.checkpoint.sqlite.schema import open_reader, open_writer, remedy
 from harness.database_files import Connection
 from harness.errors import CheckpointError
 
-__all__ = ["JournalConnection", "connect", "failed"]
+__all__ = ["DAMAGE", "JournalConnection", "connect", "failed"]
 
 T = TypeVar("T")
 
 Verb = Literal["read", "written"]
 
-_DAMAGE = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError)
+DAMAGE = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError)
 """What rows that the journal never wrote lead to: wrong types, text that is not Unicode or JSON.
 A `ValueError` comes from a connection that was closed meanwhile too."""
 
@@ -49,7 +49,7 @@ class JournalConnection(Connection):
         """
         try:
             return await super().run(function)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise failed(self._path, self._verb, error) from error
 
 

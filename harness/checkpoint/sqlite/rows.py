@@ -28,6 +28,7 @@ from harness.checkpoint.laws import (
     unknown_snapshot,
 )
 from harness.checkpoint.sqlite import event_rows
+from harness.checkpoint.sqlite.heads import Head
 from harness.checkpoint.sqlite.migrations import share
 from harness.checkpoint.sqlite.waiting_rows import WaitingRows, packed
 
@@ -115,21 +116,48 @@ def store(
         CheckpointError: Something of the batch cannot be stored.
         sqlite3.Error: The database failed.
     """
-    place = _place(conn, batch, now, waiting)
-    newest = _store_steps(conn, place, batch, waiting)
-    waiting.touch(place.thread, now, len(batch.checkpoints), newest)
+    head = waiting.heads.of(batch.thread_id, batch.ns)
+    if head is not None and _follows(batch, head):
+        thread, scope = head.thread, head.scope
+        newest = waiting.add_step(head, batch)
+    else:
+        place = _place(conn, batch, now, waiting)
+        thread, scope = place.thread, place.scope
+        newest = None if scope is None else _store_steps(conn, place, scope, batch, waiting)
+    if batch.snapshots and scope is not None:
+        waiting.insert()
+        _store_snapshots(conn, scope, batch)
+    waiting.touch(thread, now, len(batch.checkpoints), newest)
     for run in batch.runs:
-        _store_run(conn, place.thread, run)
+        _store_run(conn, thread, run)
     for interrupt in batch.interrupts:
-        _store_interrupt(conn, place.thread, interrupt)
+        _store_interrupt(conn, thread, interrupt)
     if batch.answers:
-        _store_answers(conn, place.thread, batch.answers)
+        _store_answers(conn, thread, batch.answers)
     if batch.file_changes:
         waiting.insert()  # they note the thread's newest checkpoint
     for change in batch.file_changes:
-        _store_change(conn, place.thread, change)
+        _store_change(conn, thread, change)
     if batch.events:
-        event_rows.store_events(conn, place.thread, batch.events, limits)
+        event_rows.store_events(conn, thread, batch.events, limits)
+
+
+def _follows(batch: Batch, head: Head) -> bool:
+    """Whether a batch is one whole step after a head that is remembered."""
+    return (
+        len(batch.checkpoints) == 1
+        and batch.checkpoints[0].parent_id == head.id
+        and _is_one_step(batch)
+    )
+
+
+def _is_one_step(batch: Batch) -> bool:
+    """Whether all tasks of a batch belong to its first checkpoint, each once."""
+    new = batch.checkpoints[0].id
+    if len(batch.writes) == 1:
+        return batch.writes[0].step_id == new
+    tasks = {task.task_id for task in batch.writes if task.step_id == new}
+    return len(tasks) == len(batch.writes)
 
 
 def _place(conn: sqlite3.Connection, batch: Batch, now: float, waiting: WaitingRows) -> _Place:
@@ -169,21 +197,22 @@ def seq_of(conn: sqlite3.Connection, scope: int, checkpoint_id: str) -> int | No
 
 
 def _store_steps(
-    conn: sqlite3.Connection, place: _Place, batch: Batch, waiting: WaitingRows
+    conn: sqlite3.Connection, place: _Place, scope: int, batch: Batch, waiting: WaitingRows
 ) -> int | None:
-    """Store tasks, checkpoints and snapshots; return the seq of the last checkpoint."""
-    if place.scope is None or not (batch.writes or batch.checkpoints or batch.snapshots):
+    """Store tasks and checkpoints; return the seq of the last checkpoint."""
+    if not (batch.writes or batch.checkpoints):
         return None
-    if _is_next_step(batch, place):
-        for task in batch.writes:
-            waiting.add_task(place.scope, task)
-        newest = waiting.add_checkpoint(place.scope, place.head, batch.checkpoints[0])
-    else:
-        _store_tasks(conn, place.scope, batch, waiting)
-        newest = _store_checkpoints(conn, place.scope, place.head, batch, waiting)
-    if batch.snapshots:
-        waiting.insert()
-    _store_snapshots(conn, place.scope, batch)
+    if not _is_next_step(batch, place):
+        waiting.heads.drop(batch.thread_id, batch.ns)
+        _store_tasks(conn, scope, batch, waiting)
+        return _store_checkpoints(conn, scope, place.head, batch, waiting)
+    (new,) = batch.checkpoints
+    step = step_key(new.id)
+    for task in batch.writes:
+        waiting.add_task(scope, step, task)
+    newest = waiting.add_checkpoint(scope, step, place.head, new)
+    head = Head(place.thread, scope, newest, new.id)
+    waiting.heads.note(batch.thread_id, batch.ns, head)
     return newest
 
 
@@ -191,11 +220,9 @@ def _is_next_step(batch: Batch, place: _Place) -> bool:
     """Whether a batch is one whole step after the head, so that nothing else must be asked."""
     if place.begun or place.parent != place.head or len(batch.checkpoints) != 1:
         return False
-    (new,) = batch.checkpoints
-    if new.parent_id is not None and place.parent is None:
+    if batch.checkpoints[0].parent_id is not None and place.parent is None:
         return False
-    tasks = {task.task_id for task in batch.writes if task.step_id == new.id}
-    return len(tasks) == len(batch.writes)
+    return _is_one_step(batch)
 
 
 def _store_tasks(conn: sqlite3.Connection, scope: int, batch: Batch, waiting: WaitingRows) -> None:
@@ -211,7 +238,7 @@ def _store_tasks(conn: sqlite3.Connection, scope: int, batch: Batch, waiting: Wa
             continue
         if finished:
             raise late_write(batch.thread_id, task.step_id, task.task_id)
-        waiting.add_task(scope, task)
+        waiting.add_task(scope, step_key(task.step_id), task)
 
 
 def store_task(conn: sqlite3.Connection, scope: int, task: TaskWrites) -> None:
@@ -249,7 +276,7 @@ def _store_checkpoints(
             parent_is_head=parent == head,
             imported=batch.imported,
         )
-        head = last = waiting.add_checkpoint(scope, parent, new)
+        head = last = waiting.add_checkpoint(scope, step_key(new.id), parent, new)
     return last
 
 

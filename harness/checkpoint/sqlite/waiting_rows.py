@@ -1,4 +1,4 @@
-"""Rows of tasks and checkpoints that wait to be inserted together, one statement for each table.
+"""Rows of tasks and checkpoints that wait to be inserted together, many with one statement.
 
 A statement costs several times what a row does. The numbers of the rows are given out before, from
 where the tables stand, so that rows can name each other while they wait.
@@ -7,28 +7,43 @@ where the tables stand, so that rows can name each other while they wait.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
-from harness.checkpoint.base import Checkpoint, StoredWrite, TaskWrites
-from harness.checkpoint.codec import pack, plain, step_key
+from harness.checkpoint.base import Batch, Checkpoint, StoredWrite, TaskWrites
+from harness.checkpoint.codec import SHARED_FROM, pack, plain, step_key
+from harness.checkpoint.sqlite.heads import Head, Heads
 from harness.checkpoint.sqlite.migrations import share
 from harness.checkpoint.sqlite.pages import Pager
 
-__all__ = ["WaitingRows", "packed"]
+__all__ = ["StepBegun", "WaitingRows", "packed"]
 
-_STATEMENTS = {
-    "tasks": "INSERT INTO tasks (task, scope, step, task_id, idx, page, place, length)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-    "bodies": "INSERT INTO bodies (task, body) VALUES (?, ?)",
-    "uses": "INSERT INTO uses (task, blob) VALUES (?, ?)",
+_BEGUN = """
+WITH asked (scope, step) AS (VALUES {})
+SELECT 1 FROM asked CROSS JOIN tasks t ON t.scope = asked.scope AND t.step = asked.step LIMIT 1
+"""
+
+_INSERT = {
+    "tasks": "INSERT INTO tasks (task, scope, step, task_id, idx, page, place, length) VALUES {}",
+    "bodies": "INSERT INTO bodies (task, body) VALUES {}",
+    "uses": "INSERT INTO uses (task, blob) VALUES {}",
     "checkpoints": "INSERT INTO checkpoints (seq, scope, id, parent, step, source, author, next,"
-    " run_id, created_at, weight, summary) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    "threads": "UPDATE threads SET updated_at = ?, checkpoints = checkpoints + ?,"
-    " newest = coalesce(?, newest) WHERE thread = ?",
+    " run_id, created_at, weight, summary) VALUES {}",
 }
 
-Row = tuple[Any, ...]
+_TOUCH = """
+UPDATE threads SET updated_at = ?, checkpoints = checkpoints + ?, newest = coalesce(?, newest)
+WHERE thread = ?
+"""
+
+_SIZES = (64, 8, 1)
+"""How many rows go into a statement: a row among many costs half as much, and each size has to be
+prepared."""
+
+
+class StepBegun(Exception):
+    """Something of a step is stored that was taken for a new one; nobody asked before."""
 
 
 class WaitingRows:
@@ -38,45 +53,63 @@ class WaitingRows:
         conn: A connection that has just begun a transaction, or a savepoint in one; nobody else
             inserts tasks and checkpoints in it.
         pager: Says where in a page the bodies will be.
+        heads: Knows the numbers that were given.
     """
 
-    def __init__(self, conn: sqlite3.Connection, pager: Pager) -> None:
+    def __init__(self, conn: sqlite3.Connection, pager: Pager, heads: Heads) -> None:
+        self.heads = heads
         self._conn = conn
         self._pager = pager
-        # The tables promise that no number is given twice, not even that of a deleted row.
-        given = dict(conn.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
-        self._task, self._seq = given.get("tasks", 0), given.get("checkpoints", 0)
-        self._rows: dict[str, list[Row]] = {table: [] for table in _STATEMENTS}
+        self._rows: dict[str, list[Any]] = {table: [] for table in _INSERT}
+        self._touched: list[tuple[Any, ...]] = []
+        self._new: list[Any] = []
         self._scopes: set[int] = set()
 
-    def add_task(self, scope: int, task: TaskWrites) -> None:
-        """Add the rows of a task; the large values it writes are stored now."""
+    def add_task(self, scope: int, step: int | str, task: TaskWrites) -> None:
+        """Add the rows of a task of a step; the large values it writes are stored now."""
         body, used = packed(self._conn, task.writes)
-        self._task += 1
-        page, place = self._pager.place(scope, self._task, len(body))
+        size = len(body)
+        heads = self.heads
+        heads.task = number = heads.task + 1
+        page, place = self._pager.place(scope, number, size)
         self._scopes.add(scope)
-        key = step_key(task.step_id)
-        self._rows["tasks"].append(
-            (self._task, scope, key, task.task_id, task.index, page, place, len(body))
-        )
-        self._rows["bodies"].append((self._task, plain(body)))
-        self._rows["uses"] += [(self._task, blob) for blob in used]
+        rows = self._rows
+        rows["tasks"] += (number, scope, step, task.task_id, task.index, page, place, size)
+        rows["bodies"] += (number, plain(body))
+        for blob in used:
+            rows["uses"] += (number, blob)
 
-    def add_checkpoint(self, scope: int, parent: int | None, new: Checkpoint) -> int:
-        """Add a checkpoint, given its parent's seq; return its own."""
-        self._seq += 1
+    def add_checkpoint(
+        self, scope: int, step: int | str, parent: int | None, new: Checkpoint
+    ) -> int:
+        """Add the checkpoint of a step, given its parent's seq; return its own."""
+        heads = self.heads
+        heads.seq = seq = heads.seq + 1
         self._scopes.add(scope)
-        self._rows["checkpoints"].append(
-            (
-                *(self._seq, scope, step_key(new.id), parent, new.step, new.source, new.author),
-                *(new.next, new.run_id, new.created_at, new.weight, new.summary),
-            )
+        self._rows["checkpoints"] += (
+            *(seq, scope, step, parent, new.step, new.source, new.author),
+            *(new.next, new.run_id, new.created_at, new.weight, new.summary),
         )
-        return self._seq
+        return seq
+
+    def add_step(self, head: Head, batch: Batch) -> int:
+        """Add the one step that a batch brings after a head, which moves; return its seq.
+
+        That no task of it is stored is for `insert` to make sure.
+        """
+        new, scope = batch.checkpoints[0], head.scope
+        step = step_key(new.id)
+        if batch.writes:
+            self._new += (scope, step)
+            for task in batch.writes:
+                self.add_task(scope, step, task)
+        head.seq = seq = self.add_checkpoint(scope, step, head.seq, new)
+        head.id = new.id
+        return seq
 
     def touch(self, thread: int, now: float, checkpoints: int, newest: int | None) -> None:
         """Note when a thread changed, how many checkpoints it got, and the seq of the last."""
-        self._rows["threads"].append((now, checkpoints, newest, thread))
+        self._touched.append((now, checkpoints, newest, thread))
 
     def waits(self, scope: int) -> bool:
         """Whether there are rows of a namespace, which no statement sees yet."""
@@ -86,17 +119,47 @@ class WaitingRows:
         """Insert what waits.
 
         Raises:
+            StepBegun: A step must be new and is not; roll back.
             sqlite3.Error, ValueError, OverflowError: A row cannot be stored; roll back.
         """
+        for statement, values in _filled(_BEGUN, self._new):
+            if self._conn.execute(statement, values).fetchone() is not None:
+                raise StepBegun
         for table, rows in self._rows.items():
-            if rows:
-                self._conn.executemany(_STATEMENTS[table], rows)
-                rows.clear()
+            for statement, values in _filled(_INSERT[table], rows):
+                self._conn.execute(statement, values)
+            rows.clear()
+        self._conn.executemany(_TOUCH, self._touched)
+        self._touched.clear()
+        self._new.clear()
         self._scopes.clear()
+
+
+def _filled(template: str, values: list[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Give statements that take all the values of rows between them, each with its own."""
+    done = 0
+    for rows in _SIZES if values else ():
+        statement, count = _statement(template, rows)
+        while len(values) - done >= count:
+            yield statement, values[done : done + count]
+            done += count
+
+
+@cache
+def _statement(template: str, rows: int) -> tuple[str, int]:
+    """Return a statement with places for the values of so many rows, and how many those are."""
+    columns = template[template.index("(") : template.index(")")].count(",") + 1
+    places = ", ".join([f"({', '.join('?' * columns)})"] * rows)
+    return template.format(places), rows * columns
 
 
 def packed(conn: sqlite3.Connection, writes: Sequence[StoredWrite]) -> tuple[bytes, set[int]]:
     """Store the large values of writes; return the writes as a body, and what it uses."""
+    for one in writes:
+        if len(one.value) >= SHARED_FROM:
+            break
+    else:
+        return pack(writes, None), set()
     used: set[int] = set()
 
     def keep(value: bytes) -> int:
