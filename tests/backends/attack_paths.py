@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -42,6 +43,18 @@ class Ground:
     def close(self) -> None:
         for one in self.held:
             one.close() if isinstance(one, socket.socket) else os.close(one)
+
+    def within(self) -> dict[str, tuple[int, ...]]:
+        """Return everything in the root, such that nothing is put back the same."""
+        found: dict[str, tuple[int, ...]] = {}
+        for base, dirs, files in os.walk(self.root):
+            for name in (*dirs, *files):
+                place = os.path.join(base, name)
+                status = os.lstat(place)
+                folder = stat.S_ISDIR(status.st_mode)
+                times = () if folder else (status.st_ino, status.st_size, status.st_ctime_ns)
+                found[place] = (status.st_mode, *times)
+        return found
 
     def around(self) -> dict[str, tuple[object, ...]]:
         """Return everything outside of the root: names, kinds, times, modes and contents."""

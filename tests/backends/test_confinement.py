@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from harness.backends.base import FileError, Files
 from harness.backends.descriptor_tree import DescriptorTree
 from harness.backends.directory import DirectoryBackend
+from harness.backends.found import MAX_COUNTED
 from harness.backends.realpath_tree import RealpathTree, windows_problem
 from harness.backends.tree import Tree
 from harness.errors import ToolError
@@ -76,11 +78,16 @@ def tool_operations(bench: Bench, path: str) -> dict[str, Callable[[], Any]]:
 @pytest.mark.parametrize("kind", TREES)
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_no_path_leads_out(family: str, kind: str, tmp_path: Path):
-    for number, attack in enumerate(FAMILIES[family]):
-        (tmp_path / str(number)).mkdir()
-        ground = lay_out(tmp_path / str(number))
-        await no_way_out(attack.path.format(outside=ground.outside, root=ground.root), kind, ground)
-        ground.close()
+    attacks = [*FAMILIES[family]]
+    while attacks:
+        # Until one has left its mark, all may be tried on the same ground, which is dear to make.
+        with TemporaryDirectory(dir=tmp_path) as directory:
+            ground = lay_out(Path(directory))
+            untouched = ground.within()
+            while attacks and ground.within() == untouched:
+                path = attacks.pop().path.format(outside=ground.outside, root=ground.root)
+                await no_way_out(path, kind, ground)
+            ground.close()
 
 
 async def no_way_out(path: str, kind: str, ground: Ground) -> None:
@@ -161,23 +168,26 @@ def test_a_file_whose_size_is_not_told_is_read_whole_and_only_to_the_bound(
     assert caught.value.code == "too_large"
 
 
+NAMES = MAX_COUNTED + 1_000
+
+
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("crowd")
-    for number in range(50_000):
+    for number in range(NAMES):
         os.close(os.open(root / f"{number:05}", os.O_CREAT | os.O_WRONLY))
-    (root / "31415").write_text("needle\n")
+    (root / "03141").write_text("needle\n")
     return root
 
 
 @pytest.mark.parametrize("kind", TREES)
-async def test_a_directory_of_50_000_names_is_listed_and_searched(kind: str, crowd: Path):
+async def test_a_directory_of_very_many_names_is_listed_and_searched(kind: str, crowd: Path):
     bench = Bench(make_backend(kind, crowd), crowd)
     with anyio.fail_after(60):
-        assert len(await bench.files().ls("/")) == 50_000
-        assert [one.path for one in (await bench.files().grep("needle")).matches] == ["/31415"]
-        assert len(await bench.files().glob("314*")) == 100
-        assert "entries 49990-50000 of 50000" in await bench.call("ls", offset=49_989)
+        assert len(await bench.files().ls("/")) == NAMES
+        assert [one.path for one in (await bench.files().grep("needle")).matches] == ["/03141"]
+        assert len(await bench.files().glob("031*")) == 100
+        assert f"entries {NAMES - 10}-{NAMES} of {NAMES}" in await bench.call("ls", offset=NAMES - 11)
 
 
 STRANGE = (
