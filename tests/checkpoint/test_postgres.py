@@ -1,17 +1,12 @@
-"""The journal in Postgres: the kit, its tables, its connections, and what servers do to it."""
+"""The journal in Postgres: its tables, its connections, and what servers do to it."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import anyio
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from harness.checkpoint.base import Batch, FileChange, StoredWrite, TaskWrites, step_id
-from harness.checkpoint.conformance import LAWS, Law
-from harness.checkpoint.encryption import EncryptedCheckpointer
-from harness.checkpoint.keyring import Keyring
 from harness.checkpoint.postgres import PostgresCheckpointer
 from harness.errors import CheckpointError, NewerDatabase
 from tests.checkpoint.postgres_journals import count, locked, opened, rows
@@ -24,22 +19,6 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def schema(database: Database) -> str:
     return database.new_schema()
-
-
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.group}: {law.name}")
-async def test_law(law: Law, database: Database) -> None:
-    place = database.empty_schema()
-    await law.verify(partial(PostgresCheckpointer, database.conninfo, schema=place, connections=4))
-
-
-SEALED = [law for law in LAWS if law.group in ("events", "records of runs", "rewriting", "commits")]
-
-
-@pytest.mark.parametrize("law", SEALED, ids=lambda law: f"{law.group}: {law.name}")
-async def test_law_of_a_sealed_journal(law: Law, database: Database) -> None:
-    place, keys = database.empty_schema(), Keyring.parse(Keyring.generate())
-    journal = PostgresCheckpointer(database.conninfo, schema=place, connections=4)
-    await law.verify(lambda: EncryptedCheckpointer(journal, keys))
 
 
 # Tables

@@ -195,12 +195,18 @@ def reads(journal: Checkpointer) -> list[Callable[[], Awaitable[Any]]]:
             pass
 
     agent = create_agent(Turns(says("done")), [], checkpointer=journal)
+    first, second = step_id(None), step_id(step_id(None))
     return [
-        *(
+        *(  # each pair of what may be asked for
             partial(journal.load, THREAD, "", place, schema=schema, cached=cached)
-            for place in (None, step_id(None), step_id(step_id(None)))
-            for schema in (None, "s")
-            for cached in (None, step_id(None))
+            for place, schema, cached in (
+                (None, None, None),
+                (None, "s", first),
+                (first, None, first),
+                (first, "s", None),
+                (second, None, None),
+                (second, "s", first),
+            )
         ),
         partial(journal.history, THREAD),
         partial(journal.namespaces, THREAD),

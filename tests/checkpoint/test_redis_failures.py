@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -372,12 +372,17 @@ async def test_a_thread_that_never_rests_is_left_as_it_is(keys: Keys):
 
 
 def operations(journal: RedisCheckpointer) -> list[Callable[[], Awaitable[Any]]]:
-    places = [None, step_id(None), step_id(step_id(None))]
-    loads = [
+    first, second = step_id(None), step_id(step_id(None))
+    loads = [  # each pair of what may be asked for
         partial(journal.load, THREAD, "", place, schema=schema, cached=cached)
-        for place in places
-        for schema in (None, "s")
-        for cached in (None, step_id(None))
+        for place, schema, cached in (
+            (None, None, None),
+            (None, "s", first),
+            (first, None, first),
+            (first, "s", None),
+            (second, None, None),
+            (second, "s", first),
+        )
     ]
     return [
         *loads,
@@ -427,10 +432,19 @@ def spoil(keys: Keys, key: bytes, value: bytes) -> None:
             raise AssertionError(key)
 
 
-async def every_key(keys: Keys) -> list[bytes]:
+async def each_key(keys: Keys) -> AsyncIterator[bytes]:
+    """Yield each key of a journal with one of everything, which is whole again each time."""
+    server: Any = keys.server
     async with journal_at(keys) as journal:
         await full(journal)
-    return [key for key in keys.all() if key != b"meta"]
+    names = [keys.prefix.encode() + key for key in keys.all()]
+    whole = {name: server.dump(name) for name in names}
+    for name in names:
+        if not name.endswith(b":meta"):
+            keys.remove()
+            for each, content in whole.items():
+                server.restore(each, 0, content)
+            yield name
 
 
 async def use(keys: Keys) -> list[HarnessError]:
@@ -451,10 +465,8 @@ async def use(keys: Keys) -> list[HarnessError]:
 async def test_any_spoilt_key_gives_an_error_of_ours_or_is_not_needed(keys: Keys, value: bytes):
     before = set(sys.modules)
     seen: list[HarnessError] = []
-    for key in await every_key(keys):
-        keys.remove()
-        await every_key(keys)
-        spoil(keys, keys.prefix.encode() + key, value)
+    async for key in each_key(keys):
+        spoil(keys, key, value)
         seen += await use(keys)
     assert len(seen) > 10
     assert "pickle" not in set(sys.modules) - before
@@ -462,21 +474,17 @@ async def test_any_spoilt_key_gives_an_error_of_ours_or_is_not_needed(keys: Keys
 
 async def test_a_key_of_another_type_gives_an_error_of_ours_or_is_not_needed(keys: Keys):
     seen: list[HarnessError] = []
-    for key in await every_key(keys):
-        keys.remove()
-        await every_key(keys)
-        keys.server.delete(keys.prefix.encode() + key)
-        keys.server.set(keys.prefix.encode() + key, "x")
+    async for key in each_key(keys):
+        keys.server.delete(key)
+        keys.server.set(key, "x")
         seen += await use(keys)
     assert len(seen) > 10
 
 
 async def test_a_missing_key_gives_an_error_of_ours_or_is_not_needed(keys: Keys):
     seen: list[HarnessError] = []
-    for key in await every_key(keys):
-        keys.remove()
-        await every_key(keys)
-        keys.server.delete(keys.prefix.encode() + key)
+    async for key in each_key(keys):
+        keys.server.delete(key)
         seen += await use(keys)
     assert seen
 
