@@ -1,9 +1,10 @@
-"""Server processes that need not import everything again.
+"""Processes, servers above all, that need not import everything again.
 
 Nearly all of a server's start is imports. One process per test process makes them once, and forks
-for each server that a test starts. What runs in the fork is what `python -m` would run, with
-arguments, environment, directory and descriptors of its own, and it ends as that would. The tests
-of the command line and those of servers over stdio start theirs in full.
+for each process that a test starts. What runs in the fork is what `python -m MODULE` or `python
+FILE` would run, with arguments, environment, directory and descriptors of its own, and it ends as
+that would. Tests of how a program starts, and those whose client or host starts it, start it in
+full.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -30,9 +33,32 @@ from typing import Any, Protocol
 __all__ = ["Process", "environment", "run", "start"]
 
 ROOT = Path(__file__).parents[1]
-IMPORTED = ("mcp.server", "uvicorn", "server.app", "server.transports")
+IMPORTED = (
+    "mcp.server",
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.h11_impl",
+    "anyio._backends._asyncio",
+    "filelock",
+    "jsonschema",
+    "harness.backends.directory",
+    "harness.mcp_servers",
+    "harness.models.scripted",
+    "server.app",
+    "server.auth.http",
+    "server.auth.tokens",
+    "server.event_store",
+    "server.hot_reload",
+    "server.policy_commands",
+    "server.resumable_sessions",
+    "server.slow_requests",
+    "server.thread_commands",
+    "server.token_commands",
+    "server.transports",
+)
+"""What most of them import."""
 
 _MOST = 1 << 20
+_TURN = threading.Lock()
 
 
 class Process(Protocol):
@@ -54,39 +80,78 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def start(
-    command: Sequence[str], env: Mapping[str, str], cwd: Path, *, stdout: int, stderr: int
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    *,
+    stdout: int,
+    stderr: int,
+    stdin: int = subprocess.DEVNULL,
 ) -> Process:
-    """Start `python -m MODULE ARGUMENT…` with nothing to read and descriptors to write to."""
+    """Start `python -m MODULE ARGUMENT…` or `python FILE ARGUMENT…` with such descriptors."""
     at_start = ("PYTHON", "LC_", "LANG")  # what an interpreter looks at when it starts
-    other = [name for name in env if name.startswith(at_start) and name != "PYTHONPATH"]
+    known = ("PYTHONPATH", "PYTHONWARNINGS")
+    other = [name for name in env if name.startswith(at_start) and name not in known]
     if other or sys.platform != "linux":
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env, cwd=cwd
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd
         )
-    _, minus_m, module, *args = command
-    assert minus_m == "-m"
-    words = {"module": module, "args": args, "env": {**env}, "cwd": str(cwd)}
+    words = {"args": command[1:], "env": {**env}, "cwd": str(cwd)}
     ended, its_end = os.pipe()
+    nothing = os.open(os.devnull, os.O_RDONLY)
     try:
-        descriptors = array.array("i", [stdout, stderr, its_end])
+        source = nothing if stdin == subprocess.DEVNULL else stdin
+        descriptors = array.array("i", [source, stdout, stderr, its_end])
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
-        _nursery().sendmsg([json.dumps(words).encode()], rights)
-        pid = int(_nursery().recv(64))
+        with _TURN:
+            _nursery().sendmsg([json.dumps(words).encode()], rights)
+            pid = int(_nursery().recv(64))
     finally:
         os.close(its_end)
+        os.close(nothing)
     return _Child(pid, ended)
 
 
 def run(
-    command: Sequence[str], env: Mapping[str, str], cwd: Path
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    *,
+    says: bytes = b"",
+    stdin: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a server whose input ends at once until it ends; return what it wrote."""
+    """Run a program until it ends; return what it wrote.
+
+    Args:
+        command: As for `start`.
+        env: Its environment.
+        cwd: Its directory.
+        says: What it reads, before the end of its input.
+        stdin: What it reads instead.
+    """
+    source, its_input = os.pipe()
+
+    def say() -> None:
+        with suppress(BrokenPipeError), open(its_input, "wb") as pipe:
+            pipe.write(says)
+
+    saying = threading.Thread(target=say)
     with TemporaryFile() as out, TemporaryFile() as err:
-        process = start(command, env, cwd, stdout=out.fileno(), stderr=err.fileno())
+        with open(source, "rb") as pipe:
+            process = start(
+                command,
+                env,
+                cwd,
+                stdin=pipe.fileno() if stdin is None else stdin,
+                stdout=out.fileno(),
+                stderr=err.fileno(),
+            )
+            saying.start()
         try:
             code = process.wait(60)
         finally:
             process.kill()
+            saying.join()
         for file in (out, err):
             file.seek(0)
         return subprocess.CompletedProcess(command, code, out.read().decode(), err.read().decode())
@@ -161,8 +226,29 @@ def _main() -> None:
     os.environ.clear()
     os.environ.update(asked["env"])
     os.chdir(asked["cwd"])
-    sys.argv = [asked["module"], *asked["args"]]
-    runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
+    if "PYTHONWARNINGS" in asked["env"]:
+        assert asked["env"]["PYTHONWARNINGS"] == "error"
+        warnings.simplefilter("error")
+    first, *args = asked["args"]
+    status: Any = 0
+    try:
+        if first == "-m":
+            sys.argv = args
+            runpy.run_module(args[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = [first, *args]
+            sys.path[0] = str(Path(first).parent)
+            runpy.run_path(first, run_name="__main__")
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        status = end.code or 0
+    # To take the interpreter apart would be to copy all memory that is shared with the nursery.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _serve(requests: socket.socket) -> dict[str, Any]:
@@ -180,22 +266,22 @@ def _serve(requests: socket.socket) -> dict[str, Any]:
             _tell(ends)
         if requests not in ready:
             continue
-        data, rights, _, _ = requests.recvmsg(_MOST, socket.CMSG_SPACE(3 * 4))
+        data, rights, _, _ = requests.recvmsg(_MOST, socket.CMSG_SPACE(4 * 4))
         if not data:
             os._exit(0)
-        out, err, end = descriptors = array.array("i", rights[0][2])
+        *streams, end = descriptors = array.array("i", rights[0][2])
         pid = os.fork()
         if not pid:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            for place, one in enumerate((os.open(os.devnull, os.O_RDONLY), out, err)):
+            for place, one in enumerate(streams):
                 os.dup2(one, place)
             os.closerange(3, max(descriptors) + 16)
             return json.loads(data)
         ends[pid] = end
-        os.close(out)
-        os.close(err)
+        for one in streams:
+            os.close(one)
         requests.send(str(pid).encode())
 
 

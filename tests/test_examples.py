@@ -1,11 +1,11 @@
 """Every example runs as a user would run it, in a process of its own, and prints what it should."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import nursery
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -104,26 +104,15 @@ TYPED = {"console_approval.py": "approve\n"}
 
 
 def run(name: str, folder: Path, typed: str) -> str:
-    kept = ("PATH", "SYSTEMROOT", "TEMP", "TMP", "LANG")
-    environment = {key: os.environ[key] for key in kept if key in os.environ}
     # No key, a home without settings, and a proxy that nobody runs: an example that needs the
     # network fails here.
-    environment |= {
-        "HOME": str(folder),
-        "PYTHONPATH": str(ROOT),
-        "PYTHONWARNINGS": "error",
-        "HTTPS_PROXY": "http://127.0.0.1:9",
-    }
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
-        cwd=folder,
-        env=environment,
-        input=typed,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        encoding="utf-8",
+    env = nursery.environment(
+        folder,
+        PYTHONWARNINGS="error",
+        HTTPS_PROXY="http://127.0.0.1:9",
     )
+    command = [sys.executable, str(EXAMPLES / name)]
+    done = nursery.run(command, env, folder, says=typed.encode())
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 import pytest
-from anyio import create_task_group, fail_after, open_process
+from anyio import create_task_group, fail_after
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
@@ -25,6 +25,8 @@ from harness.errors import CheckpointError
 from tests.checkpoint.bad_days import THREADS
 from tests.checkpoint.committer import full_batch
 from tests.checkpoint.test_processes import ROOT, check_whole, killed_after, line
+from tests.nursery import environment
+from tests.piped import open_process
 
 pytestmark = [
     pytest.mark.anyio,
@@ -42,7 +44,7 @@ two_users = pytest.mark.skipif(
 @asynccontextmanager
 async def sufferer(*args: str) -> AsyncGenerator[tuple[Process, BufferedByteReceiveStream]]:
     command = [sys.executable, "-m", "tests.checkpoint.bad_days", *args]
-    async with await open_process(command, cwd=ROOT, stderr=None) as process:
+    async with await open_process(command, environment(ROOT), ROOT) as process:
         assert process.stdout is not None
         try:
             yield process, BufferedByteReceiveStream(process.stdout)

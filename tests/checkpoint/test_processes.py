@@ -9,13 +9,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from anyio import create_task_group, fail_after, open_process
+from anyio import create_task_group, fail_after
+from anyio import open_process as open_in_full
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from tests.checkpoint.committer import TASKS
 from tests.checkpoint.records import values
+from tests.nursery import environment
+from tests.piped import open_process
 
 pytestmark = pytest.mark.anyio
 
@@ -24,9 +27,12 @@ COUNT = 40
 
 
 @asynccontextmanager
-async def committer(*args: str) -> AsyncGenerator[tuple[Process, BufferedByteReceiveStream]]:
+async def committer(
+    *args: str, forked: bool = True
+) -> AsyncGenerator[tuple[Process, BufferedByteReceiveStream]]:
     command = [sys.executable, "-m", "tests.checkpoint.committer", *args]
-    async with await open_process(command, cwd=ROOT, stderr=None) as process:
+    start = open_process if forked else open_in_full
+    async with await start(command, env=environment(ROOT), cwd=ROOT, stderr=2) as process:
         assert process.stdout is not None
         try:
             yield process, BufferedByteReceiveStream(process.stdout)
@@ -127,7 +133,7 @@ async def test_two_processes_may_move_one_journal(path: Path):
 
 async def test_a_program_that_forgets_to_close_still_ends(path: Path):
     with fail_after(20):
-        async with committer("forget", str(path)) as (process, _out):
+        async with committer("forget", str(path), forked=False) as (process, _out):
             assert await process.wait() == 0
     async with SqliteCheckpointer(path) as journal:
         await check_whole(journal, "forgotten", at_least=0)

@@ -25,9 +25,11 @@ from harness.checkpoint.base import Batch, FileChange, StoredWrite, step_id
 from harness.checkpoint.redis import RedisCheckpointer, connections
 from harness.checkpoint.redis.tasks import thread_key
 from harness.errors import CheckpointError, HarnessError, StaleThread
+from tests import piped
 from tests.checkpoint.records import THREAD, grow, loaded, run, step_batch, values
 from tests.checkpoint.test_processes import check_whole, line
 from tests.checkpoint.test_redis import full, journal_at
+from tests.nursery import environment
 from tests.redis_server import SERVER, Keys, keys
 
 pytestmark = pytest.mark.anyio
@@ -542,7 +544,9 @@ async def test_a_damaged_snapshot_is_as_good_as_none(keys: Keys):
 @asynccontextmanager
 async def committer(*args: str) -> AsyncGenerator[tuple[Process, BufferedByteReceiveStream]]:
     command = [sys.executable, "-m", "tests.checkpoint.redis_committer", *args]
-    async with await open_process(command, cwd=ROOT, stderr=None) as process:
+    async with await piped.open_process(
+        command, environment(ROOT, TEST_REDIS=SERVER), ROOT
+    ) as process:
         assert process.stdout is not None
         try:
             yield process, BufferedByteReceiveStream(process.stdout)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import anyio
 import pytest
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from tests.e2e.servers import HttpServer, Setup
+from tests.piped import open_process
 
 __all__ = [
     "ENVELOPE",
@@ -108,8 +108,8 @@ class Pipe:
 @asynccontextmanager
 async def pipe(setup: Setup) -> AsyncIterator[Pipe]:
     with (setup.place / "stderr.txt").open("ab") as log:
-        process = await anyio.open_process(
-            setup.command("stdio"), env=setup.environment(), cwd=setup.place, stderr=log
+        process = await open_process(
+            setup.command("stdio"), setup.environment(), setup.place, stderr=log.fileno()
         )
     async with process:
         client = Pipe(process)

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
 from tests.e2e.servers import Setup
+from tests.piped import open_process
 
 __all__ = ["RawClient", "raw_client"]
 
@@ -63,8 +63,8 @@ class RawClient:
 @asynccontextmanager
 async def raw_client(setup: Setup, answer: Answer | None = None) -> AsyncIterator[RawClient]:
     """Start a server on stdio and shake hands; with `answer` as one that can be asked."""
-    async with await anyio.open_process(
-        setup.command("stdio"), env=setup.environment(), cwd=setup.place, stderr=None
+    async with await open_process(
+        setup.command("stdio"), setup.environment(), setup.place
     ) as process:
         client = RawClient(process, answer)
         info = {"name": "raw", "version": "1"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
 from itertools import product
@@ -31,6 +30,7 @@ from tests.e2e.hostile import (
     request,
 )
 from tests.e2e.servers import HttpServer, Setup
+from tests.nursery import run
 
 pytestmark = [pytest.mark.anyio, posix]
 
@@ -398,14 +398,9 @@ def test_a_forged_request_state_is_refused(http: Http) -> None:
 
 def test_wrong_tokens_are_refused_and_right_ones_served(tmp_path: Path) -> None:
     setup = Setup(tmp_path, flags=["--auth", "token"])
-    made = subprocess.run(
-        [*setup.command("stdio")[:3], "token", "--state-dir", str(setup.state), "create", "ann"],
-        env=setup.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    command = [*setup.command("stdio")[:3], "token", "--state-dir", str(setup.state)]
+    made = run([*command, "create", "ann"], setup.environment(), setup.place)
+    assert made.returncode == 0, made.stderr
     token = made.stdout.split()[0]
     with setup.serving() as server:
         served = Http(server, {"Authorization": f"Bearer {token}"})

@@ -11,6 +11,7 @@ import anyio.to_thread
 import pytest
 
 from tests.e2e.servers import Setup, call, connected
+from tests.nursery import run
 
 pytestmark = pytest.mark.anyio
 
@@ -28,17 +29,8 @@ SCRIPT = {
 async def threads(setup: Setup, *args: str) -> subprocess.CompletedProcess[str]:
     where = ["--state-dir", str(setup.state), "--root", str(setup.root)]
 
-    def work() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "server.cli", "threads", *where, *args],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=setup.environment(),
-            cwd=setup.place,
-        )
-
-    return await anyio.to_thread.run_sync(work)
+    command = [sys.executable, "-m", "server.cli", "threads", *where, *args]
+    return await anyio.to_thread.run_sync(run, command, setup.environment(), setup.place)
 
 
 async def test_a_thread_is_forked_and_pruned_while_its_server_serves(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import nursery
+
 CLI = (sys.executable, "-m", "server.cli")
 
 INITIALIZE = {
@@ -25,15 +27,9 @@ INITIALIZE = {
 def run(
     *args: str, stdin: str = "", tmp_path: Path, **environ: str
 ) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
-    return subprocess.run(
-        [*CLI, *args],
-        input=stdin,
-        env={**env, **environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    places = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    env = nursery.environment(tmp_path, **places, **environ)
+    return nursery.run([*CLI, *args], env, tmp_path, says=stdin.encode())
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -45,6 +45,7 @@ from server.install import Machine
 from server.install_commands import INSTALLABLE
 from server.settings import Settings
 from server.settings_sources import load_settings
+from tests import nursery
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.patience import free_port, growing
 
@@ -443,14 +444,11 @@ async def test_a_model_that_cannot_be_called_is_broken(home: Path) -> None:
 # --- the command -----------------------------------------------------------------------------
 
 
-def doctor(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "server.cli", "doctor", *args],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+DOCTOR = (sys.executable, "-m", "server.cli", "doctor")
+
+
+def doctor(home: Path, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return nursery.run([*DOCTOR, *args], nursery.environment(home, **environ), home)
 
 
 @pytest.fixture
@@ -461,7 +459,7 @@ def script(home: Path) -> Iterator[str]:
 
 
 def test_all_is_well_and_said_as_json(home: Path, script: str) -> None:
-    done = doctor("--client", "gemini", "--json", "--live", "--", "--model", script)
+    done = doctor(home, "--client", "gemini", "--json", "--live", "--", "--model", script)
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout)
     assert said["ok"] is True
@@ -474,7 +472,8 @@ def test_all_is_well_and_said_as_json(home: Path, script: str) -> None:
 
 
 def test_what_is_broken_is_said_in_plain_lines_and_by_the_exit_code(home: Path) -> None:
-    done = doctor("--client", "codex", "--", "--model", "scripted:/no", ANTHROPIC_API_KEY=KEY)
+    args = ("--client", "codex", "--", "--model", "scripted:/no")
+    done = doctor(home, *args, ANTHROPIC_API_KEY=KEY)
     assert done.returncode == 1
     assert "broken model: scripted:/no: there is no such script" in done.stdout
     assert "fix: Correct --model" in done.stdout
@@ -523,10 +522,10 @@ def test_interrupted_it_leaves_no_server_behind(home: Path) -> None:
 
 
 def test_wrong_settings_end_the_examination(home: Path) -> None:
-    done = doctor("--", "--root", "/no/such")
+    done = doctor(home, "--", "--root", "/no/such")
     assert done.returncode == 1
     assert "broken settings: setting 'root'" in done.stdout
-    done = doctor("--", "--roott", "x")
+    done = doctor(home, "--", "--roott", "x")
     assert done.returncode == 2
     assert "--roott" in done.stderr
 
@@ -546,12 +545,9 @@ def test_at_a_terminal_it_is_coloured(home: Path) -> None:
 
     parent, terminal = pty.openpty()
     try:
-        subprocess.run(
-            [sys.executable, "-P", "-m", "server.cli", "doctor", "--", "--root", "/no/such"],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm"},
-            stdout=terminal,
-            timeout=60,
-        )
+        env = nursery.environment(home, TERM="xterm")
+        command = [*DOCTOR, "--", "--root", "/no/such"]
+        nursery.start(command, env, home, stdout=terminal, stderr=2).wait(60)
         shown = os.read(parent, 100_000).decode()
     finally:
         os.close(parent)

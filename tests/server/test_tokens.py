@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 from server.auth import tokens
 from server.auth.tokens import TokenError, TokenFile, TokenVerifier
 from server.cli import cli
+from tests.nursery import environment, start
 
 pytestmark = pytest.mark.anyio
 
@@ -100,16 +102,22 @@ def test_wrong_words_are_answered_with_what_is_accepted(
     assert not (tmp_path / "tokens.json").exists()
 
 
-def _create(place: str) -> None:
-    for _ in range(10):
-        TokenFile(Path(place) / "tokens.json").create("ann", ("drive",))
+CREATE = """
+import sys
+from pathlib import Path
+from server.auth.tokens import TokenFile
+
+for _ in range(10):
+    TokenFile(Path(sys.argv[1])).create("ann", ("drive",))
+"""
 
 
 def test_tokens_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_create, args=(str(tmp_path),)) for _ in range(3)]
-    for one in workers:
-        one.start()
-    for one in workers:
-        one.join(30)
+    program = tmp_path / "create.py"
+    program.write_text(CREATE)
+    command = [sys.executable, str(program), str(tmp_path / "tokens.json")]
+    with open(os.devnull, "wb") as nothing:
+        to = {"stdout": nothing.fileno(), "stderr": 2}
+        workers = [start(command, environment(tmp_path), tmp_path, **to) for _ in range(3)]
+    assert [one.wait(30) for one in workers] == [0, 0, 0]
     assert len(TokenFile(tmp_path / "tokens.json").read()) == 30

@@ -3,7 +3,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -23,7 +22,7 @@ from harness.mcp_servers.transports import sse_streams
 from server.auth.tokens import TokenFile
 from server.settings import Settings
 from server.transports import AddressError, bind, security
-from tests.nursery import environment, start
+from tests.nursery import environment, run, start
 
 if sys.platform != "win32":
     from server.stdio import MAX_LINE_BYTES, LineReader, LineWriter
@@ -66,9 +65,9 @@ def lines(*messages: object) -> bytes:
 
 def serve(data: bytes) -> tuple[list[dict[str, Any]], str]:
     """Give the server all of its input at once and return its replies and its log."""
-    done = subprocess.run([*TINY, "stdio"], input=data, capture_output=True, cwd=REPO, timeout=60)
-    assert done.returncode == 0, done.stderr.decode()
-    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
+    done = run([*TINY, "stdio"], environment(REPO), REPO, says=data)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
 # Standard input and output
@@ -138,9 +137,7 @@ def test_stray_output_never_reaches_the_wire() -> None:
 def test_a_file_can_be_the_input(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(lines(*OPENING, call(2, "echo", "x")))
     with (tmp_path / "in").open("rb") as source:
-        done = subprocess.run(
-            [*TINY, "stdio"], stdin=source, capture_output=True, cwd=REPO, timeout=60
-        )
+        done = run([*TINY, "stdio"], environment(REPO), REPO, stdin=source.fileno())
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1, 2]
 
 
@@ -149,21 +146,29 @@ def test_a_file_can_be_the_input(tmp_path: Path) -> None:
     "numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGTERM]]
 )
 def test_a_signal_ends_it_cleanly_although_a_call_hangs(numbers: list[signal.Signals]) -> None:
-    with subprocess.Popen(
-        [*TINY, "stdio"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=REPO,
-    ) as server:
-        assert server.stdin is not None and server.stderr is not None
-        server.stdin.write(lines(*OPENING, call(2, "hang", "")))
-        server.stdin.flush()
-        assert server.stderr.readline() == b"hanging\n"
+    source, said = os.pipe()
+    log, its_log = os.pipe()
+    with (
+        open(source, "rb") as stdin,
+        open(said, "wb", buffering=0) as asking,
+        open(log, "rb") as reading,
+        open(os.devnull, "wb") as stdout,
+    ):
+        with open(its_log, "wb") as stderr:
+            server = start(
+                [*TINY, "stdio"],
+                environment(REPO),
+                REPO,
+                stdin=stdin.fileno(),
+                stdout=stdout.fileno(),
+                stderr=stderr.fileno(),
+            )
+        asking.write(lines(*OPENING, call(2, "hang", "")))
+        assert reading.readline() == b"hanging\n"
         for number in numbers:
             server.send_signal(number)
         assert server.wait(60) == 0
-        assert b"closed" in server.stderr.read()
+        assert b"closed" in reading.read()
 
 
 @posix

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anyio import create_task_group, fail_after, open_process
+from anyio import create_task_group, fail_after
+from anyio import open_process as open_in_full
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from harness.store import Get, SqliteStore, Store
+from tests.nursery import environment
+from tests.piped import open_process
 from tests.store.writer import PAIR, made
 
 pytestmark = pytest.mark.anyio
@@ -33,9 +36,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def writer(*args: str) -> AsyncGenerator[tuple[Process, BufferedByteReceiveStream]]:
+async def writer(
+    *args: str, forked: bool = True
+) -> AsyncGenerator[tuple[Process, BufferedByteReceiveStream]]:
     command = [sys.executable, "-m", "tests.store.writer", *args]
-    async with await open_process(command, cwd=ROOT, stderr=None) as process:
+    start = open_process if forked else open_in_full
+    async with await start(command, env=environment(ROOT), cwd=ROOT, stderr=2) as process:
         assert process.stdout is not None
         try:
             yield process, BufferedByteReceiveStream(process.stdout)
@@ -116,7 +122,7 @@ async def test_a_program_that_forgets_to_close_a_file_still_ends(tmp_path: Path)
     # A pool of Postgres connections has tasks of its own, which only `close()` ends for sure.
     place = ("sqlite", str(tmp_path / "store.db"))
     with fail_after(60):
-        async with writer(*place, "forget", "1") as (process, out):
+        async with writer(*place, "forget", "1", forked=False) as (process, out):
             assert await line(out) == "ready"
             assert await line(out) == "0"
             assert await process.wait() == 0
