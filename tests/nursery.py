@@ -148,7 +148,7 @@ def run(
             )
             saying.start()
         try:
-            code = process.wait(60)
+            code = process.wait(150)
         finally:
             process.kill()
             saying.join()

@@ -19,20 +19,22 @@ __all__ = ["dealt"]
 ROOT = Path(__file__).parent
 
 SECONDS = {
-    "e2e": 160,
-    "server": 140,
-    "checkpoint": 110,
-    "viewer": 90,
-    "backends": 60,
-    "middleware": 60,
+    "e2e": 90,
+    "server": 75,
+    "checkpoint": 75,
+    "viewer": 75,
+    "backends": 45,
+    "middleware": 45,
     "shell": 45,
-    "subagents": 35,
-    "store": 35,
-    "telemetry": 30,
-    "policy": 30,
-    "mcp_servers": 30,
-    "loop": 30,
-    ".": 60,
+    "store": 30,
+    "loop": 25,
+    "subagents": 20,
+    "mcp_servers": 20,
+    "policy": 18,
+    "telemetry": 18,
+    "redaction": 15,
+    "models": 12,
+    ".": 50,
 }
 """Roughly what the tests of a directory take of a slow core; of the others, next to nothing."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from tests.e2e.servers import (
     text_of,
 )
 from tests.fake_anthropic.server import FakeAnthropic
+from tests.nursery import run
 
 pytestmark = pytest.mark.anyio
 
@@ -108,37 +108,31 @@ async def test_a_broken_skill_is_named_and_the_others_work(
 async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     setup = Setup(tmp_path)
     with anyio.fail_after(60):
-        async with connected(setup.stdio(), "auto") as client:
+        async with served(setup, "auto") as client:
             await call(client, "ls")
         (file,) = setup.state.glob("*.sqlite3")
         with sqlite3.connect(file) as database:
             database.execute("PRAGMA user_version = 9999")
         database.close()
-        ended = await anyio.run_process(
-            setup.command("stdio"),
-            stdin=subprocess.DEVNULL,
-            env=setup.environment(),
-            cwd=setup.place,
-            check=False,
-        )
+    ended = run(setup.command("stdio"), setup.environment(), setup.place)
     assert ended.returncode == 2
-    message = ended.stderr.decode()
+    message = ended.stderr
     assert "newer" in message and str(file) in message and "Traceback" not in message
 
 
-@pytest.mark.parametrize("mode", ERAS)
 async def test_without_an_api_key_only_delegation_fails_and_says_what_to_set(
-    mode: Era, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    setup = Setup(tmp_path)
-    with anyio.fail_after(60):
-        async with served(setup, mode) as client:
-            thread_id = (await call(client, "write_file", path="/a", content="b"))["thread_id"]
-            failed = await client.call_tool("task", {"goal": "anything", "thread_id": thread_id})
-            assert failed.is_error and "ANTHROPIC_API_KEY" in text_of(failed)
-            assert failed.structured_content is not None
-            assert failed.structured_content["status"] == "failed"
-            await call(client, "ls", thread_id=thread_id)
+    with anyio.fail_after(60), Setup(tmp_path).serving() as server:
+        for mode in ERAS:
+            async with connected(server.target("http"), mode) as client:
+                thread_id = (await call(client, "write_file", path="/a", content="b"))["thread_id"]
+                goal = {"goal": "anything", "thread_id": thread_id}
+                failed = await client.call_tool("task", goal)
+                assert failed.is_error and "ANTHROPIC_API_KEY" in text_of(failed)
+                assert failed.structured_content is not None
+                assert failed.structured_content["status"] == "failed"
+                await call(client, "ls", thread_id=thread_id)
 
 
 async def test_a_model_that_the_provider_does_not_know_only_fails_delegation(

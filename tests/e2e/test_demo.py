@@ -12,6 +12,7 @@ import anyio.to_thread
 import pytest
 
 import server.demo
+from tests import nursery
 from tests.fake_anthropic.server import FakeAnthropic
 
 ROOT = Path(__file__).parents[2]
@@ -25,10 +26,15 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return found | places | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"} | more
 
 
-def demo(folder: Path, *flags: str, **more: str) -> subprocess.CompletedProcess[str]:
+def live(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    env = nursery.environment(folder, TMPDIR=str(folder), **more)
+    return nursery.run([sys.executable, "-m", "server.cli", "demo", "--live"], env, folder)
+
+
+def demo(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         # -P: as the console script, which does not look for modules in the current directory.
-        [sys.executable, "-P", "-m", "server.cli", "demo", *flags],
+        [sys.executable, "-P", "-m", "server.cli", "demo"],
         cwd=folder,
         env=environment(folder, **more),
         stdin=subprocess.DEVNULL,
@@ -76,7 +82,7 @@ def test_the_demo_tells_the_whole_story_and_proves_that_nothing_is_done_twice(
 
 
 def test_output_that_is_no_terminal_is_plain_text_that_fits_80_columns(tmp_path: Path) -> None:
-    done = demo(tmp_path, "--live", ANTHROPIC_API_KEY="x", ANTHROPIC_BASE_URL="http://127.0.0.1:9")
+    done = live(tmp_path, ANTHROPIC_API_KEY="x", ANTHROPIC_BASE_URL="http://127.0.0.1:9")
     assert done.returncode == 1
     assert "The demo failed" in done.stdout, "a model that cannot be reached"
     assert "\x1b" not in done.stdout
@@ -86,7 +92,7 @@ def test_output_that_is_no_terminal_is_plain_text_that_fits_80_columns(tmp_path:
 
 
 def test_live_without_a_key_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
-    done = demo(tmp_path, "--live")
+    done = live(tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
@@ -142,9 +148,7 @@ async def test_live_tells_the_same_story_with_the_real_models_client(tmp_path: P
     with anyio.fail_after(160):
         async with FakeAnthropic(LIVE) as api:
             done = await anyio.to_thread.run_sync(
-                lambda: demo(
-                    tmp_path, "--live", ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=api.url
-                )
+                lambda: live(tmp_path, ANTHROPIC_API_KEY="key", ANTHROPIC_BASE_URL=api.url)
             )
             assert done.returncode == 0, done.stdout + done.stderr
             assert not api.answers

@@ -324,7 +324,7 @@ async def test_an_empty_root_is_listed(bench: Bench):
 
 @pytest.mark.parametrize("name", ["ls", "glob", "grep"])
 async def test_long_lists_come_in_pages_that_skip_nothing(bench: Bench, name: str):
-    for number in range(400):
+    for number in range(200):
         await bench.seed(f"/directory/file {number:04}.txt", b"word\n")
     arguments: dict[str, Any] = {
         "ls": {"path": "/directory"},
@@ -332,8 +332,10 @@ async def test_long_lists_come_in_pages_that_skip_nothing(bench: Bench, name: st
         "grep": {"pattern": "word", "output_mode": "content", "ignore_case": True},
     }[name]
     seen: list[str] = []
+    pages = 0
     call: tuple[str, dict[str, Any]] | None = (name, arguments)
     while call is not None:
+        pages += 1
         result = await bench.result(call[0], **call[1])
         artifact: Any = result.artifact
         assert isinstance(result.content, str)
@@ -341,7 +343,8 @@ async def test_long_lists_come_in_pages_that_skip_nothing(bench: Bench, name: st
         seen += [row["path"] for row in artifact.get("entries", artifact.get("results"))]
         call = next_call(result.content)
         assert (call is None) == ("next" not in artifact)
-    assert sorted(seen) == [f"/directory/file {number:04}.txt" for number in range(400)]
+    assert sorted(seen) == [f"/directory/file {number:04}.txt" for number in range(200)]
+    assert pages > 1
 
 
 async def test_grep_modes(bench: Bench):

@@ -78,17 +78,17 @@ async def pages_stay_in_place_while_items_are_replaced(open_store: OpenStore) ->
 
 
 async def pages_of_many_items_never_skip_or_repeat(open_store: OpenStore) -> None:
-    names = [f"{number * 7919 % 10_000:04}" for number in range(10_000)]
+    names = [f"{number * 7919 % 3_000:04}" for number in range(3_000)]
     async with open_store({}) as store:
         await _fill(store, names)
         seen: list[str] = []
-        while page := await store.search(NS, limit=700, offset=len(seen)):
+        while page := await store.search(NS, limit=400, offset=len(seen)):
             seen += keys(page)
         equal(seen == sorted(names), True, "all keys, each once, in order")
-        found = await store.search(NS, filter={"n": {"$gte": 9_990}}, limit=100)
+        found = await store.search(NS, filter={"n": {"$gte": 2_990}}, limit=100)
         equal(len(found), 10, "items a filter finds")
         found = await store.search(NS, query="needle", limit=3)
-        equal(keys(found)[:1], ["4321"], "the best item a query finds")
+        equal(keys(found)[:1], ["1234"], "the best item a query finds")
 
 
 async def impossible_searches_are_refused(open_store: OpenStore) -> None:
@@ -106,7 +106,7 @@ async def _fill(store: Store, names: list[str]) -> None:
     for start in range(0, len(names), 1_000):
         await store.batch(
             [
-                Put(NS, name, {"n": int(name), "text": "needle" if name == "4321" else "hay"})
+                Put(NS, name, {"n": int(name), "text": "needle" if name == "1234" else "hay"})
                 for name in names[start : start + 1_000]
             ]
         )
