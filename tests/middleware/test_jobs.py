@@ -354,6 +354,9 @@ async def test_a_killed_process_takes_its_jobs_along_and_the_next_one_says_so(
             async with SqliteCheckpointer({str(tmp_path / "journal")!r}) as journal:
                 jobs = Jobs(Path({str(tmp_path)!r}), journal=journal)
                 await jobs.call("echo written; exec 5>held; echo up >&5; sleep 1000")
+                kept = jobs.folder / "jobs"
+                while not any(one.read_bytes() for one in kept.rglob("*") if one.is_file()):
+                    await anyio.sleep(0.01)
                 os.write({ours}, b"stored")
                 await anyio.sleep_forever()
 
