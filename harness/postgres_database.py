@@ -302,11 +302,12 @@ class PostgresDatabase:
         return pool
 
     async def _connected(self) -> AsyncConnection:
-        return await AsyncConnection.connect(self._conninfo, autocommit=True)
+        conn = await AsyncConnection.connect(self._conninfo, autocommit=True)
+        await _see_what_others_stored(conn)
+        return conn
 
     async def _configure(self, conn: AsyncConnection) -> None:
-        # Whatever the database's default is: who has waited for another sees what it has stored.
-        await conn.set_isolation_level(IsolationLevel.READ_COMMITTED)
+        await _see_what_others_stored(conn)
         limit = str(round((self._timeout + _LATER) * 1000))
         limits = {"statement_timeout": limit, "idle_in_transaction_session_timeout": limit}
         for name, value in {**limits, **self._kind.settings}.items():
@@ -316,6 +317,11 @@ class PostgresDatabase:
         silent = isinstance(error, TimeoutError)
         what = "it did not answer in time" if silent else str(error).strip()
         return self._kind.error(f"the database of the {self._kind.name} failed: {what}. {outcome}.")
+
+
+async def _see_what_others_stored(conn: AsyncConnection) -> None:
+    """Let those who waited for another's lock see its work, whatever the database's default is."""
+    await conn.set_isolation_level(IsolationLevel.READ_COMMITTED)
 
 
 async def _set_up(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) -> None:

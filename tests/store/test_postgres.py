@@ -14,6 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from harness.store import Get, Item, NewerStore, PostgresStore, Put, Store, StoreError
 from harness.store import postgres_queries as queries
+from harness.store import postgres_schema as tables
 from harness.store._promises.tools import HandClock, keys, letters
 from tests.databases import Database, blocked
 
@@ -339,6 +340,26 @@ async def test_two_stores_write_to_the_same_items(
     assert count(database, schema) == 2
     # Of each item there is the vector of its last put, or none if that was one of the first store.
     assert count(database, schema, "vectors") <= 2
+
+
+async def test_of_two_that_find_no_tables_one_makes_them_whatever_transactions_see_by_default(
+    database: Database, schema: str
+) -> None:
+    conninfo = make_conninfo(
+        database.conninfo, options=r"-c default_transaction_isolation=serializable"
+    )
+    stores = [PostgresStore(conninfo, schema=schema) for _ in range(2)]
+    async with anyio.create_task_group() as group:
+        with database.another() as conn, conn.transaction():
+            conn.execute(
+                "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (tables.STORE.lock, schema)
+            )
+            for store in stores:
+                group.start_soon(store.search, NS)
+            await blocked(database, 2)
+    for store in stores:
+        await store.close()
+    assert count(database, schema, "version") == 1
 
 
 # Vectors
