@@ -17,7 +17,7 @@ import anyio
 from pydantic import JsonValue
 
 from harness.checkpoint.base import Interrupt, Run
-from harness.errors import HarnessError, RunEnded, ThreadBusy, UnknownRun
+from harness.errors import HarnessError, RunEnded, ThreadBusy, UnknownRun, UnknownThread
 from harness.limits import Limits
 from harness.loop.events import Emit
 from harness.messages import ToolMessage
@@ -153,8 +153,16 @@ class RunManager(RunStarter):
             now = await self._journal.run(run.id)
 
     async def _tool_result(self, run: Run) -> ToolMessage | None:
-        """Return the result of a driven run's call; None after a rewind to before it."""
-        state = await self._agent().get_state(run.thread_id)
+        """Return the result of a driven run's call; None after a rewind to before it.
+
+        Raises:
+            UnknownRun: It was deleted in this moment, with its thread.
+        """
+        try:
+            state = await self._agent().get_state(run.thread_id)
+        except UnknownThread:
+            await self._find(run.id)
+            raise
         wanted = call_id(run.id)
         for message in reversed(state.values.get("messages", ())):
             if isinstance(message, ToolMessage) and message.tool_call_id == wanted:

@@ -12,8 +12,9 @@ import yaml
 
 from harness.agent import Agent, RunOptions, RunResult
 from harness.backends import search
+from harness.checkpoint.base import Run
 from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import CheckpointError, HarnessError, ThreadBusy
+from harness.errors import CheckpointError, HarnessError, ThreadBusy, UnknownRun
 from harness.limits import Limits
 from server import run_carrier
 from server.app import App, create_app
@@ -64,6 +65,24 @@ async def test_calls_on_one_thread_wait_for_each_other(tmp_path: Path) -> None:
         assert order == list(range(12))
         state = await app.agent().get_state(thread_id)
         assert sorted(state.values["files"]) == sorted(f"/{n}.txt" for n in range(12))
+
+
+async def test_a_run_that_is_deleted_while_somebody_looks_at_it_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = SqliteCheckpointer.run
+
+    async def look_then_delete(journal: SqliteCheckpointer, run_id: str) -> Run | None:
+        run = await look(journal, run_id)
+        if run is not None:
+            await journal.delete_thread(run.thread_id)
+        return run
+
+    async with running(tmp_path) as app:
+        run = (await app.runs.drive("ls", {}, None)).run
+        monkeypatch.setattr(SqliteCheckpointer, "run", look_then_delete)
+        with pytest.raises(UnknownRun, match=run.id):
+            await app.runs.snapshot(run.id)
 
 
 async def test_a_request_that_is_dropped_in_the_line_runs_nothing(tmp_path: Path) -> None:
