@@ -197,3 +197,53 @@ async def test_steps_after_a_refused_one_are_stored(sqlite: SqliteCheckpointer):
         await sqlite.commit(replace(batch, writes=[wrong]))
     await sqlite.commit(batch)
     assert values((await loaded(sqlite)).writes) == ["a", "b", "c"]
+
+
+def two_steps(parent: str, step: int, *texts: str) -> Batch:
+    """Return one batch with two steps, as a driven call makes it."""
+    first = step_batch(parent, texts[0], step=step)
+    second = step_batch(step_id(parent), texts[1], step=step + 1)
+    return replace(
+        first,
+        writes=[*first.writes, *second.writes],
+        checkpoints=[*first.checkpoints, *second.checkpoints],
+    )
+
+
+def ids(number: int) -> list[str]:
+    """Return the ids of the first steps of a thread."""
+    found = [step_id(None)]
+    while len(found) < number:
+        found.append(step_id(found[-1]))
+    return found
+
+
+async def test_steps_that_come_two_at_a_time_follow_each_other(sqlite: SqliteCheckpointer):
+    steps = ids(6)
+    await grow(sqlite, "a", "b")
+    await sqlite.commit(two_steps(steps[1], 2, "c", "d"))
+    await sqlite.commit(two_steps(steps[3], 4, "e", "f"))
+    assert [one.id for one in await sqlite.history(THREAD)] == steps[::-1]
+    for number, place in enumerate(steps, 1):
+        assert values((await loaded(sqlite, place)).writes) == [*"abcdef"[:number]]
+
+
+async def test_of_two_steps_at_a_time_a_task_that_came_before_is_kept(sqlite: SqliteCheckpointer):
+    steps = ids(4)
+    await grow(sqlite, "a")
+    await sqlite.commit(Batch(THREAD, writes=[task(steps[3], "model", 0, "early")]))
+    await sqlite.commit(step_batch(steps[0], "b", step=1))
+    await sqlite.commit(two_steps(steps[1], 2, "c", "late"))
+    assert values((await loaded(sqlite)).writes) == ["a", "b", "c", "early"]
+
+
+async def test_of_two_steps_at_a_time_the_second_must_follow_the_first(sqlite: SqliteCheckpointer):
+    steps = ids(4)
+    await grow(sqlite, "a", "b")
+    batch = two_steps(steps[1], 2, "c", "d")
+    astray = replace(batch.checkpoints[1], parent_id=steps[0])
+    with pytest.raises(StaleThread):
+        await sqlite.commit(replace(batch, checkpoints=[batch.checkpoints[0], astray]))
+    assert values((await loaded(sqlite)).writes) == ["a", "b"]
+    await sqlite.commit(batch)
+    assert values((await loaded(sqlite)).writes) == ["a", "b", "c", "d"]

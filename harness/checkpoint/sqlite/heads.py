@@ -1,7 +1,7 @@
 """What the writer of a journal remembers of its file, so that the next step need not ask again.
 
-A head is remembered from one whole step to the next; anything else that is stored in its namespace
-makes it forgotten. Everything is, when another connection has written, when a transaction of this
+A head is remembered from one step to the next; tasks that are stored ahead of their step make it
+forgotten. Everything is, when another connection has written, when a transaction of this
 one failed, and when one did something other than to commit batches.
 """
 
@@ -65,11 +65,11 @@ class Heads:
         return self._known.get((thread_id, ns))
 
     def note(self, thread_id: str, ns: str, head: Head) -> None:
-        """Remember where a namespace stands, which was not known."""
+        """Remember where a namespace stands."""
         if len(self._known) >= _MOST_HEADS:
             del self._known[next(iter(self._known))]
         self._known[thread_id, ns] = head
 
     def drop(self, thread_id: str, ns: str) -> None:
-        """Say that something other than a whole step was stored in a namespace."""
+        """Forget where a namespace stands."""
         self._known.pop((thread_id, ns), None)

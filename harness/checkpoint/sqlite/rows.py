@@ -119,7 +119,7 @@ def store(
     head = waiting.heads.of(batch.thread_id, batch.ns)
     if head is not None and _follows(batch, head):
         thread, scope = head.thread, head.scope
-        newest = waiting.add_step(head, batch)
+        newest = waiting.add_steps(head, batch)
     else:
         place = _place(conn, batch, now, waiting)
         thread, scope = place.thread, place.scope
@@ -143,20 +143,19 @@ def store(
 
 
 def _follows(batch: Batch, head: Head) -> bool:
-    """Whether a batch is one whole step after a head that is remembered."""
-    return (
-        len(batch.checkpoints) == 1
-        and batch.checkpoints[0].parent_id == head.id
-        and _is_one_step(batch)
-    )
+    """Whether a batch is whole steps, one after the other, after a head that is remembered."""
+    above = head.id
+    for new in batch.checkpoints:
+        if new.parent_id != above:
+            return False
+        above = new.id
+    return above != head.id and _is_whole(batch)
 
 
-def _is_one_step(batch: Batch) -> bool:
-    """Whether all tasks of a batch belong to its first checkpoint, each once."""
-    new = batch.checkpoints[0].id
-    if len(batch.writes) == 1:
-        return batch.writes[0].step_id == new
-    tasks = {task.task_id for task in batch.writes if task.step_id == new}
+def _is_whole(batch: Batch) -> bool:
+    """Whether all tasks of a batch belong to its checkpoints, each once."""
+    steps = {one.id for one in batch.checkpoints}
+    tasks = {(task.step_id, task.task_id) for task in batch.writes if task.step_id in steps}
     return len(tasks) == len(batch.writes)
 
 
@@ -202,17 +201,19 @@ def _store_steps(
     """Store tasks and checkpoints; return the seq of the last checkpoint."""
     if not (batch.writes or batch.checkpoints):
         return None
-    if not _is_next_step(batch, place):
-        waiting.heads.drop(batch.thread_id, batch.ns)
+    if _is_next_step(batch, place):
+        step = step_key(batch.checkpoints[0].id)
+        for task in batch.writes:
+            waiting.add_task(scope, step, task)
+        newest = waiting.add_checkpoint(scope, step, place.head, batch.checkpoints[0])
+    else:
         _store_tasks(conn, scope, batch, waiting)
-        return _store_checkpoints(conn, scope, place.head, batch, waiting)
-    (new,) = batch.checkpoints
-    step = step_key(new.id)
-    for task in batch.writes:
-        waiting.add_task(scope, step, task)
-    newest = waiting.add_checkpoint(scope, step, place.head, new)
-    head = Head(place.thread, scope, newest, new.id)
-    waiting.heads.note(batch.thread_id, batch.ns, head)
+        newest = _store_checkpoints(conn, scope, place.head, batch, waiting)
+    if newest is None:
+        waiting.heads.drop(batch.thread_id, batch.ns)
+    else:
+        head = Head(place.thread, scope, newest, batch.checkpoints[-1].id)
+        waiting.heads.note(batch.thread_id, batch.ns, head)
     return newest
 
 
@@ -222,7 +223,7 @@ def _is_next_step(batch: Batch, place: _Place) -> bool:
         return False
     if batch.checkpoints[0].parent_id is not None and place.parent is None:
         return False
-    return _is_one_step(batch)
+    return _is_whole(batch)
 
 
 def _store_tasks(conn: sqlite3.Connection, scope: int, batch: Batch, waiting: WaitingRows) -> None:

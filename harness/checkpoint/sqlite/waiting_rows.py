@@ -37,7 +37,7 @@ UPDATE threads SET updated_at = ?, checkpoints = checkpoints + ?, newest = coale
 WHERE thread = ?
 """
 
-_SIZES = (64, 8, 1)
+_SIZES = (64, 8, 2, 1)
 """How many rows go into a statement: a row among many costs half as much, and each size has to be
 prepared."""
 
@@ -92,20 +92,20 @@ class WaitingRows:
         )
         return seq
 
-    def add_step(self, head: Head, batch: Batch) -> int:
-        """Add the one step that a batch brings after a head, which moves; return its seq.
+    def add_steps(self, head: Head, batch: Batch) -> int:
+        """Add the steps that a batch brings after a head, which moves; return the last one's seq.
 
-        That no task of it is stored is for `insert` to make sure.
+        That no task of them is stored is for `insert` to make sure.
         """
-        new, scope = batch.checkpoints[0], head.scope
-        step = step_key(new.id)
-        if batch.writes:
-            self._new += (scope, step)
-            for task in batch.writes:
-                self.add_task(scope, step, task)
-        head.seq = seq = self.add_checkpoint(scope, step, head.seq, new)
-        head.id = new.id
-        return seq
+        scope, steps = head.scope, {one.id: step_key(one.id) for one in batch.checkpoints}
+        for task in batch.writes:
+            self.add_task(scope, steps[task.step_id], task)
+        for step_id in {task.step_id for task in batch.writes}:
+            self._new += (scope, steps[step_id])
+        for new in batch.checkpoints:
+            head.seq = self.add_checkpoint(scope, steps[new.id], head.seq, new)
+            head.id = new.id
+        return head.seq
 
     def touch(self, thread: int, now: float, checkpoints: int, newest: int | None) -> None:
         """Note when a thread changed, how many checkpoints it got, and the seq of the last."""
