@@ -11,7 +11,7 @@ from anyio import fail_after, to_thread
 from harness.checkpoint.base import step_id
 from harness.checkpoint.sqlite import SqliteCheckpointer
 from harness.checkpoint.sqlite.log_syncer import LogSyncer
-from tests.checkpoint.records import THREAD, step_batch
+from tests.checkpoint.records import THREAD, loaded, step_batch, values
 
 pytestmark = pytest.mark.anyio
 
@@ -82,3 +82,20 @@ def test_a_close_that_falls_between_two_looks_ends_the_thread(tmp_path: Path):
     go_on.set()
     closing.join(5)
     assert not closing.is_alive()
+
+
+async def test_a_commit_that_nobody_could_sync_later_is_not_stored(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(_: Path) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with SqliteCheckpointer(path) as journal:
+        batch = replace(step_batch(None, "a"), synced=False)
+        with monkeypatch.context() as patched:
+            patched.setattr("harness.checkpoint.sqlite.committer.LogSyncer", refuse)
+            with pytest.raises(RuntimeError, match="new thread"):
+                await journal.commit(batch)
+        assert await journal.load(THREAD) is None
+        await journal.commit(batch)
+        assert values((await loaded(journal)).writes) == ["a"]

@@ -148,13 +148,16 @@ class Committer:
     def _fail(self, group: Sequence[_Commit], error: Exception) -> None:
         """Tell the callers of a group why it was not stored; those refused know more already."""
         for commit in group:
-            if commit.error is None:
-                known = isinstance(error, DAMAGE)
-                commit.error = failed(self._path, "written", error) if known else error
+            if commit.error is None and isinstance(error, DAMAGE):
+                commit.error = failed(self._path, "written", error)
+                commit.error.__cause__ = error
+            commit.error = commit.error or error
         _settle(group)
 
     def _commit_group(self, conn: sqlite3.Connection, group: Sequence[_Commit]) -> None:
         synced = any(commit.batch.synced for commit in group)
+        if not synced and self._syncer is None:  # before the commit, so that it fails with this
+            self._syncer = LogSyncer(self._path)
         try:
             self._wait_for_disk(conn, synced)
             self._store_together(conn, group)
@@ -163,19 +166,14 @@ class Committer:
         finally:
             if conn.in_transaction:
                 conn.execute("ROLLBACK")
-        if not synced:
-            self._sync_soon()
+        if not synced and self._syncer is not None:
+            self._syncer.note()
 
     def _wait_for_disk(self, conn: sqlite3.Connection, wait: bool) -> None:
         """Say whether the next commit waits for the disk, or leaves that to the syncer."""
         if wait != self._waits:
             conn.execute(f"PRAGMA synchronous = {'FULL' if wait else 'NORMAL'}")
             self._waits = wait
-
-    def _sync_soon(self) -> None:
-        if self._syncer is None:
-            self._syncer = LogSyncer(self._path)
-        self._syncer.note()
 
     def _store_together(self, conn: sqlite3.Connection, group: Sequence[_Commit]) -> None:
         """Begin a transaction and store the batches of a group; each that is refused knows why."""
