@@ -36,7 +36,7 @@ from harness.checkpoint.transfer import export_thread, import_thread
 from harness.errors import CheckpointError, HarnessError
 from harness.tools import ToolRuntime, tool
 from tests.checkpoint.postgres_journals import opened, rows
-from tests.checkpoint.records import THREAD, grow, interrupt, loaded, run, step_batch, task
+from tests.checkpoint.records import THREAD, grow, interrupt, loaded, loads, run, step_batch, task
 from tests.checkpoint.test_properties import Move, check, moves, replay, whole
 from tests.checkpoint.test_transfer import exported, full
 from tests.databases import Database
@@ -195,19 +195,8 @@ def reads(journal: Checkpointer) -> list[Callable[[], Awaitable[Any]]]:
             pass
 
     agent = create_agent(Turns(says("done")), [], checkpointer=journal)
-    first, second = step_id(None), step_id(step_id(None))
     return [
-        *(  # each pair of what may be asked for
-            partial(journal.load, THREAD, "", place, schema=schema, cached=cached)
-            for place, schema, cached in (
-                (None, None, None),
-                (None, "s", first),
-                (first, None, first),
-                (first, "s", None),
-                (second, None, None),
-                (second, "s", first),
-            )
-        ),
+        *loads(journal),
         partial(journal.history, THREAD),
         partial(journal.namespaces, THREAD),
         journal.threads,

@@ -26,7 +26,7 @@ from harness.checkpoint.redis import RedisCheckpointer, connections
 from harness.checkpoint.redis.tasks import thread_key
 from harness.errors import CheckpointError, HarnessError, StaleThread
 from tests import piped
-from tests.checkpoint.records import THREAD, grow, loaded, run, step_batch, values
+from tests.checkpoint.records import THREAD, grow, loaded, loads, run, step_batch, values
 from tests.checkpoint.test_processes import check_whole, line
 from tests.checkpoint.test_redis import full, journal_at
 from tests.nursery import environment
@@ -374,20 +374,8 @@ async def test_a_thread_that_never_rests_is_left_as_it_is(keys: Keys):
 
 
 def operations(journal: RedisCheckpointer) -> list[Callable[[], Awaitable[Any]]]:
-    first, second = step_id(None), step_id(step_id(None))
-    loads = [  # each pair of what may be asked for
-        partial(journal.load, THREAD, "", place, schema=schema, cached=cached)
-        for place, schema, cached in (
-            (None, None, None),
-            (None, "s", first),
-            (first, None, first),
-            (first, "s", None),
-            (second, None, None),
-            (second, "s", first),
-        )
-    ]
     return [
-        *loads,
+        *loads(journal),
         partial(journal.history, THREAD),
         partial(journal.namespaces, THREAD),
         journal.threads,
