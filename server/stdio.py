@@ -233,7 +233,7 @@ class LineReader:
             return
         except ConnectionResetError:
             self._take(b"")
-        except OSError as error:
+        except (OSError, MemoryError) as error:  # a line may be large; who waits must hear of it
             self._unwatch()
             waiter.set_exception(error)
             return

@@ -229,6 +229,25 @@ async def test_an_error_that_a_client_answers_with_reaches_who_asked() -> None:
 
 
 @posix
+@pytest.mark.parametrize("trouble", [MemoryError, OSError])
+async def test_who_waits_for_a_message_hears_that_it_cannot_be_read(
+    trouble: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(chunk: bytes) -> None:
+        raise trouble
+
+    read_end, write_end = os.pipe()
+    reader = LineReader(read_end, LineWriter(write_end))
+    monkeypatch.setattr(reader, "_take", refuse)
+    os.write(write_end, lines({"jsonrpc": "2.0", "method": "notifications/x"}))
+    with anyio.fail_after(60), pytest.raises(trouble):
+        await reader.receive()
+    await reader.aclose()
+    os.close(write_end)
+    os.close(read_end)
+
+
+@posix
 async def test_what_nobody_waits_for_is_left_with_the_client() -> None:
     read_end, write_end = os.pipe()
     ping = {"jsonrpc": "2.0", "method": "notifications/x"}
