@@ -17,14 +17,18 @@ MAX_DEPTH = 100
 around them, a message in a list of messages, has some more."""
 
 
+_NESTED = (dict, list)
+
+
 def is_too_deep(value: object) -> bool:
     """Whether JSON data has more than `MAX_DEPTH` levels of objects and lists."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [inner for one in level for inner in _within(one)]
+        nested: list[object] = [one for one in level if isinstance(one, _NESTED)]
+        level = [inner for one in nested for inner in _within(one)]
         if not level:
             return False
-    return any(isinstance(one, dict | list) for one in level)
+    return any(isinstance(one, _NESTED) for one in level)
 
 
 def _within(value: object) -> list[object]:

@@ -8,7 +8,7 @@ same object can be shared by any number of states. Shapes follow what model prov
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated, Literal, TypeAlias, TypeGuard
 
@@ -34,10 +34,8 @@ __all__ = [
     "ThinkingBlock",
     "ToolCall",
     "ToolMessage",
-    "Transcript",
     "Usage",
     "VideoBlock",
-    "add_messages",
     "is_media",
     "new_id",
     "pending_tool_calls",
@@ -322,70 +320,6 @@ def text_of(content: Content) -> str:
     if isinstance(content, str):
         return content
     return "".join(block.text for block in content if isinstance(block, TextBlock))
-
-
-class Transcript(list[Message]):
-    """A list of messages that knows where each id is, so that appending need not look.
-
-    Treat it as immutable. A transcript and those grown from it by appending share one index; the
-    entries beyond its own length are not its own.
-    """
-
-    __slots__ = ("_places",)
-
-    def __init__(self, messages: Iterable[Message] = ()) -> None:
-        super().__init__(messages)
-        self._places = {message.id: place for place, message in enumerate(self)}
-
-    def place(self, message_id: str) -> int | None:
-        """Return where the message with this id is, or None."""
-        place = self._places.get(message_id)
-        return place if place is not None and place < len(self) else None
-
-    def appended(self, messages: Iterable[Message]) -> Transcript:
-        """Return the transcript with further messages, whose ids are new and distinct."""
-        grown = Transcript.__new__(Transcript)
-        list[Message].__init__(grown, self)
-        # Somebody has grown this transcript already: the shared index holds their entries.
-        newest = len(self._places) == len(self)
-        grown._places = self._places if newest else {one.id: n for n, one in enumerate(self)}
-        for message in messages:
-            grown._places[message.id] = len(grown)
-            grown.append(message)
-        return grown
-
-
-def add_messages(
-    current: Sequence[Message], write: Iterable[Message | RemoveMessage]
-) -> list[Message]:
-    """Merge a write into a transcript (peers A7.5).
-
-    A known id replaces that message in place, a new one is appended, `RemoveMessage` deletes.
-
-    Raises:
-        ValueError: A `RemoveMessage` names an id that is not there.
-    """
-    merged = current if isinstance(current, Transcript) else Transcript(current)
-    fresh: dict[str, Message] = {}
-    for message in write:
-        place = merged.place(message.id)
-        if place is None and message.id not in fresh and not isinstance(message, RemoveMessage):
-            fresh[message.id] = message  # each appending copies the list, so they wait for others
-            continue
-        if fresh:
-            merged = merged.appended(fresh.values())
-            fresh = {}
-            place = merged.place(message.id)
-        if not isinstance(message, RemoveMessage):
-            assert place is not None
-            merged = Transcript([*merged[:place], message, *merged[place + 1 :]])
-        elif message.id == REMOVE_ALL:
-            merged = Transcript()
-        elif place is not None:
-            merged = Transcript([*merged[:place], *merged[place + 1 :]])
-        else:
-            raise ValueError(f"cannot remove message {message.id!r}: it is not in the thread")
-    return merged.appended(fresh.values()) if fresh else merged
 
 
 def pending_tool_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -21,8 +21,9 @@ from pydantic_core import PydanticSerializationError
 
 from harness.errors import AgentBuildError, CheckpointError, InvalidUpdate
 from harness.json_depth import can_be_read
-from harness.messages import Message, MessageWrite, ToolCall, add_messages
+from harness.messages import Message, MessageWrite, ToolCall
 from harness.records import record
+from harness.transcript import Transcript, add_messages
 
 __all__ = [
     "AgentState",
@@ -189,7 +190,7 @@ class Channel:
         overwrite = isinstance(write, Overwrite)
         adapter = self._value_adapter if overwrite else self._write_adapter
         try:
-            value = adapter.validate_python(write.value if overwrite else write)
+            value = adapter.validate_python(_plain(write.value if overwrite else write))
         except ValidationError as error:
             raise InvalidUpdate(f"{self.name!r} was given a wrong value: {error}") from error
         return Overwrite(value) if overwrite else value
@@ -204,7 +205,7 @@ class Channel:
         adapter = self._value_adapter if overwrite else self._write_adapter
         try:
             # What cannot be read back must not be stored; pydantic would only warn.
-            data = adapter.dump_json(write.value if overwrite else write, warnings="error")
+            data = adapter.dump_json(_plain(write.value if overwrite else write), warnings="error")
         except PydanticSerializationError as error:
             raise InvalidUpdate(
                 f"a value of {self.name!r} does not fit its type, so nothing was stored: {error}"
@@ -245,7 +246,7 @@ class Channel:
 
     def to_json(self, value: Any) -> JsonValue:
         """Return the value as JSON data, for people and clients to read."""
-        return self._value_adapter.dump_python(value, mode="json")
+        return self._value_adapter.dump_python(_plain(value), mode="json")
 
     def apply(self, current: Any, write: Any) -> Any:
         """Return the value after a write."""
@@ -260,6 +261,11 @@ class Channel:
         if self.reducer is not None and self.reducer.default is not None:
             return self.reducer.default()
         return None
+
+
+def _plain(value: Any) -> Any:
+    """Return a transcript as the list that its type says, and anything else as it is."""
+    return [*value] if type(value) is Transcript else value
 
 
 @lru_cache(maxsize=512)

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 from harness.records import record
 
@@ -73,6 +74,8 @@ def cut(text: str, limit: int, advice: str = "Ask for a smaller part.") -> str:
 def _bounded(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
     """Shorten the longest values until the data fit; `truncated` names what was shortened."""
     shortened: list[JsonValue] = []
+    if len(to_json(data)) < MAX_CHARS // 2:  # the text has spaces, but not twice as much
+        return data
     while (size := len(_JSON.encode(data))) > MAX_CHARS:
         over = size - MAX_CHARS
         sizes = {

@@ -19,9 +19,9 @@ from harness.messages import (
     ToolCall,
     ToolMessage,
     Usage,
-    add_messages,
     pending_tool_calls,
 )
+from harness.transcript import add_messages
 
 ids = st.sampled_from("abcdefgh")
 humans = st.builds(HumanMessage, content=st.text(max_size=5), id=ids)

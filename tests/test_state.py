@@ -17,9 +17,9 @@ from harness.messages import (
     Message,
     MessageWrite,
     RemoveMessage,
-    add_messages,
 )
 from harness.state import AgentState, Channel, Overwrite, StateSchema
+from harness.transcript import add_messages
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

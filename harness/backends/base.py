@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeAlias
 
 from harness.errors import ToolError
@@ -167,6 +168,10 @@ def artifact_path(backend: Backend, name: str) -> str:
 _DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
 
 
+_SHORT_PATH = 500
+"""Characters of a path that is worth being remembered."""
+
+
 def canonical_path(path: str) -> str:
     r"""Return `path` as an absolute path within the backend.
 
@@ -175,6 +180,10 @@ def canonical_path(path: str) -> str:
     Raises:
         FileError: It is empty, climbs with `..`, starts with `~` or a drive letter, or holds NUL.
     """
+    return _remembered(path) if len(path) <= _SHORT_PATH else _canonical(path)
+
+
+def _canonical(path: str) -> str:
     problem = None
     slashed = path.replace("\\", "/")
     if not path.strip():
@@ -191,3 +200,6 @@ def canonical_path(path: str) -> str:
         start = path if len(path) <= 200 else f"{path[:200]}…"
         raise FileError("invalid_path", path, f"{start!r}: {problem}. Nothing was done.")
     return posixpath.normpath("/" + slashed.lstrip("/"))
+
+
+_remembered = lru_cache(maxsize=1_024)(_canonical)  # a call asks for its path three times

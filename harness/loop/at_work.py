@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -40,11 +39,16 @@ def agent_at_work() -> AgentAtWork | None:
     return _CURRENT.get()
 
 
-@contextmanager
-def at_work(agent: AgentAtWork) -> Generator[None]:
+class at_work:  # noqa: N801 - a context manager, which a class makes without a generator
     """Let `agent_at_work` return this one."""
-    token = _CURRENT.set(agent)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
+
+    __slots__ = ("_agent", "_token")
+
+    def __init__(self, agent: AgentAtWork) -> None:
+        self._agent = agent
+
+    def __enter__(self) -> None:
+        self._token = _CURRENT.set(self._agent)
+
+    def __exit__(self, *raised: object) -> None:
+        _CURRENT.reset(self._token)

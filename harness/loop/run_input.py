@@ -9,6 +9,7 @@ from harness.checkpoint.base import Run
 from harness.errors import InvalidUpdate
 from harness.loop.carrier import RunOptions
 from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolMessage, new_id
+from harness.transcript import Transcript
 
 __all__ = ["AgentInput", "as_update", "goal_of", "new_run", "newest_results"]
 
@@ -27,7 +28,7 @@ def as_update(agent_input: AgentInput) -> Mapping[str, Any]:
         return {"messages": [HumanMessage(agent_input)]}
     update = agent_input if isinstance(agent_input, Mapping) else {"messages": agent_input}
     messages = update.get("messages")
-    if not isinstance(messages, list | tuple):
+    if not isinstance(messages, list | tuple | Transcript):
         return update
     return {**update, "messages": [_message(one) for one in cast(Sequence[Any], messages)]}
 
@@ -52,7 +53,7 @@ def _message(one: Any) -> Any:
 def goal_of(update: Mapping[str, Any]) -> str:
     """Return the last human text of an update."""
     messages = update.get("messages")
-    if not isinstance(messages, list | tuple):
+    if not isinstance(messages, list | tuple | Transcript):
         return ""  # if that is wrong, it is said when the input is checked
     texts = [one.text for one in cast(Sequence[Any], messages) if isinstance(one, HumanMessage)]
     return texts[-1] if texts else ""

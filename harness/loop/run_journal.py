@@ -12,14 +12,16 @@ anything goes on, and all steps before them with them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
 from typing import Literal, TypeAlias
 
 import anyio
 
 from harness.checkpoint.base import Batch, Checkpointer, RunEvent
 from harness.errors import CheckpointError, StaleThread
+from harness.lazy_event import LazyEvent
 from harness.records import changed
 
 __all__ = ["JOURNALS", "Durability", "RunJournal"]
@@ -50,7 +52,7 @@ class RunJournal:
         self._checkpointer = checkpointer
         self._thread_id = thread_id
         self._held: Batch | None = None
-        self._holding = anyio.Lock(fast_acquire=True)
+        self._storing: LazyEvent | None = None
         self._events: list[RunEvent] = []
 
     def hold(self, batch: Batch) -> None:
@@ -69,17 +71,23 @@ class RunJournal:
             StaleThread, CheckpointError: As for `Checkpointer.commit`.
         """
         batch = self._with_events(batch)
-        if self._held is not None:
-            async with self._holding:
-                held: Batch | None = self._held  # somebody else may have stored it meanwhile
-                if held is not None:  # pyright: ignore[reportUnnecessaryComparison]
-                    both = _joined(held, batch)
-                    await self._checkpointer.commit(held if both is None else both)
-                    self._held, self.stored = None, True
-                    if both is not None:
-                        return
-        await self._checkpointer.commit(batch)
-        self.stored = True
+        while self._storing is not None:
+            await self._storing.wait()
+        if self._held is None or not await self._store_held(self._held, batch):
+            await self._checkpointer.commit(batch)
+            self.stored = True
+
+    async def _store_held(self, held: Batch, batch: Batch) -> bool:
+        """Store what was held; return whether the batch that asked for it was stored with it."""
+        both = _joined(held, batch)
+        self._storing = storing = LazyEvent()
+        try:
+            await self._checkpointer.commit(held if both is None else both)
+            self._held, self.stored = None, True
+        finally:
+            self._storing = None
+            storing.set()
+        return both is not None
 
     async def step(self, batch: Batch) -> None:
         """Store a step as soon as the durability asks for it.
@@ -96,15 +104,13 @@ class RunJournal:
             StaleThread, CheckpointError: As for `commit`.
         """
 
-    @asynccontextmanager
-    async def carrying(self) -> AsyncGenerator[None]:
+    def carrying(self) -> AbstractAsyncContextManager[None]:
         """Surround the run's work; when it is left, all is stored.
 
         Raises:
             StaleThread, CheckpointError: As for `commit`.
         """
-        yield
-        await self._store_events()
+        return _Afterwards(self._store_events)
 
     async def _store_events(self) -> None:
         if self._events and self.stored:
@@ -116,6 +122,25 @@ class RunJournal:
             return batch
         events, self._events = self._events, []
         return changed(batch, events=events)
+
+
+class _Afterwards(AbstractAsyncContextManager[None]):
+    """Does something at the end of a block that raised nothing."""
+
+    def __init__(self, function: Callable[[], Awaitable[None]]) -> None:
+        self._function = function
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            await self._function()
 
 
 class _Waiting:

@@ -310,13 +310,16 @@ def _with_own_arguments(request: ToolCallRequest) -> ToolCallRequest:
     return changed(request, call=changed(call, args=_copied(call.args)))
 
 
+_NESTED = (dict, list)
+
+
 def _copied(value: Any) -> Any:
     """Return JSON data as new containers; `deepcopy` takes twenty times as long."""
     kind: object = value  # a second name, so that the first keeps its type
     if isinstance(kind, dict):
-        return {key: _copied(one) for key, one in value.items()}
+        return {key: _copied(one) if type(one) in _NESTED else one for key, one in value.items()}
     if isinstance(kind, list):
-        return [_copied(one) for one in value]
+        return [_copied(one) if type(one) in _NESTED else one for one in value]
     return value
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from typing import Literal, TypeAlias
 
@@ -62,7 +61,7 @@ class Turns:
         """
         if run.thread_id in self._now and not await self._comes(run, control, when_busy):
             return nullcontext()
-        return self._held(run.thread_id, _Turn(run.id, control))
+        return _Held(self._now, run.thread_id, _Turn(run.id, control))
 
     async def _comes(self, run: Run, control: RunControl, when_busy: WhenBusy) -> bool:
         """Wait for a run's turn; return whether it came, or the run was stopped before."""
@@ -88,13 +87,22 @@ class Turns:
         while (turn := self._now.get(thread_id)) is not None:
             self.check(thread_id)
             await turn.over.wait()
-        return self._held(thread_id, _Turn("", None))
+        return _Held(self._now, thread_id, _Turn("", None))
 
-    @contextmanager
-    def _held(self, thread_id: str, mine: _Turn) -> Generator[None, None, None]:
-        self._now[thread_id] = mine
-        try:
-            yield
-        finally:
-            del self._now[thread_id]
-            mine.over.set()
+
+class _Held(AbstractContextManager[None]):
+    """Holds a thread for one turn."""
+
+    __slots__ = ("_mine", "_now", "_thread_id")
+
+    def __init__(self, now: dict[str, _Turn], thread_id: str, mine: _Turn) -> None:
+        self._now = now
+        self._thread_id = thread_id
+        self._mine = mine
+
+    def __enter__(self) -> None:
+        self._now[self._thread_id] = self._mine
+
+    def __exit__(self, *raised: object) -> None:
+        del self._now[self._thread_id]
+        self._mine.over.set()

@@ -20,10 +20,10 @@ from harness.messages import (
     RemoveMessage,
     ToolCall,
     ToolMessage,
-    add_messages,
 )
 from harness.state import AgentState, Mark, Overwrite, Reducer
 from harness.tools import ToolResult, ToolRuntime, tool
+from harness.transcript import add_messages
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
