@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.messages import Usage
+
 __all__ = [
     "AgentBuildError",
     "CheckpointError",
@@ -52,9 +57,11 @@ class ModelError(HarnessError):
 
     Attributes:
         kind: `auth`, `rate_limit`, `overloaded`, `overflow` (the request is larger than the
-            model's window), `invalid_request`, `connection`, `server`, `script` or `unknown`.
+            model's window), `refusal` (the provider stopped the answer for what is said in it or
+            before it), `invalid_request`, `connection`, `server`, `script` or `unknown`.
         retryable: Whether the same call may succeed later.
         retry_after: Seconds the provider asked to wait, if it said so.
+        usage: Tokens that are billed all the same.
     """
 
     def __init__(
@@ -64,8 +71,10 @@ class ModelError(HarnessError):
         kind: str = "unknown",
         retryable: bool = False,
         retry_after: float | None = None,
+        usage: Usage | None = None,
     ) -> None:
         super().__init__(message)
+        self.usage = usage
         self.kind = kind
         self.retryable = retryable
         self.retry_after = retry_after

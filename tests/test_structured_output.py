@@ -422,6 +422,12 @@ def test_repairs_are_bounded_and_the_failure_holds_the_last_attempt() -> None:
         read(StructuredOutput.of(output.strategy), bad[2], *messages, bad[2])
 
 
+def test_a_model_that_refuses_is_not_asked_again() -> None:
+    refused = replace(says("I cannot."), stop_reason="refusal")
+    with pytest.raises(StructuredOutputError, match="the model refused to answer"):
+        play(StructuredOutput.of(ToolStrategy(Weather)), refused)
+
+
 @pytest.mark.parametrize("source", [None, "task"])
 def test_a_new_request_starts_the_count_anew(source: str | None) -> None:
     output = StructuredOutput.of(ToolStrategy(Weather, max_repairs=1))

@@ -30,6 +30,7 @@ from harness.messages import (
     TextBlock,
     ThinkingBlock,
     ToolCall,
+    Usage,
     new_id,
 )
 from harness.models.base import ChatModel, ChatRequest, Delta
@@ -204,8 +205,10 @@ class ModelCall:
     ) -> AIMessage:
         try:
             return await self._whole(model, chat, request, screen)
-        except FAILURES:
+        except FAILURES as raised:
             self._drop(request)
+            if isinstance(raised, ModelError) and raised.usage is not None:
+                self._count(raised.usage, None, model, request)
             raise
 
     async def _whole(
@@ -226,8 +229,7 @@ class ModelCall:
         if answer is None:
             raise ModelError(f"{model.name} ended its stream without an answer")
         answer = storable_answer(answer)
-        agent = "/".join(request.runtime.agent_path[::2])
-        request.runtime.meter.add(answer.usage, answer.model or model.name, model.name, agent=agent)
+        self._count(answer.usage, answer.model, model, request)
         if held is not None:
             self._send(held.close(), request)
         if screen is not None:
@@ -235,6 +237,13 @@ class ModelCall:
         if not streamed:
             self._send(_pieces(answer), request)
         return _with_distinct_calls(answer)
+
+    def _count(
+        self, usage: Usage | None, answered: str | None, model: ChatModel, request: ModelRequest
+    ) -> None:
+        runtime = request.runtime
+        agent = "/".join(runtime.agent_path[::2])
+        runtime.meter.add(usage, answered or model.name, model.name, agent=agent)
 
     def _send(self, pieces: Iterable[Delta], request: ModelRequest) -> None:
         if self._run.wants("messages"):

@@ -34,6 +34,7 @@ from harness.loop.thread_usage import noted
 from harness.loop.unfinished_step import FIRST_KEPT, UnfinishedStep, kept_mark
 from harness.messages import (
     AIMessage,
+    HumanMessage,
     Message,
     ToolCall,
     ToolMessage,
@@ -258,10 +259,18 @@ class ThreadState:
             raise InvalidUpdate(f"{author}: {error}") from error
 
     def answer(self) -> str:
-        """Return the newest answer that has text."""
+        """Return the newest answer to the user that has text; empty if there is none.
+
+        What was answered before the user's last message is not the answer to that.
+        """
+        answered = False
         for message in reversed(self.state["messages"]):
-            if isinstance(message, AIMessage) and message.text.strip():
-                return message.text
+            if isinstance(message, AIMessage):
+                if message.text.strip():
+                    return message.text
+                answered = True
+            elif answered and isinstance(message, HumanMessage) and message.source is None:
+                break
         return ""
 
     def adopt(self, writes: Sequence[ChannelWrite]) -> None:

@@ -58,7 +58,12 @@ async def answer_of(model: ChatModel, request: ChatRequest, meter: Meter | None)
     """
     if meter is not None:
         _check_budgets(meter)
-    answer = await _watched(model, request)
+    try:
+        answer = await _watched(model, request)
+    except ModelError as error:
+        if meter is not None and error.usage is not None:
+            meter.add(error.usage, model.name, model.name, agent=request.agent)
+        raise
     if meter is not None:
         meter.add(answer.usage, answer.model or model.name, model.name, agent=request.agent)
     return answer

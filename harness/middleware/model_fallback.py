@@ -28,7 +28,7 @@ __all__ = ["ModelFallbackMiddleware", "ModelFallbackState"]
 
 logger = logging.getLogger(__name__)
 
-_OF_THE_REQUEST = frozenset({"overflow", "invalid_request"})
+_OF_THE_REQUEST = frozenset({"overflow", "invalid_request", "refusal"})
 """Kinds of errors that say nothing about the next request to the same model."""
 
 

@@ -23,7 +23,7 @@ __all__ = ["SummaryFailed", "SummaryWriter", "transcript_text"]
 
 _JOIN = "These are summaries of consecutive parts, oldest first. Write one summary of them all."
 _DEFAULT_WINDOW = 200_000
-_HOPELESS = frozenset({"auth", "invalid_request", "script"})
+_HOPELESS = frozenset({"auth", "invalid_request", "refusal", "script"})
 
 
 class SummaryFailed(Exception):

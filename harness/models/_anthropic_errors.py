@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from harness.errors import ModelError
+from harness.messages import Usage
 from harness.models.overflow import is_overflow
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "auth_error",
     "connection_error",
     "from_sdk",
+    "refusal",
     "retry_after_of",
 ]
 
@@ -54,6 +56,8 @@ _ADVICE = {
     "rate_limit": "Wait and run it again.",
     "overloaded": "Wait and run it again.",
     "overflow": "Shorten the conversation (compact it) or use a model with a larger window.",
+    "refusal": "The same conversation will be refused again: go back to before the message that "
+    "led there and say it differently, or choose another model.",
     "invalid_request": "The same request will fail again; change the model or its settings.",
     "connection": "Check the network and run it again.",
     "server": "Run it again.",
@@ -117,6 +121,24 @@ def api_error(
     verb = "broke its answer off" if streaming else "refused the request"
     text = [f"Anthropic {verb} ({where}): {message}", "No answer was kept.", *told, _ADVICE[kind]]
     return ModelError(" ".join(text), kind=kind, retryable=kind in _RETRYABLE, retry_after=wait)
+
+
+def refusal(details: Mapping[str, Any], usage: Usage) -> ModelError:
+    """Return the error for an answer that Anthropic's classifiers stopped.
+
+    Args:
+        details: What it says of the reason; may be empty.
+        usage: What the answer cost until then.
+    """
+    category, explanation = details.get("category"), details.get("explanation")
+    why = f" ({category})" if category else ""
+    why += f": {explanation}" if explanation else "."
+    return ModelError(
+        f"Anthropic refused this conversation and stopped the answer{why} Nothing of the answer "
+        f"was kept, and no call in it ran. {_ADVICE['refusal']}",
+        kind="refusal",
+        usage=usage,
+    )
 
 
 def auth_error(reason: str) -> ModelError:

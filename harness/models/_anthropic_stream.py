@@ -24,7 +24,7 @@ from harness.messages import (
     ToolCall,
     Usage,
 )
-from harness.models._anthropic_errors import api_error
+from harness.models._anthropic_errors import api_error, refusal
 from harness.models.base import Delta
 from harness.records import changed
 
@@ -33,7 +33,7 @@ __all__ = ["AnswerBuilder", "clean_text", "parse_arguments"]
 _KNOWN = ("text", "thinking", "redacted_thinking", "tool_use")
 """Types of blocks that are more to the harness than the provider's own data."""
 
-_CUT_OFF = ("max_tokens", "model_context_window_exceeded", "refusal")
+_CUT_OFF = ("max_tokens", "model_context_window_exceeded")
 """Why an answer may stop in the middle of a block."""
 
 _Block = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolCall | ProviderBlock
@@ -161,6 +161,7 @@ class AnswerBuilder:
 
     provider_model: str = ""
     stop_reason: str | None = None
+    stop_details: Mapping[str, Any] = field(default_factory=dict[str, Any])
     complete: bool = False
     usage: Usage = field(default_factory=Usage)
     _blocks: dict[int, _Block] = field(default_factory=dict[int, _Block])
@@ -217,6 +218,7 @@ class AnswerBuilder:
                 self._blocks[event["index"]] = self._open.pop(event["index"]).close()
             case "message_delta":
                 self.stop_reason = event["delta"].get("stop_reason") or self.stop_reason
+                self.stop_details = dict(event["delta"].get("stop_details") or {})
                 self._count(event.get("usage"))
             case "message_stop":
                 self._finish()
@@ -260,7 +262,13 @@ class AnswerBuilder:
         return tuple(one for one in content if not _is_call_beyond(one, answered))
 
     def message(self, model: str, agent: str | None) -> AIMessage:
-        """Return the answer; `model` is the id asked for, used when the server names none."""
+        """Return the answer; `model` is the id asked for, used when the server names none.
+
+        Raises:
+            ModelError: It was refused, so that nothing of it counts.
+        """
+        if self.stop_reason == "refusal":
+            raise refusal(self.stop_details, self.usage)
         return AIMessage(
             self._whole(),
             model=f"anthropic:{self.provider_model or model}",

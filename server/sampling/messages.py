@@ -121,6 +121,12 @@ def answer_of(result: Answer, request: ChatRequest) -> AIMessage:
                 content.append(ToolCall(new_id("call"), block.name, block.input))
             case _:
                 raise _unusable(f"a block of type {block.type!r}")
+    if result.stop_reason == "refusal":
+        raise ModelError(
+            "The client's model refused to answer. Nothing of its answer was kept, and no call in "
+            "it ran. Say it differently, or choose another model.",
+            kind="refusal",
+        )
     if result.role != "assistant":
         raise _unusable(f"a message of role {result.role!r}")
     if not any(not isinstance(one, TextBlock) or one.text.strip() for one in content):

@@ -49,6 +49,7 @@ class Answer(BaseModel):
         text: Text.
         tool_calls: `{name, input}` or, for arguments as raw text, `{name, raw}`; `id` optional.
         stop_reason: Default: `tool_use` with calls, else `end_turn`.
+        stop_details: Why it stopped, where a reason has details.
         usage: Overrides of the usage counts.
         model: Model id to answer with; default: the one asked for.
         status: HTTP status; anything but 200 is an error answer.
@@ -72,6 +73,7 @@ class Answer(BaseModel):
     text: str = ""
     tool_calls: list[dict[str, Any]] = Field(default_factory=list)
     stop_reason: str | None = None
+    stop_details: dict[str, str] | None = None
     usage: dict[str, int] = Field(default_factory=dict)
     model: str | None = None
     status: int = 200
@@ -122,6 +124,7 @@ class Answer(BaseModel):
             "content": [block for block, _ in self.content()],
             "stop_reason": self.stop_reason or default,
             "stop_sequence": None,
+            "stop_details": self.stop_details,
             "usage": {
                 "input_tokens": 10,
                 "output_tokens": 5,
@@ -142,7 +145,11 @@ class Answer(BaseModel):
             yield from _block_events(index, block, raw)
         yield {
             "type": "message_delta",
-            "delta": {"stop_reason": body["stop_reason"], "stop_sequence": None},
+            "delta": {
+                "stop_reason": body["stop_reason"],
+                "stop_sequence": None,
+                "stop_details": body["stop_details"],
+            },
             "usage": {"output_tokens": body["usage"]["output_tokens"]},
         }
         yield {"type": "message_stop"}

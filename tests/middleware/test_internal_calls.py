@@ -54,6 +54,24 @@ async def test_a_failure_of_the_network_is_the_models():
     assert failed.value.retryable
 
 
+class Refusing(Down):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+        self.asked += 1
+        raise ModelError("refused", kind="refusal", usage=Usage(output_tokens=7))
+        yield Delta("text", "")
+
+
+async def test_what_a_refused_answer_costs_is_counted_and_it_is_not_asked_for_again():
+    meter, model = Meter(Limits()), Refusing()
+    with pytest.raises(ModelError, match="refused"):
+        await answer_of(model, REQUEST, meter)
+    assert meter.usage.output_tokens == 7
+    with pytest.raises(SummaryFailed, match="refusal"):
+        await writer(model, meter)._ask("text")
+    assert model.asked == 2
+    assert meter.usage.output_tokens == 14
+
+
 def writer(model: object, meter: Meter) -> SummaryWriter:
     return SummaryWriter(
         model=model,  # type: ignore[arg-type]

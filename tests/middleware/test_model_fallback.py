@@ -98,7 +98,7 @@ async def test_when_all_fail_the_last_error_is_raised():
 
 @pytest.mark.parametrize(
     "kind",
-    ["auth", "rate_limit", "overloaded", "overflow", "invalid_request", "connection", "server"],
+    ["auth", "rate_limit", "overloaded", "overflow", "refusal", "invalid_request", "server"],
 )
 async def test_any_failure_of_a_model_leads_to_the_next(kind):
     result = await run(own(ModelError("x", kind=kind)), ModelFallbackMiddleware(other()))
@@ -217,7 +217,7 @@ async def test_resting_models_are_asked_once_all_others_have_failed():
     assert second.asked_times == 2
 
 
-@pytest.mark.parametrize("kind", ["overflow", "invalid_request"])
+@pytest.mark.parametrize("kind", ["overflow", "invalid_request", "refusal"])
 async def test_a_refused_request_says_nothing_about_the_next_one(kind):
     first = own(ModelError("no", kind=kind))
     agent = create_agent(first, middleware=[ModelFallbackMiddleware(other())])

@@ -210,7 +210,7 @@ async def test_an_answer_that_pauses_without_end_is_given_up_and_can_be_sent_bac
         assert answer.content == ()
 
 
-@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded", "refusal"])
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
 async def test_a_search_that_was_cut_off_does_not_spoil_the_thread(reason: str) -> None:
     done = {**SEARCH, "id": "srvtoolu_0"}, {**FOUND, "tool_use_id": "srvtoolu_0"}
     cut = Answer(blocks=[*done, SEARCH], stop_reason=reason)
@@ -220,7 +220,7 @@ async def test_a_search_that_was_cut_off_does_not_spoil_the_thread(reason: str) 
     assert api.requests[1]["messages"][1]["content"] == [*done]
 
 
-@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded", "refusal"])
+@pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
 async def test_a_call_cut_off_before_its_arguments_does_not_run_without_them(reason: str) -> None:
     calls = [{"name": "read_file", "raw": raw} for raw in ("{}", "")]
     async with (
@@ -230,6 +230,28 @@ async def test_a_call_cut_off_before_its_arguments_does_not_run_without_them(rea
         whole, cut = (await ask(model, "go", tools=[READ])).tool_calls
     assert (whole.args, whole.invalid) == ({}, None)
     assert (cut.args, cut.invalid) == ({}, "")
+
+
+async def test_an_answer_that_was_refused_counts_for_nothing_but_its_tokens() -> None:
+    calls = [{"name": "read_file", "input": {"path": "/a"}}]
+    details = {"type": "refusal", "category": "cyber", "explanation": "It could do harm."}
+    refused = Answer(
+        text="Sure,", tool_calls=calls, stop_reason="refusal", stop_details=details,
+        usage={"output_tokens": 7},
+    )  # fmt: skip
+    without_a_word = Answer(stop_reason="refusal")
+    async with FakeAnthropic([refused, without_a_word]) as api, claude(api.url) as model:
+        with pytest.raises(ModelError) as raised:
+            await ask(model, "go", tools=[READ])
+        with pytest.raises(ModelError) as bare:
+            await ask(model, "go")
+    error = raised.value
+    assert (error.kind, error.retryable) == ("refusal", False)
+    assert error.usage is not None
+    assert error.usage.output_tokens == 7
+    assert "stopped the answer (cyber): It could do harm. Nothing of the answer" in str(error)
+    assert "go back to before the message" in str(error)
+    assert "stopped the answer. Nothing of the answer" in str(bare.value)
 
 
 async def test_an_answer_paused_beside_a_call_of_ours_comes_back_for_its_result() -> None:

@@ -14,7 +14,6 @@ from harness.structured_output import (
     AutoStrategy,
     ProviderStrategy,
     StructuredOutput,
-    StructuredOutputError,
     ToolStrategy,
 )
 from tests.fake_anthropic import Answer, FakeAnthropic
@@ -178,6 +177,6 @@ async def test_a_model_that_refuses_to_be_forced_is_asked_in_words() -> None:
 async def test_a_refusal_is_not_asked_again() -> None:
     answer = Answer(text="I cannot.", stop_reason="refusal")
     async with FakeAnthropic([answer]) as api, claude(api.url) as model:
-        with pytest.raises(StructuredOutputError, match="refused to answer"):
+        with pytest.raises(ModelError, match="refused this conversation"):
             await rounds(model, StructuredOutput.of(Order))
     assert len(api.requests) == 1

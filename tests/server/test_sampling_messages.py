@@ -142,6 +142,14 @@ def answered(content: Any, reason: str | None = "endTurn", role: str = "assistan
     )
 
 
+def test_a_refused_answer_is_not_kept_and_its_calls_do_not_run() -> None:
+    request = ChatRequest([HumanMessage("go")])
+    call = {"type": "tool_use", "id": "a", "name": "ls", "input": {}}
+    with pytest.raises(ModelError, match="refused to answer") as raised:
+        answer_of(answered([call], "refusal"), request)
+    assert (raised.value.kind, raised.value.retryable) == ("refusal", False)
+
+
 def test_an_answer_keeps_its_order_and_its_calls_get_ids_of_ours() -> None:
     request = ChatRequest([HumanMessage("go"), said(CALL_A), ToolMessage("a", "x")])
     blocks = [
