@@ -231,7 +231,7 @@ class Story:
         try:
             for _ in range(10):
                 facts = await talk.delegate(
-                    "reply", self._tree, kill_when_due, run_id=self._run, decision="approve"
+                    "reply", self._tree, kill_when_due, run_id=self._run, **_approval(facts)
                 )
                 if facts["status"] != "needs_approval":
                     break
@@ -288,7 +288,7 @@ class Story:
         for _ in range(10):
             if facts["status"] != "needs_approval":
                 break
-            facts = await talk.delegate("reply", self._tree, run_id=self._run, decision="approve")
+            facts = await talk.delegate("reply", self._tree, run_id=self._run, **_approval(facts))
         self._claim(facts["status"] == "done", "The run is done, under the same id.", facts)
         view.result(facts["answer"], "The agent's answer")
         view.tree(self._tree, "The whole run, over both processes:")
@@ -378,3 +378,13 @@ class Story:
         todos = json.loads(await talk.read("todos"))
         done = [one["content"] for one in todos if one["status"] == "completed"]
         self._claim(done == [TODOS[0]], "The todo list is back at one item done.", todos)
+
+
+def _approval(facts: Facts) -> Facts:
+    """Return the arguments of `reply` that approve what a run asks."""
+    pending = facts.get("pending")
+    return (
+        {"answers": {one["id"]: "approve" for one in pending}}
+        if pending
+        else {"decision": "approve"}
+    )

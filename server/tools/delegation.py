@@ -112,7 +112,8 @@ class ReplyArguments(Arguments):
     decision: Literal["", "approve", "reject", "respond"] = Field(
         default="",
         description="Decides every pending approval: approve runs the call, reject does not and "
-        "message says why, respond does not and message is its result.",
+        "message says why, respond does not and message is its result. The same one for what is "
+        "asked later needs ids: see answers.",
     )
     message: str = Field(
         default="",
@@ -185,8 +186,8 @@ class Delegation:
             "reply",
             "Answer a run",
             """Answer what a run asks, then wait for it like wait. Pass on what the user decided;
-            never approve on your own. For a run with status "needs_approval" give decision (for
-            all its approvals) or answers (by question id). For a failed or paused run call it
+            never approve on your own. For a run with status "needs_approval" give answers (by
+            question id), or decision for all its approvals. For a failed or paused run call it
             with run_id alone to go on where it stopped. With message alone on a run that has
             ended, the agent goes on in the same thread with that message.""",
             plain_schema(ReplyArguments),

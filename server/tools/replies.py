@@ -17,7 +17,7 @@ from server.runs import RunManager, Snapshot
 from server.sampling.desk import Offer
 from server.tools.run_results import run_result
 
-__all__ = ["Reply", "hand_over"]
+__all__ = ["REPEATED", "Reply", "hand_over"]
 
 
 @record
@@ -60,6 +60,35 @@ class Reply:
                 answers[one.id] = self.message
         return answers
 
+    def may_be_an_old_one(
+        self, answers: Mapping[str, JsonValue], asked: Sequence[Interrupt]
+    ) -> bool:
+        """Whether it may be one that was given before, to other questions, and came once more.
+
+        Who did not hear of the first one's success says it again, and has not seen what the run
+        asks by now. With the questions' ids it cannot be meant for others.
+        """
+        if self.answers:
+            return False
+        before = [one for one in asked if one.answered]
+        return any(
+            old.answer == answers[new.id] and not _beside(old, new)
+            for new in asked
+            if new.id in answers
+            for old in before
+        )
+
+
+def _beside(one: Interrupt, other: Interrupt) -> bool:
+    """Whether two calls of the same step asked, so that who saw one question saw both."""
+    return one.step_id == other.step_id and one.index != other.index
+
+
+REPEATED = (
+    "Nothing was stored: the same answer was given to an earlier question of this run, and this "
+    "may be that one come again. Answer what is asked now by its id."
+)
+
 
 async def hand_over(
     runs: RunManager, run_id: str, reply: Reply, offer: Offer
@@ -74,7 +103,8 @@ async def hand_over(
 
     Returns:
         The run to wait for; or what is told at once: that the reply answers nothing of what the
-        run asks, or that some of it came too late. Who says the same once more just waits.
+        run asks, that it may be meant for what it asked before, or that some of it came too late.
+        Who says the same once more just waits.
 
     Raises:
         HarnessError: The run asks nothing of that kind, or the caller may not say it; nothing was
@@ -88,6 +118,8 @@ async def hand_over(
         answers = reply.to(pending, asked)
         if not answers:
             return run_result(snapshot)
+        if reply.may_be_an_old_one(answers, asked):
+            return run_result(replace(snapshot, notes=(REPEATED,)))
         _require_approver(answers, asked)
     elif reply.decides:
         before = [one for one in asked if one.answered]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
 from mcp.types import CallToolResult
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Run
+from harness.checkpoint.base import Interrupt, Run
 from harness.limits import Used
 from server.approvals import show
 from server.results import Answer
@@ -171,8 +172,8 @@ def _next(snapshot: Snapshot) -> str:
         case "needs_approval":
             return (
                 "put the pending questions to the user, then call "
-                f'reply(run_id="{run.id}", decision="approve") or another decision, or '
-                "answers={id: answer}. Do not decide for the user."
+                f'reply(run_id="{run.id}", answers={_example(snapshot.questions)}), with what '
+                "they decide. Do not decide for the user."
             )
         case "paused" if is_parked(run):
             return (
@@ -201,6 +202,12 @@ def _next(snapshot: Snapshot) -> str:
                 f'what it did so far is kept in thread "{run.thread_id}"; call task with that '
                 "thread_id to begin anew."
             )
+
+
+def _example(questions: Sequence[Interrupt]) -> str:
+    """Return what answers of some questions look like, as JSON."""
+    answers = {one.id: "approve" if one.kind == "approval" else "…" for one in questions[:3]}
+    return json.dumps(answers, ensure_ascii=False)
 
 
 def _next_while_running(snapshot: Snapshot) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from mcp import Client
 from pydantic import JsonValue
 
-from harness.agent import create_agent
+from harness.agent import Agent, create_agent
 from harness.checkpoint.base import Batch, Interrupt
 from harness.checkpoint.memory import MemoryCheckpointer
 from harness.errors import HarnessError
@@ -24,7 +25,7 @@ from server.run_carrier import RunCarrier
 from server.runs import RunManager
 from server.state_dir import StateDir
 from server.takeover import ServerProcesses
-from server.tools.replies import Reply, hand_over
+from server.tools.replies import REPEATED, Reply, hand_over
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import call, data_of, refused, text_of
 from tests.loop.models import Turns
@@ -44,6 +45,21 @@ async def asked(client: Client) -> tuple[str, str]:
     waiting = await call(client, "glob", pattern="*.none")
     assert waiting["status"] == "needs_approval"
     return waiting["run_id"], waiting["pending"][0]["id"]
+
+
+@asynccontextmanager
+async def carrying(
+    agent: Agent, journal: MemoryCheckpointer, directory: Path
+) -> AsyncGenerator[RunManager]:
+    """Give what carries runs of an agent; nobody hears of changes."""
+
+    def changed(thread_id: str, **_: object) -> None:
+        pass
+
+    servers = ServerProcesses(StateDir.open(directory))
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            yield RunManager(lambda: agent, journal, group, "me", servers, changed, Limits())
 
 
 @pytest.mark.parametrize("by_id", [True, False])
@@ -138,6 +154,57 @@ async def test_what_fits_is_stored_beside_what_came_too_late(no_key: None, tmp_p
         assert (await call(client, "wait", run_id=run_id))["answer"] == "Done."
 
 
+@pytest.mark.parametrize("again", ["approve", "reject"])
+async def test_a_decision_that_comes_twice_does_not_decide_what_is_asked_next(
+    again: str, no_key: None, tmp_path: Path
+) -> None:
+    turns = [calls(("ls", {})), calls(("glob", {"pattern": "*"})), says("Done.")]
+    model = ClientModel({"hello": turns})
+    async with (
+        sampling(tmp_path, approve=("ls", "glob")) as app,
+        Client(app.server, **model.options) as client,
+    ):
+        waiting = await call(client, "task", goal="hello")
+        run_id, (first,) = waiting["run_id"], waiting["pending"]
+        waiting = await call(client, "reply", run_id=run_id, decision="approve")
+        (second,) = waiting["pending"]
+        assert (first["tool"], second["tool"]) == ("ls", "glob")
+
+        result = await client.call_tool("reply", {"run_id": run_id, "decision": again})
+        told = data_of(result)
+        if again == "reject":  # another decision cannot be the first one come again
+            assert told["status"] == "done"
+            return
+        assert told["pending"] == [second]
+        assert told["notes"] == [REPEATED] and REPEATED in text_of(result)
+        wanted = f'reply(run_id="{run_id}", answers={{"{second["id"]}": "approve"}})'
+        assert wanted in told["next"] and wanted in text_of(result)
+        by_id = {second["id"]: "approve"}
+        assert (await call(client, "reply", run_id=run_id, answers=by_id))["answer"] == "Done."
+
+
+async def test_words_that_come_twice_do_not_answer_what_is_asked_next(tmp_path: Path) -> None:
+    @tool
+    async def paint(runtime: ToolRuntime) -> str:
+        """Paint."""
+        return f"{runtime.interrupt('Which colour?')} on {runtime.interrupt('On what?')}"
+
+    model = Turns(turn("", use("1", "paint")), turn("Painted."))
+    journal = MemoryCheckpointer()
+    agent = create_agent(model, [paint], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+        run_id = await runs.start("anything")
+        (first,) = (await runs.wait(run_id, 10)).questions
+        blue = Reply("", "blue", {})
+        assert await hand_over(runs, run_id, blue, "none") == run_id
+        (second,) = (await runs.wait(run_id, 10)).questions
+        assert (first.message, second.message) == ("Which colour?", "On what?")
+        told = await hand_over(runs, run_id, blue, "none")
+        assert REPEATED in str(told)
+        assert [*(await runs.snapshot(run_id)).questions] == [second]
+        assert await hand_over(runs, run_id, Reply("", "", {second.id: "blue"}), "none") == run_id
+
+
 async def test_words_that_have_answered_a_question_may_be_said_again(tmp_path: Path) -> None:
     @tool
     async def paint(runtime: ToolRuntime) -> str:
@@ -147,28 +214,20 @@ async def test_words_that_have_answered_a_question_may_be_said_again(tmp_path: P
     model = Turns(turn("", use("1", "paint")), turn("Painted."))
     journal = MemoryCheckpointer()
     agent = create_agent(model, [paint], checkpointer=journal)
-    state = StateDir.open(tmp_path)
-
-    def changed(thread_id: str, **_: object) -> None:
-        pass
-
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as group:
-            servers = ServerProcesses(state)
-            runs = RunManager(lambda: agent, journal, group, "me", servers, changed, Limits())
-            run_id = await runs.start("anything")
-            (question,) = (await runs.wait(run_id, 10)).questions
-            model.asked, model.gate = anyio.Event(), anyio.Event()
-            blue = Reply("", "blue", {})
-            for reply in (blue, blue, Reply("", "", {question.id: "blue"})):
-                assert await hand_over(runs, run_id, reply, "none") == run_id
-                await model.asked.wait()
-            told = await hand_over(runs, run_id, Reply("", "", {question.id: "red"}), "none")
-            assert '"blue"' in str(told)
-            with pytest.raises(HarnessError, match="was not delivered"):
-                await hand_over(runs, run_id, Reply("", "red", {}), "none")
-            model.gate.set()
-            assert (await runs.wait(run_id, 10)).run.answer == "Painted."
+    async with carrying(agent, journal, tmp_path) as runs:
+        run_id = await runs.start("anything")
+        (question,) = (await runs.wait(run_id, 10)).questions
+        model.asked, model.gate = anyio.Event(), anyio.Event()
+        blue = Reply("", "blue", {})
+        for reply in (blue, blue, Reply("", "", {question.id: "blue"})):
+            assert await hand_over(runs, run_id, reply, "none") == run_id
+            await model.asked.wait()
+        told = await hand_over(runs, run_id, Reply("", "", {question.id: "red"}), "none")
+        assert '"blue"' in str(told)
+        with pytest.raises(HarnessError, match="was not delivered"):
+            await hand_over(runs, run_id, Reply("", "red", {}), "none")
+        model.gate.set()
+        assert (await runs.wait(run_id, 10)).run.answer == "Painted."
 
 
 async def test_a_run_that_has_asked_nothing_takes_no_answer(tmp_path: Path) -> None:
