@@ -31,10 +31,10 @@ def is_too_deep(value: object) -> bool:
     return any(isinstance(one, _NESTED) for one in level)
 
 
-def _within(value: object) -> list[object]:
-    if isinstance(value, dict):
-        return list(cast("dict[str, object]", value).values())
-    return cast("list[object]", value) if isinstance(value, list) else []
+def _within(nested: object) -> list[object]:
+    if isinstance(nested, dict):
+        return list(cast("dict[str, object]", nested).values())
+    return cast("list[object]", nested)
 
 
 def can_be_read(data: bytes) -> bool:

@@ -12,6 +12,7 @@ from harness.messages import REMOVE_ALL, Message, RemoveMessage
 __all__ = ["Transcript", "add_messages"]
 
 _growing = threading.Lock()
+"""Held while what transcripts share grows: agents in several threads may know the same one."""
 
 
 class Transcript(Sequence[Message]):
@@ -39,15 +40,15 @@ class Transcript(Sequence[Message]):
     def appended(self, messages: Sequence[Message]) -> Transcript:
         """Return the transcript with further messages, whose ids are new and distinct."""
         with _growing:
-            if len(self._shared) != self._length:  # somebody has grown this one already
-                return Transcript([*self, *messages])
-            grown = Transcript.__new__(Transcript)
-            grown._shared, grown._places = self._shared, self._places
-            for place, message in enumerate(messages, self._length):
-                grown._places[message.id] = place
-            grown._shared.extend(messages)
-            grown._length = len(grown._shared)
-            return grown
+            if len(self._shared) == self._length:
+                grown = Transcript.__new__(Transcript)
+                grown._shared, grown._places = self._shared, self._places
+                for place, message in enumerate(messages, self._length):
+                    grown._places[message.id] = place
+                grown._shared.extend(messages)
+                grown._length = len(grown._shared)
+                return grown
+        return Transcript([*self, *messages])  # what is shared goes on with somebody else's
 
     def __len__(self) -> int:
         return self._length

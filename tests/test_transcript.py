@@ -91,25 +91,31 @@ def test_appending_to_a_long_one_copies_nothing():
     assert grown._shared is transcript._shared  # pyright: ignore[reportPrivateUsage]
 
 
+class Interrupted(list):
+    """Messages that let another thread run while they are read for the first time."""
+
+    def __init__(self, messages, elsewhere):
+        super().__init__(messages)
+        self.elsewhere = elsewhere
+
+    def __iter__(self):
+        if not self.elsewhere.ident:
+            self.elsewhere.start()
+            self.elsewhere.join(0.2)  # it ends only if it was not kept waiting
+        return super().__iter__()
+
+
 def test_threads_that_append_to_one_get_each_their_own():
-    transcript = Transcript(numbered(100))
-    start, grown = threading.Barrier(8), {}
-
-    def work(name):
-        start.wait()
-        mine = transcript
-        for number in range(200):
-            mine = add_messages(mine, [message(f"{name}-{number}")])
-        grown[name] = mine
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in "abcdefgh"]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    for name, mine in grown.items():
-        assert [one.id for one in mine[100:]] == [f"{name}-{number}" for number in range(200)]
-        assert all(mine.place(one.id) == place for place, one in enumerate(mine))
+    transcript, theirs = Transcript(numbered(3)), []
+    new = [message("theirs")]
+    thread = threading.Thread(target=lambda: theirs.append(transcript.appended(new)))
+    mine = transcript.appended(Interrupted([message("mine")], thread))
+    thread.join(60)
+    assert [one.id for one in mine] == ["0", "1", "2", "mine"]
+    assert [one.id for one in theirs[0]] == ["0", "1", "2", "theirs"]
+    assert (mine.place("mine"), mine.place("theirs")) == (3, None)
+    assert (theirs[0].place("mine"), theirs[0].place("theirs")) == (None, 3)
+    assert transcript == numbered(3)
 
 
 def test_it_is_stored_and_shown_as_a_list():

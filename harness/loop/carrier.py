@@ -204,8 +204,7 @@ class Carrier:
         """
         meter = self._context.meter
         if meter.limits.seconds is None:
-            if self._context.journal.stored:  # else nobody could have stopped it meanwhile
-                await anyio.lowlevel.checkpoint_if_cancelled()
+            await anyio.lowlevel.checkpoint_if_cancelled()  # it may have been stopped meanwhile
             return await self._advance()
         with anyio.move_on_after(meter.remaining().seconds):
             await anyio.lowlevel.checkpoint_if_cancelled()  # it may be over already

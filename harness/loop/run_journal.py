@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
 from typing import Literal, TypeAlias
 
 import anyio
@@ -133,12 +132,7 @@ class _Afterwards(AbstractAsyncContextManager[None]):
     async def __aenter__(self) -> None:
         return None
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         if kind is None:
             await self._function()
 

@@ -132,9 +132,9 @@ def refusal(details: Mapping[str, Any], usage: Usage) -> ModelError:
     """
     category, explanation = details.get("category"), details.get("explanation")
     why = f" ({category})" if category else ""
-    why += f": {explanation}" if explanation else "."
+    why += f": {str(explanation).rstrip('. ')}" if explanation else ""
     return ModelError(
-        f"Anthropic refused this conversation and stopped the answer{why} Nothing of the answer "
+        f"Anthropic refused this conversation and stopped the answer{why}. Nothing of the answer "
         f"was kept, and no call in it ran. {_ADVICE['refusal']}",
         kind="refusal",
         usage=usage,

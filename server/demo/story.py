@@ -382,9 +382,6 @@ class Story:
 
 def _approval(facts: Facts) -> Facts:
     """Return the arguments of `reply` that approve what a run asks."""
-    pending = facts.get("pending")
-    return (
-        {"answers": {one["id"]: "approve" for one in pending}}
-        if pending
-        else {"decision": "approve"}
-    )
+    if "pending" not in facts:
+        return {"decision": "approve"}
+    return {"answers": {one["id"]: "approve" for one in facts["pending"]}}

@@ -112,8 +112,8 @@ class ReplyArguments(Arguments):
     decision: Literal["", "approve", "reject", "respond"] = Field(
         default="",
         description="Decides every pending approval: approve runs the call, reject does not and "
-        "message says why, respond does not and message is its result. The same one for what is "
-        "asked later needs ids: see answers.",
+        "message says why, respond does not and message is its result. What a run asks after "
+        "it was given this decision before needs answers.",
     )
     message: str = Field(
         default="",

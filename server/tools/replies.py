@@ -19,6 +19,11 @@ from server.tools.run_results import run_result
 
 __all__ = ["REPEATED", "Reply", "hand_over"]
 
+REPEATED = (
+    "Nothing was stored: the same answer was given to an earlier question of this run, and this "
+    "may be that one come again. Answer what is asked now by its id."
+)
+
 
 @record
 class Reply:
@@ -84,12 +89,6 @@ def _beside(one: Interrupt, other: Interrupt) -> bool:
     return one.step_id == other.step_id and one.index != other.index
 
 
-REPEATED = (
-    "Nothing was stored: the same answer was given to an earlier question of this run, and this "
-    "may be that one come again. Answer what is asked now by its id."
-)
-
-
 async def hand_over(
     runs: RunManager, run_id: str, reply: Reply, offer: Offer
 ) -> str | CallToolResult:
@@ -118,9 +117,9 @@ async def hand_over(
         answers = reply.to(pending, asked)
         if not answers:
             return run_result(snapshot)
+        _require_approver(answers, asked)
         if reply.may_be_an_old_one(answers, asked):
             return run_result(replace(snapshot, notes=(REPEATED,)))
-        _require_approver(answers, asked)
     elif reply.decides:
         before = [one for one in asked if one.answered]
         answers = reply.to(before, asked)

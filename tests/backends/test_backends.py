@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from harness.backends import search
+from harness.backends import base, search
 from harness.backends.base import FileError
 from harness.errors import ToolError
 from tests.backends.workbench import Bench
@@ -192,3 +192,10 @@ async def test_two_calls_that_expect_the_same_content_do_not_both_win(shared: Be
         for number in range(1, 6):
             group.start_soon(change, b"%d" % number)
     assert sorted(outcomes) == ["changed"] * 4 + ["won"]
+
+
+def test_long_paths_are_not_remembered() -> None:
+    before = base._remembered.cache_info().currsize
+    assert base.canonical_path("x" * 100_000) == "/" + "x" * 100_000
+    assert base._remembered.cache_info().currsize == before
+    assert base.canonical_path("x") == base.canonical_path("/x") == "/x"
