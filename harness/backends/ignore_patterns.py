@@ -48,16 +48,18 @@ def expression_of(pattern: str) -> str | None:
     tokens = _tokens(pattern)
     if tokens is None:
         return None
+    if tokens == ["**"]:
+        return "(?s:.+)"
     names = [list(group) for slash, group in groupby(tokens, "/".__eq__) if not slash]
     if tokens.count("/") >= len(names):
         return None  # two slashes in a row
     runs: list[list[str]] = [[]]
     for name in names:
-        if name != ["**"] or len(names) == 1:
+        if name != ["**"]:
             runs[-1].append(_name(name))
         else:
             runs.append([])
-    if len(names) > 1 and names[-1] == ["**"]:
+    if names[-1] == ["**"]:
         runs[-1].append("[^/]+(?:/[^/]+)*+")
     return _joined(["/".join(run) for run in runs])
 

@@ -85,6 +85,7 @@ def by_git(root: Path) -> set[str]:
 @example(top=["a/", "!a/x.log"], inner=["!*"])
 @example(top=["/a/**/x.log", "**/build", "b/**"], inner=[])
 @example(top=["\ufeffa.py", "e\r"], inner=["!/a\r"])
+@example(top=[], inner=["\\#c", "!/**"])
 async def test_the_same_files_are_left_out_as_by_git(top: list[str], inner: list[str]):
     with TemporaryDirectory() as folder:
         root = Path(folder)
