@@ -12,8 +12,15 @@ from typing import Any
 
 import anyio
 
-from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, ToolMessage
-from harness.models.base import ChatModel, ChatRequest, Delta
+from deep_agent_mcp.harness.messages import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    TextBlock,
+    ToolCall,
+    ToolMessage,
+)
+from deep_agent_mcp.harness.models.base import ChatModel, ChatRequest, Delta
 
 __all__ = ["ScriptModel", "bare_loop", "bare_parent", "noop"]
 

@@ -16,15 +16,22 @@ from typing import Any
 import anyio
 
 from benchmarks.report import Bar, Report, spread
-from harness.agent import Agent, create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.limits import Limits
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import Runtime
-from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, ToolMessage
-from harness.models.base import ChatRequest, Delta, ToolSpec
-from harness.state import State
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import Runtime
+from deep_agent_mcp.harness.messages import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    TextBlock,
+    ToolCall,
+    ToolMessage,
+)
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta, ToolSpec
+from deep_agent_mcp.harness.state import State
 
 __all__ = ["run"]
 

@@ -36,8 +36,8 @@ from benchmarks.crash_work import (
     subgoals,
 )
 from benchmarks.report import Bar, Report, spread
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.messages import AIMessage, Message, ToolMessage
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.messages import AIMessage, Message, ToolMessage
 
 __all__ = ["Outcome", "kill_repeatedly", "run"]
 

@@ -28,15 +28,15 @@ from typing import Any
 import anyio
 from pydantic import JsonValue
 
-from harness.agent import Agent, RunOptions
-from harness.backends.directory import DirectoryBackend
-from harness.checkpoint.base import Run
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.loop.events import Event
-from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall
-from harness.models.base import ChatRequest, Delta
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.checkpoint.base import Run
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.loop.events import Event
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 
 __all__ = ["EFFECTS", "FILES", "JOURNAL", "build", "effects_of", "plan_of", "subgoals"]
 

@@ -26,9 +26,9 @@ import anyio
 
 from benchmarks.bare_loop import ScriptModel
 from benchmarks.report import Bar, Report, spread
-from harness import messages
-from harness.agent import Agent, RunOptions
-from harness.checkpoint.base import (
+from deep_agent_mcp.harness import messages
+from deep_agent_mcp.harness.agent import Agent, RunOptions
+from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     Checkpoint,
     EventLimits,
@@ -36,12 +36,12 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.checkpoint.laws import Clock
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.checkpoint.sqlite.committer import Committer
-from harness.deep_agent import create_deep_agent
-from harness.limits import Limits
-from harness.tools import Tool, tool
+from deep_agent_mcp.harness.checkpoint.laws import Clock
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite.committer import Committer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.tools import Tool, tool
 
 __all__ = ["run"]
 

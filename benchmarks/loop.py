@@ -25,15 +25,15 @@ import anyio
 from benchmarks.bare_loop import ScriptModel, bare_loop, bare_parent, noop
 from benchmarks.client import REPO, ServerProcess
 from benchmarks.report import Bar, Report, spread
-from harness.agent import Agent, RunOptions
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.limits import Limits
-from harness.messages import ToolMessage
-from harness.middleware.subagents import SubAgentMiddleware
-from harness.models.base import ChatModel
-from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
-from harness.subagents.registry import SubAgentRegistry
+from deep_agent_mcp.harness.agent import Agent, RunOptions
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
+from deep_agent_mcp.harness.models.base import ChatModel
+from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 
 __all__ = ["added_memory", "run"]
 
@@ -216,7 +216,7 @@ def _building(measures: Measures, times: int) -> list[Bar]:
 _IMPORT = """\
 import json, sys, time
 began = time.perf_counter()
-import {module}
+import {module} as m
 {then}
 taken = time.perf_counter() - began
 print(json.dumps([taken, "anthropic" in sys.modules]))
@@ -229,17 +229,17 @@ class Watch:
         if name == "anthropic":
             marker.touch()
 sys.meta_path.insert(0, Watch())
-from server.cli import main
+from deep_agent_mcp.server.cli import main
 main()
 """
 
 
 def _imports(measures: Measures, rounds: int) -> list[Bar]:
-    every = "for name in harness.__all__: getattr(harness, name)"
+    every = "for name in m.__all__: getattr(m, name)"
     codes = {
         "import pydantic": _IMPORT.format(module="pydantic", then=""),
-        "import harness": _IMPORT.format(module="harness", then=""),
-        "import harness, every name": _IMPORT.format(module="harness", then=every),
+        "import harness": _IMPORT.format(module="deep_agent_mcp.harness", then=""),
+        "import harness, every name": _IMPORT.format(module="deep_agent_mcp.harness", then=every),
     }
     series: dict[str, list[float]] = {label: [] for label in codes}
     by_import = False

@@ -21,12 +21,12 @@ from typing import Any
 import anyio
 
 from benchmarks.report import Bar, Report, spread
-from harness.backends.directory import DirectoryBackend, DirectoryFiles
-from harness.backends.file_tools import file_tools
-from harness.backends.ripgrep import find_ripgrep
-from harness.backends.search import glob_matcher
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.tools import ToolRuntime
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend, DirectoryFiles
+from deep_agent_mcp.harness.backends.file_tools import file_tools
+from deep_agent_mcp.harness.backends.ripgrep import find_ripgrep
+from deep_agent_mcp.harness.backends.search import glob_matcher
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.tools import ToolRuntime
 
 __all__ = ["FILES", "run"]
 

@@ -20,7 +20,7 @@ BARE: tuple[str, ...] = (sys.executable, "-m", "benchmarks.bare_server")
 
 def ours(state: Path, *options: str) -> tuple[str, ...]:
     """Return the command that starts our server on stdio."""
-    return (sys.executable, "-m", "server.cli", "serve", "--state-dir", str(state), *options)
+    return (sys.executable, "-m", "deep_agent_mcp", "serve", "--state-dir", str(state), *options)
 
 
 def run(rounds: int = 15) -> Report:

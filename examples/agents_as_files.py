@@ -5,7 +5,7 @@ Run it with `python examples/agents_as_files.py`. The model is scripted: no key,
 
 from pathlib import Path
 
-from harness import ScriptedModel, SubAgentRegistry, create_deep_agent
+from deep_agent_mcp import ScriptedModel, SubAgentRegistry, create_deep_agent
 
 AGENTS = Path(__file__).parent / "agents"
 

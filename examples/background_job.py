@@ -9,12 +9,16 @@ from pathlib import Path
 
 import anyio
 
-from harness import ScriptedModel, create_deep_agent
-from harness.agent import RunResult
-from harness.backends.directory import DirectoryBackend
-from harness.errors import AgentBuildError
-from harness.messages import ToolMessage
-from harness.shell import BubblewrapExecutionPolicy, ExecutionPolicy, HostExecutionPolicy
+from deep_agent_mcp import ScriptedModel, create_deep_agent
+from deep_agent_mcp.harness.agent import RunResult
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.shell import (
+    BubblewrapExecutionPolicy,
+    ExecutionPolicy,
+    HostExecutionPolicy,
+)
 
 BUILD = "echo waiting; until [ -e sources ]; do sleep 0.1; done; wc -l <sources >result; echo built"
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import anyio
 
-from harness import Policy, Rule, ScriptedModel, create_deep_agent
-from harness.backends.directory import DirectoryBackend
-from harness.messages import ToolMessage
-from harness.shell import BubblewrapExecutionPolicy
+from deep_agent_mcp import Policy, Rule, ScriptedModel, create_deep_agent
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.shell import BubblewrapExecutionPolicy
 
 PROGRAM = "def double(number):\n    return number + 2\n"
 TESTS = """\

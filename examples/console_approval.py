@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
-from harness import (
+from deep_agent_mcp import (
     HarnessError,
     HumanInTheLoopMiddleware,
     ScriptedModel,
@@ -19,7 +19,7 @@ from harness import (
     create_agent,
     tool,
 )
-from harness.checkpoint.base import Interrupt
+from deep_agent_mcp.harness.checkpoint.base import Interrupt
 
 
 @tool

@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 
 import anyio
 
-from harness import (
+from deep_agent_mcp import (
     AgentMiddleware,
     Event,
     Reducer,
@@ -19,7 +19,7 @@ from harness import (
     create_agent,
     tool,
 )
-from harness.loop.requests import ToolCallOutcome, ToolHandler
+from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolHandler
 
 
 class TrailState(TypedDict):

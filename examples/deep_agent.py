@@ -8,10 +8,10 @@ from pathlib import Path
 
 import anyio
 
-from harness.backends.directory import DirectoryBackend
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.models.scripted import ScriptedModel
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
 
 # What a real model would answer to two requests. Name one instead, such as
 # create_deep_agent("anthropic:<model id>", …), and the rest of this file stays as it is.

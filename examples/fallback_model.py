@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from harness import (
+from deep_agent_mcp import (
     AgentMiddleware,
     AIMessage,
     ModelError,
@@ -18,8 +18,8 @@ from harness import (
     tool,
     wrap_model_call,
 )
-from harness.loop.requests import ModelHandler
-from harness.models.base import ChatModel
+from deep_agent_mcp.harness.loop.requests import ModelHandler
+from deep_agent_mcp.harness.models.base import ChatModel
 
 
 def with_fallbacks(others: Sequence[ChatModel]) -> AgentMiddleware:

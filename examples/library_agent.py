@@ -5,10 +5,10 @@ Run it with `python examples/library_agent.py`. The model is scripted: no key, n
 
 import anyio
 
-from harness.agent import create_agent
-from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
-from harness.models.scripted import ScriptedModel
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
+from deep_agent_mcp.harness.tools import tool
 
 STOCK = {"apples": 12, "pears": 3}
 

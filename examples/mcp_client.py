@@ -19,7 +19,7 @@ from mcp import Client
 def own_server() -> Iterator[str]:
     """Start a server and yield its URL."""
     with tempfile.TemporaryDirectory() as state:
-        command = [sys.executable, "-m", "server.cli", "serve", "--transport", "http"]
+        command = [sys.executable, "-m", "deep_agent_mcp", "serve", "--transport", "http"]
         command += ["--port", "0", "--state-dir", state]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
             try:

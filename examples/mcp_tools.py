@@ -9,10 +9,10 @@ from typing import Annotated
 
 import anyio
 
-from harness.agent import create_agent
-from harness.mcp_servers import MCPToolsMiddleware, StdioServer
-from harness.models.scripted import ScriptedModel
-from harness.policy import Policy, Rule
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.mcp_servers import MCPToolsMiddleware, StdioServer
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
+from deep_agent_mcp.harness.policy import Policy, Rule
 
 
 def serve() -> None:

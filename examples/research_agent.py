@@ -8,11 +8,11 @@ from pathlib import Path
 
 import anyio
 
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.models.scripted import ScriptedModel
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.definitions import SubAgent
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.definitions import SubAgent
 
 # What real models would answer.
 SCRIPT = """

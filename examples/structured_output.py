@@ -8,7 +8,7 @@ from typing import Literal
 import anyio
 from pydantic import BaseModel, Field
 
-from harness import ScriptedModel, create_agent, tool
+from deep_agent_mcp import ScriptedModel, create_agent, tool
 
 
 class Refund(BaseModel):

@@ -1,6 +1,6 @@
 """A durable deep-agent engine. It is usable on its own.
 
-The names below are imported when they are first used, so `import harness` costs next to nothing.
+The names below are imported when they are first used, so importing this costs next to nothing.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.agent import Agent, RunOptions, RunResult, StateSnapshot, create_agent
-    from harness.backends.composite import CompositeBackend
-    from harness.backends.directory import DirectoryBackend
-    from harness.backends.state import StateBackend
-    from harness.backends.store import StoreBackend
-    from harness.backends.transfer import Transfer, download_files, upload_files
-    from harness.cache.memory import MemoryCache
-    from harness.cache.sqlite import SqliteCache
-    from harness.checkpoint.memory import MemoryCheckpointer
-    from harness.checkpoint.sqlite import SqliteCheckpointer
-    from harness.deep_agent import create_deep_agent
-    from harness.errors import AgentBuildError, HarnessError, ModelError, ToolError
-    from harness.limits import LimitReached, Limits
-    from harness.loop.decorators import (
+    from .agent import Agent, RunOptions, RunResult, StateSnapshot, create_agent
+    from .backends.composite import CompositeBackend
+    from .backends.directory import DirectoryBackend
+    from .backends.state import StateBackend
+    from .backends.store import StoreBackend
+    from .backends.transfer import Transfer, download_files, upload_files
+    from .cache.memory import MemoryCache
+    from .cache.sqlite import SqliteCache
+    from .checkpoint.memory import MemoryCheckpointer
+    from .checkpoint.sqlite import SqliteCheckpointer
+    from .deep_agent import create_deep_agent
+    from .errors import AgentBuildError, HarnessError, ModelError, ToolError
+    from .limits import LimitReached, Limits
+    from .loop.decorators import (
         after_agent,
         after_model,
         before_agent,
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         wrap_model_call,
         wrap_tool_call,
     )
-    from harness.loop.events import Event
-    from harness.loop.middleware import AgentMiddleware, hook_config
-    from harness.loop.requests import (
+    from .loop.events import Event
+    from .loop.middleware import AgentMiddleware, hook_config
+    from .loop.requests import (
         Command,
         ExtendedModelResponse,
         ModelRequest,
@@ -42,24 +42,24 @@ if TYPE_CHECKING:
         Send,
         ToolCallRequest,
     )
-    from harness.loop.run_context import RunControl
-    from harness.mcp_servers.config import HttpServer, SseServer, StdioServer
-    from harness.messages import AIMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
-    from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
-    from harness.models.registry import init_chat_model
-    from harness.models.scripted import ScriptedModel
-    from harness.policy import Policy, PolicyError, PolicyFiles, Rule, Verdict
-    from harness.profiles import Profile, ProfileRegistry
-    from harness.state import Mark, Overwrite, Reducer
-    from harness.store.base import Store
-    from harness.store.memory import MemoryStore
-    from harness.store.sqlite import SqliteStore
-    from harness.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
-    from harness.subagents.background.launcher import BackgroundSubAgents
-    from harness.subagents.definitions import CompiledSubAgent, SubAgent
-    from harness.subagents.registry import SubAgentRegistry
-    from harness.subagents.remote import remote_subagent
-    from harness.tools import (
+    from .loop.run_context import RunControl
+    from .mcp_servers.config import HttpServer, SseServer, StdioServer
+    from .messages import AIMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
+    from .middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
+    from .models.registry import init_chat_model
+    from .models.scripted import ScriptedModel
+    from .policy import Policy, PolicyError, PolicyFiles, Rule, Verdict
+    from .profiles import Profile, ProfileRegistry
+    from .state import Mark, Overwrite, Reducer
+    from .store.base import Store
+    from .store.memory import MemoryStore
+    from .store.sqlite import SqliteStore
+    from .structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
+    from .subagents.background.launcher import BackgroundSubAgents
+    from .subagents.definitions import CompiledSubAgent, SubAgent
+    from .subagents.registry import SubAgentRegistry
+    from .subagents.remote import remote_subagent
+    from .tools import (
         CachePolicy,
         Injected,
         RetryPolicy,
@@ -154,38 +154,38 @@ __all__ = [
 ]
 
 _HOMES = {
-    "harness.profiles": (
+    ".profiles": (
         "Profile",
         "ProfileRegistry",
     ),
-    "harness.backends.store": ("StoreBackend",),
-    "harness.backends.composite": ("CompositeBackend",),
-    "harness.agent": (
+    ".backends.store": ("StoreBackend",),
+    ".backends.composite": ("CompositeBackend",),
+    ".agent": (
         "Agent",
         "RunOptions",
         "RunResult",
         "StateSnapshot",
         "create_agent",
     ),
-    "harness.backends.directory": ("DirectoryBackend",),
-    "harness.backends.transfer": ("Transfer", "download_files", "upload_files"),
-    "harness.backends.state": ("StateBackend",),
-    "harness.cache.memory": ("MemoryCache",),
-    "harness.cache.sqlite": ("SqliteCache",),
-    "harness.checkpoint.memory": ("MemoryCheckpointer",),
-    "harness.checkpoint.sqlite": ("SqliteCheckpointer",),
-    "harness.deep_agent": ("create_deep_agent",),
-    "harness.errors": (
+    ".backends.directory": ("DirectoryBackend",),
+    ".backends.transfer": ("Transfer", "download_files", "upload_files"),
+    ".backends.state": ("StateBackend",),
+    ".cache.memory": ("MemoryCache",),
+    ".cache.sqlite": ("SqliteCache",),
+    ".checkpoint.memory": ("MemoryCheckpointer",),
+    ".checkpoint.sqlite": ("SqliteCheckpointer",),
+    ".deep_agent": ("create_deep_agent",),
+    ".errors": (
         "AgentBuildError",
         "HarnessError",
         "ModelError",
         "ToolError",
     ),
-    "harness.limits": (
+    ".limits": (
         "LimitReached",
         "Limits",
     ),
-    "harness.loop.decorators": (
+    ".loop.decorators": (
         "after_agent",
         "after_model",
         "before_agent",
@@ -194,12 +194,12 @@ _HOMES = {
         "wrap_model_call",
         "wrap_tool_call",
     ),
-    "harness.loop.events": ("Event",),
-    "harness.loop.middleware": (
+    ".loop.events": ("Event",),
+    ".loop.middleware": (
         "AgentMiddleware",
         "hook_config",
     ),
-    "harness.loop.requests": (
+    ".loop.requests": (
         "Command",
         "ExtendedModelResponse",
         "ModelRequest",
@@ -208,53 +208,53 @@ _HOMES = {
         "Send",
         "ToolCallRequest",
     ),
-    "harness.loop.run_context": ("RunControl",),
-    "harness.mcp_servers.config": (
+    ".loop.run_context": ("RunControl",),
+    ".mcp_servers.config": (
         "HttpServer",
         "SseServer",
         "StdioServer",
     ),
-    "harness.messages": (
+    ".messages": (
         "AIMessage",
         "HumanMessage",
         "RemoveMessage",
         "ToolCall",
         "ToolMessage",
     ),
-    "harness.middleware.human_in_the_loop": (
+    ".middleware.human_in_the_loop": (
         "HumanInTheLoopMiddleware",
         "InterruptOnConfig",
     ),
-    "harness.models.registry": ("init_chat_model",),
-    "harness.models.scripted": ("ScriptedModel",),
-    "harness.policy": (
+    ".models.registry": ("init_chat_model",),
+    ".models.scripted": ("ScriptedModel",),
+    ".policy": (
         "Policy",
         "PolicyError",
         "PolicyFiles",
         "Rule",
         "Verdict",
     ),
-    "harness.state": (
+    ".state": (
         "Mark",
         "Overwrite",
         "Reducer",
     ),
-    "harness.store.base": ("Store",),
-    "harness.store.memory": ("MemoryStore",),
-    "harness.store.sqlite": ("SqliteStore",),
-    "harness.structured_output": (
+    ".store.base": ("Store",),
+    ".store.memory": ("MemoryStore",),
+    ".store.sqlite": ("SqliteStore",),
+    ".structured_output": (
         "AutoStrategy",
         "ProviderStrategy",
         "ToolStrategy",
     ),
-    "harness.subagents.background.launcher": ("BackgroundSubAgents",),
-    "harness.subagents.definitions": (
+    ".subagents.background.launcher": ("BackgroundSubAgents",),
+    ".subagents.definitions": (
         "CompiledSubAgent",
         "SubAgent",
     ),
-    "harness.subagents.registry": ("SubAgentRegistry",),
-    "harness.subagents.remote": ("remote_subagent",),
-    "harness.tools": (
+    ".subagents.registry": ("SubAgentRegistry",),
+    ".subagents.remote": ("remote_subagent",),
+    ".tools": (
         "CachePolicy",
         "Injected",
         "RetryPolicy",
@@ -269,5 +269,5 @@ _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module 'harness' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name], __name__), name)

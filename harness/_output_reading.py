@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from pydantic import JsonValue
 
-from harness._output_schemas import OutputSchema, SchemaMismatch
-from harness.errors import HarnessError
-from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, ToolMessage
-from harness.records import record
+from ._output_schemas import OutputSchema, SchemaMismatch
+from .errors import HarnessError
+from .messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, ToolMessage
+from .records import record
 
 __all__ = [
     "Attempt",

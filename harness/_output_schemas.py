@@ -27,10 +27,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
-from harness.errors import AgentBuildError
-from harness.models._native_schema import open_place, resolve
-from harness.records import record
-from harness.tools import flat_schema
+from .errors import AgentBuildError
+from .models._native_schema import open_place, resolve
+from .records import record
+from .tools import flat_schema
 
 __all__ = [
     "OutputSchema",

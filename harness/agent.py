@@ -13,32 +13,32 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import (
+from .checkpoint.base import Checkpointer
+from .checkpoint.memory import MemoryCheckpointer
+from .errors import (
     AgentBuildError,
 )
-from harness.limits import Limits
-from harness.loop.agent import Agent
-from harness.loop.carrier import RunOptions, RunResult
-from harness.loop.definition import AgentDefinition
-from harness.loop.interrupts import Breakpoints
-from harness.loop.middleware import AgentMiddleware, HookName, check_middleware, hooks_of
-from harness.loop.thread_access import StateSnapshot
-from harness.loop.tool_execution import ToolPipeline
-from harness.models.base import ChatModel, PromptSection
-from harness.policy import CallPolicy, Policy
-from harness.provider_tools import is_provider_tool
-from harness.state import AgentState, Channel, Mark, StateSchema, channels_of
-from harness.tools import Tool, tool
+from .limits import Limits
+from .loop.agent import Agent
+from .loop.carrier import RunOptions, RunResult
+from .loop.definition import AgentDefinition
+from .loop.interrupts import Breakpoints
+from .loop.middleware import AgentMiddleware, HookName, check_middleware, hooks_of
+from .loop.thread_access import StateSnapshot
+from .loop.tool_execution import ToolPipeline
+from .models.base import ChatModel, PromptSection
+from .policy import CallPolicy, Policy
+from .provider_tools import is_provider_tool
+from .state import AgentState, Channel, Mark, StateSchema, channels_of
+from .tools import Tool, tool
 
 if TYPE_CHECKING:
-    from harness.cache.base import Cache
-    from harness.cache.model_cache import ModelCache
-    from harness.cache.tool_cache import ToolCache
-    from harness.mcp_servers.config import MCPServer
-    from harness.store.base import Store
-    from harness.structured_output import ResponseFormat, StructuredOutput
+    from .cache.base import Cache
+    from .cache.model_cache import ModelCache
+    from .cache.tool_cache import ToolCache
+    from .mcp_servers.config import MCPServer
+    from .store.base import Store
+    from .structured_output import ResponseFormat, StructuredOutput
 
 __all__ = ["Agent", "RunOptions", "RunResult", "StateSnapshot", "create_agent"]
 
@@ -101,7 +101,7 @@ def create_agent(
     tools, middleware = tools or (), middleware or ()
     _check_options(checkpointer, cache, limits, policy)
     if mcp_servers:
-        from harness.mcp_servers.middleware import MCPToolsMiddleware
+        from .mcp_servers.middleware import MCPToolsMiddleware
 
         middleware = [MCPToolsMiddleware(mcp_servers), *middleware]  # others see its tools
     for one in middleware:
@@ -186,7 +186,7 @@ def _check_answer_key(declared: Channel | None, output: StructuredOutput | None)
 
 def _is_answer(annotation: Any, output: StructuredOutput) -> bool:
     """Say whether a type is that of the answers, with or without None."""
-    from harness._output_schemas import sources_of
+    from ._output_schemas import sources_of
 
     sources = [one for one in sources_of(annotation) if one is not NoneType]
     known = [member.source for member in output.members.values()]
@@ -199,7 +199,7 @@ def _output(
 ) -> StructuredOutput | None:
     if response_format is None:
         return None
-    from harness.structured_output import StructuredOutput
+    from .structured_output import StructuredOutput
 
     return StructuredOutput.of(response_format, tools)
 
@@ -207,7 +207,7 @@ def _output(
 def _model_cache(cache: Cache | None) -> ModelCache | None:
     if cache is None:
         return None
-    from harness.cache.model_cache import ModelCache
+    from .cache.model_cache import ModelCache
 
     return ModelCache(cache)
 
@@ -215,7 +215,7 @@ def _model_cache(cache: Cache | None) -> ModelCache | None:
 def _tool_cache(cache: Cache | None, middleware: Sequence[AgentMiddleware]) -> ToolCache | None:
     if cache is None or any(one.redaction for one in middleware):
         return None  # it would keep results as they were before they were redacted
-    from harness.cache.tool_cache import ToolCache
+    from .cache.tool_cache import ToolCache
 
     return ToolCache(cache)
 
@@ -273,7 +273,7 @@ def _sections(prompt: str | Sequence[PromptSection] | None) -> tuple[PromptSecti
 def _model(model: ChatModel | str) -> ChatModel:
     if not isinstance(model, str):
         return model
-    from harness.models.registry import init_chat_model
+    from .models.registry import init_chat_model
 
     return init_chat_model(model)
 

@@ -10,9 +10,9 @@ import sys
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from harness.limits import LimitName, LimitReached, Limits, Meter, Remaining, Used, counted
-from harness.messages import Usage
-from harness.records import changed
+from .limits import LimitName, LimitReached, Limits, Meter, Remaining, Used, counted
+from .messages import Usage
+from .records import changed
 
 __all__ = ["ChildMeter", "bounds"]
 

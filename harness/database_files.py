@@ -20,7 +20,7 @@ from typing import TypeAlias, TypeVar
 
 import aiosqlite
 
-from harness.errors import HarnessError
+from .errors import HarnessError
 
 __all__ = [
     "Connection",

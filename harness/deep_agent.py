@@ -6,48 +6,48 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from harness.agent import Agent, create_agent
-from harness.backends.base import Backend
-from harness.backends.history import history_file
-from harness.backends.state import StateBackend
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import AgentBuildError
-from harness.limits import Limits
-from harness.loop.middleware import AgentMiddleware
-from harness.memory.files import MemoryFiles
-from harness.middleware.budget_warning import BudgetWarningMiddleware
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
-from harness.middleware.memory import MemoryMiddleware
-from harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
-from harness.middleware.prompt_caching import PromptCachingMiddleware
-from harness.middleware.repeat_guard import RepeatGuardMiddleware
-from harness.middleware.skills import SkillsMiddleware
-from harness.middleware.subagents import SubAgentMiddleware
-from harness.middleware.summarization import SummarizationMiddleware
-from harness.middleware.todo_list import TodoListMiddleware
-from harness.middleware.tool_descriptions import ToolDescriptionMiddleware
-from harness.middleware.tool_exclusion import ToolExclusionMiddleware
-from harness.models.base import ChatModel, PromptSection
-from harness.policy import Action, CallPolicy, Policy
-from harness.profiles import Profile, ProfileRegistry, profile_for
-from harness.profiles.extras import fitted
-from harness.profiles.subagents import ProfiledSubAgents
-from harness.skills.registry import SkillRegistry
-from harness.subagents.definitions import AnySubAgent, SubAgent
-from harness.subagents.registry import SubAgentRegistry
-from harness.tools import Tool, tool
+from .agent import Agent, create_agent
+from .backends.base import Backend
+from .backends.history import history_file
+from .backends.state import StateBackend
+from .checkpoint.base import Checkpointer
+from .checkpoint.memory import MemoryCheckpointer
+from .errors import AgentBuildError
+from .limits import Limits
+from .loop.middleware import AgentMiddleware
+from .memory.files import MemoryFiles
+from .middleware.budget_warning import BudgetWarningMiddleware
+from .middleware.filesystem import FilesystemMiddleware
+from .middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
+from .middleware.memory import MemoryMiddleware
+from .middleware.patch_tool_calls import PatchToolCallsMiddleware
+from .middleware.prompt_caching import PromptCachingMiddleware
+from .middleware.repeat_guard import RepeatGuardMiddleware
+from .middleware.skills import SkillsMiddleware
+from .middleware.subagents import SubAgentMiddleware
+from .middleware.summarization import SummarizationMiddleware
+from .middleware.todo_list import TodoListMiddleware
+from .middleware.tool_descriptions import ToolDescriptionMiddleware
+from .middleware.tool_exclusion import ToolExclusionMiddleware
+from .models.base import ChatModel, PromptSection
+from .policy import Action, CallPolicy, Policy
+from .profiles import Profile, ProfileRegistry, profile_for
+from .profiles.extras import fitted
+from .profiles.subagents import ProfiledSubAgents
+from .skills.registry import SkillRegistry
+from .subagents.definitions import AnySubAgent, SubAgent
+from .subagents.registry import SubAgentRegistry
+from .tools import Tool, tool
 
 if TYPE_CHECKING:
-    from harness.cache.base import Cache
-    from harness.mcp_servers.config import MCPServer
-    from harness.mcp_servers.middleware import MCPToolsMiddleware
-    from harness.middleware.execute import ExecuteMiddleware
-    from harness.shell.policies import ExecutionPolicy
-    from harness.store.base import Store
-    from harness.structured_output import ResponseFormat
-    from harness.subagents.background.launcher import BackgroundSubAgents
+    from .cache.base import Cache
+    from .mcp_servers.config import MCPServer
+    from .mcp_servers.middleware import MCPToolsMiddleware
+    from .middleware.execute import ExecuteMiddleware
+    from .shell.policies import ExecutionPolicy
+    from .store.base import Store
+    from .structured_output import ResponseFormat
+    from .subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["create_deep_agent"]
 
@@ -185,8 +185,8 @@ def _commands(
     """Return the backend, and what runs commands over it."""
     if execution is None:
         return backend or StateBackend(), ()
-    from harness.backends.shared import with_workspace
-    from harness.middleware.execute import ExecuteMiddleware
+    from .backends.shared import with_workspace
+    from .middleware.execute import ExecuteMiddleware
 
     if isinstance(execution, ExecuteMiddleware):
         if backend is not None and backend is not execution.backend:
@@ -201,13 +201,13 @@ def _commands(
 def _made(model: ChatModel | str, profile: Profile) -> ChatModel:
     if not isinstance(model, str):
         return model
-    from harness.models.registry import init_chat_model
+    from .models.registry import init_chat_model
 
     return init_chat_model(model, **profile.init_kwargs)
 
 
 def _mounted(servers: Mapping[str, MCPServer]) -> MCPToolsMiddleware:
-    from harness.mcp_servers.middleware import MCPToolsMiddleware
+    from .mcp_servers.middleware import MCPToolsMiddleware
 
     return MCPToolsMiddleware(servers)
 
@@ -273,7 +273,7 @@ class _Stack:
         waited_for = SubAgentMiddleware(known, self.subagent)
         if self.background is None:
             return (waited_for,)
-        from harness.middleware.background_subagents import BackgroundSubAgentMiddleware
+        from .middleware.background_subagents import BackgroundSubAgentMiddleware
 
         tasks = BackgroundSubAgentMiddleware(
             known,

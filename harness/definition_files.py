@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from harness.definition_sources import (
+from .definition_sources import (
     FileStat,
     Found,
     Source,
@@ -33,8 +33,8 @@ from harness.definition_sources import (
     require_text,
     with_real,
 )
-from harness.followed_files import FollowedFiles
-from harness.frontmatter import DefinitionError
+from .followed_files import FollowedFiles
+from .frontmatter import DefinitionError
 
 __all__ = [
     "DefinitionRegistry",

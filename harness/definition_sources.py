@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.frontmatter import DefinitionError
+from .frontmatter import DefinitionError
 
 __all__ = [
     "FileStat",

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from harness.records import record
+from .records import record
 
 __all__ = ["Docstring", "read_docstring"]
 

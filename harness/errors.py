@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.messages import Usage
+    from .messages import Usage
 
 __all__ = [
     "AgentBuildError",

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic import JsonValue
 
-from harness.errors import HarnessError
-from harness.records import record
+from .errors import HarnessError
+from .records import record
 
 if TYPE_CHECKING:
     import yaml

@@ -9,11 +9,11 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from pydantic import JsonValue, TypeAdapter
 
-from harness.errors import HarnessError
-from harness.messages import Usage
-from harness.prices import Price
-from harness.records import record
-from harness.usage_ledger import LedgerLine
+from .errors import HarnessError
+from .messages import Usage
+from .prices import Price
+from .records import record
+from .usage_ledger import LedgerLine
 
 __all__ = [
     "BUDGETS",

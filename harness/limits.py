@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import ClassVar, cast
 
-from harness.limit_records import (
+from .limit_records import (
     BUDGETS,
     THREAD,
     UNITS,
@@ -26,9 +26,9 @@ from harness.limit_records import (
     counted,
     shown,
 )
-from harness.messages import Usage
-from harness.prices import UnknownPrice, price_of
-from harness.usage_ledger import Ledger
+from .messages import Usage
+from .prices import UnknownPrice, price_of
+from .usage_ledger import Ledger
 
 __all__ = [
     "LimitName",

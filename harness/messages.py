@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias, TypeGuard
 
 from pydantic import Discriminator, JsonValue
 
-from harness.records import record
+from .records import record
 
 __all__ = [
     "REMOVE_ALL",

@@ -27,7 +27,7 @@ except ImportError as missing:
         "Postgres needs the extra `postgres`: pip install 'deep-agent-mcp[postgres]'"
     ) from missing
 
-from harness.errors import HarnessError
+from .errors import HarnessError
 
 __all__ = [
     "AsyncConnection",

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from harness.errors import HarnessError
-from harness.messages import Usage
-from harness.records import record
+from .errors import HarnessError
+from .messages import Usage
+from .records import record
 
 __all__ = ["PRICES", "PRICES_AS_OF", "Price", "UnknownPrice", "price_of"]
 

@@ -7,7 +7,7 @@ from typing import TypeGuard, cast
 
 from pydantic import JsonValue
 
-from harness.errors import AgentBuildError
+from .errors import AgentBuildError
 
 __all__ = ["is_provider_tool"]
 

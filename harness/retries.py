@@ -7,8 +7,8 @@ import socket
 from collections.abc import Callable
 from typing import TypeAlias, cast
 
-from harness.errors import AgentBuildError, ToolError
-from harness.records import record
+from .errors import AgentBuildError, ToolError
+from .records import record
 
 __all__ = ["RetryOn", "RetryPolicy", "may_pass"]
 

@@ -19,11 +19,11 @@ from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import PydanticSerializationError
 
-from harness.errors import AgentBuildError, CheckpointError, InvalidUpdate
-from harness.json_depth import can_be_read
-from harness.messages import Message, MessageWrite, ToolCall
-from harness.records import record
-from harness.transcript import Transcript, add_messages
+from .errors import AgentBuildError, CheckpointError, InvalidUpdate
+from .json_depth import can_be_read
+from .messages import Message, MessageWrite, ToolCall
+from .records import record
+from .transcript import Transcript, add_messages
 
 __all__ = [
     "AgentState",

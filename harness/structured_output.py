@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
 
-from harness._output_reading import (
+from ._output_reading import (
     Attempt,
     HandleErrors,
     MultipleStructuredOutputsError,
@@ -26,11 +26,11 @@ from harness._output_reading import (
     is_asked_for,
     rounds_of,
 )
-from harness._output_schemas import OutputSchema, annotation_of, members_of, name_of, sources_of
-from harness.errors import AgentBuildError
-from harness.messages import AIMessage, Message
-from harness.models.base import ChatModel, ToolChoice, ToolSpec
-from harness.records import record
+from ._output_schemas import OutputSchema, annotation_of, members_of, name_of, sources_of
+from .errors import AgentBuildError
+from .messages import AIMessage, Message
+from .models.base import ChatModel, ToolChoice, ToolSpec
+from .records import record
 
 __all__ = [
     "AutoStrategy",

@@ -13,8 +13,8 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from harness.identity_cache import IdentityCache
-from harness.messages import (
+from .identity_cache import IdentityCache
+from .messages import (
     AIMessage,
     Content,
     ImageBlock,
@@ -25,8 +25,8 @@ from harness.messages import (
     ThinkingBlock,
     ToolCall,
 )
-from harness.models.base import PromptSection
-from harness.tools import Tool
+from .models.base import PromptSection
+from .tools import Tool
 
 __all__ = [
     "RunningCount",

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pydantic import JsonValue
 
-from harness.errors import AgentBuildError
-from harness.records import record
-from harness.retries import RetryPolicy
+from .errors import AgentBuildError
+from .records import record
+from .retries import RetryPolicy
 
 if TYPE_CHECKING:
-    from harness.tools import Tool
+    from .tools import Tool
 
 __all__ = ["CachePolicy", "ToolOptions", "wrong_marks"]
 

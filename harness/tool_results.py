@@ -12,8 +12,8 @@ from typing import Any, cast
 from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from harness.json_depth import MAX_DEPTH, is_too_deep
-from harness.messages import (
+from .json_depth import MAX_DEPTH, is_too_deep
+from .messages import (
     Content,
     ContentBlock,
     DocumentBlock,
@@ -21,8 +21,8 @@ from harness.messages import (
     ToolMessage,
     is_media,
 )
-from harness.records import changed
-from harness.tool_runtime import ToolResult
+from .records import changed
+from .tool_runtime import ToolResult
 
 __all__ = ["NO_OUTPUT", "as_json", "result_of", "storable_text"]
 

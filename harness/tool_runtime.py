@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch
-from harness.messages import Content
-from harness.records import record
-from harness.state import ChannelWrite, State
+from .checkpoint.base import Batch
+from .messages import Content
+from .records import record
+from .state import ChannelWrite, State
 
 if TYPE_CHECKING:
-    from harness.limits import Limits, Meter
-    from harness.policy import BoundPolicy
-    from harness.store.base import Store
+    from .limits import Limits, Meter
+    from .policy import BoundPolicy
+    from .store.base import Store
 
 __all__ = [
     "Fork",

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from harness.errors import AgentBuildError
+from .errors import AgentBuildError
 
 __all__ = ["check_schema", "flat_schema", "schema_problems"]
 

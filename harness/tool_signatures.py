@@ -24,9 +24,9 @@ from pydantic import (
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.json_schema import GenerateJsonSchema
 
-from harness.errors import AgentBuildError
-from harness.records import record
-from harness.tool_runtime import Injected, ToolFunction, ToolResult, ToolRuntime
+from .errors import AgentBuildError
+from .records import record
+from .tool_runtime import Injected, ToolFunction, ToolResult, ToolRuntime
 
 __all__ = [
     "ALL_ARGUMENTS",

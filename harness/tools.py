@@ -15,14 +15,14 @@ from typing import Any, Literal, TypeAlias, Unpack, overload
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from harness.docstrings import read_docstring
-from harness.errors import AgentBuildError
-from harness.models.base import ToolSpec
-from harness.provider_tools import is_provider_tool
-from harness.retries import RetryPolicy
-from harness.tool_marks import CachePolicy, ToolOptions, wrong_marks
-from harness.tool_results import result_of
-from harness.tool_runtime import (
+from .docstrings import read_docstring
+from .errors import AgentBuildError
+from .models.base import ToolSpec
+from .provider_tools import is_provider_tool
+from .retries import RetryPolicy
+from .tool_marks import CachePolicy, ToolOptions, wrong_marks
+from .tool_results import result_of
+from .tool_runtime import (
     Fork,
     Injected,
     InterruptFn,
@@ -34,8 +34,8 @@ from harness.tool_runtime import (
     ToolResult,
     ToolRuntime,
 )
-from harness.tool_schemas import check_schema, flat_schema, schema_problems
-from harness.tool_signatures import (
+from .tool_schemas import check_schema, flat_schema, schema_problems
+from .tool_signatures import (
     ALL_ARGUMENTS,
     Slot,
     arguments_model,

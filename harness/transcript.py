@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import SupportsIndex, cast, overload
 
-from harness.messages import REMOVE_ALL, Message, RemoveMessage
+from .messages import REMOVE_ALL, Message, RemoveMessage
 
 __all__ = ["Transcript", "add_messages"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, is_media
+from .messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, is_media
 
 __all__ = ["transcript_text"]
 

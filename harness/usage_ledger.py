@@ -7,8 +7,8 @@ from dataclasses import field
 
 from pydantic import JsonValue
 
-from harness.messages import Usage
-from harness.records import changed, record
+from .messages import Usage
+from .records import changed, record
 
 __all__ = ["Ledger", "LedgerLine"]
 

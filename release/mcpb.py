@@ -18,14 +18,14 @@ from typing import Any
 
 import anyio
 
+from deep_agent_mcp.server.doctor.handshakes import server_command
+from deep_agent_mcp.server.doctor.known_clients import KNOWN_CLIENTS
+from deep_agent_mcp.server.doctor.wire import Wire
 from release.project import REPO, Project
-from server.doctor.handshakes import server_command
-from server.doctor.known_clients import KNOWN_CLIENTS
-from server.doctor.wire import Wire
 
 __all__ = ["build", "manifest"]
 
-FOLDERS = ("harness", "server", "skills")
+FOLDERS = ("deep_agent_mcp", "harness", "server", "skills")
 FILES = ("README.md", "pyproject.toml")
 LEFT_OUT = ("__pycache__", ".pyc")
 WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
@@ -36,7 +36,7 @@ MAIN = '''\
 
 import os
 
-from server.cli import main
+from deep_agent_mcp.server.cli import main
 
 # Some apps pass the names of settings that a user left empty, in place of nothing.
 for name, value in list(os.environ.items()):

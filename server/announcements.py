@@ -22,9 +22,9 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 
-from server.auth.caller import owner_of
-from server.sessions import SessionRegistry
-from server.uris import THREADS_URI, thread_uri, thread_uris, threads_uri
+from .auth.caller import owner_of
+from .sessions import SessionRegistry
+from .uris import THREADS_URI, thread_uri, thread_uris, threads_uri
 
 __all__ = ["Announcements"]
 

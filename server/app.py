@@ -28,44 +28,44 @@ from anyio.abc import TaskGroup
 from mcp.server.lowlevel import Server
 from pydantic import JsonValue
 
-from harness.agent import Agent
-from harness.backends.base import Backend
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.errors import HarnessError
-from harness.limits import Limits
-from harness.memory.files import MemoryFiles
-from harness.models.base import ChatModel
-from harness.policy import PolicyFiles
-from harness.records import record
-from harness.skills.registry import SkillRegistry
-from harness.subagents.registry import SubAgentRegistry
-from server.announcements import Announcements
-from server.auth.challenges import ScopesOf
-from server.auth.owned_journal import OwnedJournal
-from server.auth.principals import Principals
-from server.commands import commands_of, files_of
-from server.face import Face
-from server.file_reports import FileReports
-from server.journals import open_journal
-from server.live_agent import LiveAgent, LiveModels
-from server.live_settings import LiveSettings
-from server.open_requests import OpenRequests
-from server.own_files import GuardedRules
-from server.profile_files import ProfileFiles
-from server.runs import RunManager
-from server.services import Services
-from server.sessions import SessionRegistry
-from server.settings import Settings
-from server.state_dir import StateDir
-from server.takeover import ServerProcesses
+from ..harness.agent import Agent
+from ..harness.backends.base import Backend
+from ..harness.checkpoint.base import Checkpointer
+from ..harness.checkpoint.memory import MemoryCheckpointer
+from ..harness.deep_agent import create_deep_agent
+from ..harness.errors import HarnessError
+from ..harness.limits import Limits
+from ..harness.memory.files import MemoryFiles
+from ..harness.models.base import ChatModel
+from ..harness.policy import PolicyFiles
+from ..harness.records import record
+from ..harness.skills.registry import SkillRegistry
+from ..harness.subagents.registry import SubAgentRegistry
+from .announcements import Announcements
+from .auth.challenges import ScopesOf
+from .auth.owned_journal import OwnedJournal
+from .auth.principals import Principals
+from .commands import commands_of, files_of
+from .face import Face
+from .file_reports import FileReports
+from .journals import open_journal
+from .live_agent import LiveAgent, LiveModels
+from .live_settings import LiveSettings
+from .open_requests import OpenRequests
+from .own_files import GuardedRules
+from .profile_files import ProfileFiles
+from .runs import RunManager
+from .services import Services
+from .sessions import SessionRegistry
+from .settings import Settings
+from .state_dir import StateDir
+from .takeover import ServerProcesses
 
 if TYPE_CHECKING:
-    from harness.loop.middleware import AgentMiddleware
-    from harness.middleware.execute import ExecuteMiddleware
-    from harness.telemetry import TelemetryMiddleware
-    from server.background import ServedTasks
+    from ..harness.loop.middleware import AgentMiddleware
+    from ..harness.middleware.execute import ExecuteMiddleware
+    from ..harness.telemetry import TelemetryMiddleware
+    from .background import ServedTasks
 
 __all__ = ["App", "built_agent", "bundled_skills", "create_app"]
 
@@ -224,7 +224,7 @@ def built_agent(settings: Settings) -> Agent:
     """Return the agent a server with these settings has, for looking at: it opens no journal."""
     telemetry = None
     if settings.telemetry != "off":
-        from harness.telemetry import TelemetryMiddleware
+        from ..harness.telemetry import TelemetryMiddleware
 
         telemetry = TelemetryMiddleware(capture_content=settings.telemetry_content)
     parts = _Parts.of(settings, telemetry)
@@ -236,7 +236,7 @@ def built_agent(settings: Settings) -> Agent:
 def _telemetry(settings: Settings) -> AbstractAsyncContextManager[TelemetryMiddleware | None]:
     if settings.telemetry == "off":
         return nullcontext()
-    from server.telemetry import exporting
+    from .telemetry import exporting
 
     return exporting(settings)
 
@@ -244,7 +244,7 @@ def _telemetry(settings: Settings) -> AbstractAsyncContextManager[TelemetryMiddl
 def _traced(journal: Checkpointer, telemetry: TelemetryMiddleware | None) -> Checkpointer:
     if telemetry is None:
         return journal
-    from harness.telemetry import TracedCheckpointer
+    from ..harness.telemetry import TracedCheckpointer
 
     return TracedCheckpointer(journal, telemetry)
 
@@ -253,7 +253,7 @@ def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
     """Return what carries background tasks once it is entered; None if there shall be none."""
     if not settings.background_subagents:
         return None
-    from server.background import ServedTasks
+    from .background import ServedTasks
 
     return ServedTasks(journal)
 
@@ -367,7 +367,7 @@ async def _watch(parts: _Parts, app: App) -> None:
     for kind, one in broken.items():
         reports.report(kind, one.errors)
     await anyio.sleep(WATCH_AFTER_SECONDS)
-    from server.hot_reload import Kind, Reloadable, watch
+    from .hot_reload import Kind, Reloadable, watch
 
     async def on_change(kind: Kind, names: frozenset[str]) -> None:
         if kind in broken:  # memory files say it themselves

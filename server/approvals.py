@@ -31,9 +31,9 @@ from mcp.types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
-from harness.checkpoint.base import Interrupt
-from server.auth.caller import current_caller
-from server.sampling.desk import SampledCall
+from ..harness.checkpoint.base import Interrupt
+from .auth.caller import current_caller
+from .sampling.desk import SampledCall
 
 __all__ = [
     "Decisions",

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Checkpointer, Run
-from harness.loop.carrier import RunOptions
-from harness.messages import new_id
-from harness.subagents.background.engine import AgentSource, Behalf, accepted_run
-from harness.subagents.background.launcher import BackgroundSubAgents
-from server.auth.caller import owner_of
-from server.run_carrier import RunCarrier
+from ..harness.checkpoint.base import Checkpointer, Run
+from ..harness.loop.carrier import RunOptions
+from ..harness.messages import new_id
+from ..harness.subagents.background.engine import AgentSource, Behalf, accepted_run
+from ..harness.subagents.background.launcher import BackgroundSubAgents
+from .auth.caller import owner_of
+from .run_carrier import RunCarrier
 
 __all__ = ["ServedTasks"]
 

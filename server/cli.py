@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from server.doctor_commands import doctor
-from server.install_commands import install
-from server.policy_commands import policy
-from server.thread_commands import threads
-from server.token_commands import token
+from .doctor_commands import doctor
+from .install_commands import install
+from .policy_commands import policy
+from .thread_commands import threads
+from .token_commands import token
 
 if TYPE_CHECKING:
-    from server.settings import Settings
+    from .settings import Settings
 
 __all__ = ["cli", "main"]
 
@@ -39,7 +39,7 @@ class _Refused(click.ClickException):
 
 def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from server.version import NAME, version
+        from .version import NAME, version
 
         click.echo(f"{NAME} {version()}")
         ctx.exit()
@@ -184,7 +184,7 @@ def serve(config: str | None, **flags: object) -> None:
 @click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
 def demo(live: bool) -> None:
     """Show what it does, end to end, with a scripted model."""
-    from server.demo import main as run_demo
+    from .demo import main as run_demo
 
     sys.exit(run_demo(live))
 
@@ -203,16 +203,16 @@ def demo(live: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     """List the middleware of the main agent, outermost first: hooks, tools, settings."""
-    from server.settings import SettingsError
-    from server.settings_sources import load_settings
+    from .settings import SettingsError
+    from .settings_sources import load_settings
 
     try:
         settings = load_settings(flags, os.environ, config=config)
     except SettingsError as error:
         raise _Refused(str(error)) from None
-    from harness.errors import HarnessError
-    from server.app import built_agent
-    from server.middleware_listing import list_middleware
+    from ..harness.errors import HarnessError
+    from .app import built_agent
+    from .middleware_listing import list_middleware
 
     try:
         listed = list_middleware(built_agent(settings))
@@ -231,8 +231,8 @@ cli.add_command(token)
 def _serve(flags: dict[str, object], config: str | None) -> None:
     # Imports make only objects that stay; collecting among them is a twentieth of the start.
     gc.disable()
-    from server.settings import SettingsError
-    from server.settings_sources import load_settings
+    from .settings import SettingsError
+    from .settings_sources import load_settings
 
     logging.basicConfig(stream=sys.stderr, format="deep-agent-mcp: %(levelname)s: %(message)s")
     try:
@@ -250,10 +250,10 @@ def _serve(flags: dict[str, object], config: str | None) -> None:
 def _run(settings: Settings, read: Callable[[], Settings]) -> None:
     import anyio
 
-    from harness.errors import HarnessError
-    from server.settings import SettingsError
-    from server.state_dir import StateDirError
-    from server.transports import AddressError
+    from ..harness.errors import HarnessError
+    from .settings import SettingsError
+    from .state_dir import StateDirError
+    from .transports import AddressError
 
     refused: list[Exception] = []
     try:
@@ -281,12 +281,12 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
 
 
 async def _main(settings: Settings, read: Callable[[], Settings]) -> None:
-    from server.transports import bind, serve_http, serve_stdio, stop_on_signals
+    from .transports import bind, serve_http, serve_stdio, stop_on_signals
 
     over_http = settings.transport != "stdio"
     listener = bind(settings.host, settings.port) if over_http else None
 
-    from server.app import create_app  # the harness; not needed to find that a port is taken
+    from .app import create_app  # the harness; not needed to find that a port is taken
 
     with stop_on_signals() as stop:
         async with create_app(settings, read) as app:

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from harness.backends.base import Backend
-from harness.backends.state import StateBackend
-from harness.errors import AgentBuildError
-from server.own_files import own_files, places_in
-from server.settings import CommandSettings, Settings
+from ..harness.backends.base import Backend
+from ..harness.backends.state import StateBackend
+from ..harness.errors import AgentBuildError
+from .own_files import own_files, places_in
+from .settings import CommandSettings, Settings
 
 if TYPE_CHECKING:
-    from harness.middleware.execute import ExecuteMiddleware
-    from harness.shell.jobs import JobLimits
-    from harness.shell.policies import ExecutionPolicy
+    from ..harness.middleware.execute import ExecuteMiddleware
+    from ..harness.shell.jobs import JobLimits
+    from ..harness.shell.policies import ExecutionPolicy
 
 __all__ = ["DRIVEN_COMMANDS", "commands_of", "files_of"]
 
@@ -33,12 +33,12 @@ def files_of(settings: Settings) -> Backend:
     """Return where files live: with commands on, the root is at `/workspace`."""
     if settings.root is None:
         return StateBackend()
-    from harness.backends.directory import DirectoryBackend  # not needed without a root
+    from ..harness.backends.directory import DirectoryBackend  # not needed without a root
 
     directory = DirectoryBackend(settings.root)
     if settings.execute == "off":
         return directory
-    from harness.backends.shared import with_workspace  # few run commands
+    from ..harness.backends.shared import with_workspace  # few run commands
 
     return with_workspace(directory, confined=settings.execute != "host")
 
@@ -51,7 +51,7 @@ def commands_of(settings: Settings, backend: Backend) -> ExecuteMiddleware | Non
     """
     if settings.execute == "off":
         return None
-    from harness.middleware.execute import ExecuteMiddleware  # few run commands
+    from ..harness.middleware.execute import ExecuteMiddleware  # few run commands
 
     _require_root(settings)
     _require_outside(settings)
@@ -117,7 +117,7 @@ def _instructions(settings: Settings) -> Sequence[Path]:
 
 
 def _job_limits(bounds: CommandSettings) -> JobLimits | None:
-    from harness.shell.jobs import JobLimits
+    from ..harness.shell.jobs import JobLimits
 
     if not bounds.jobs:
         return None
@@ -139,7 +139,7 @@ def _policy(settings: Settings) -> ExecutionPolicy:
         "cpu_time_seconds": bounds.cpu_seconds,
     }
     if settings.execute == "docker":
-        from harness.shell.docker import DockerExecutionPolicy
+        from ..harness.shell.docker import DockerExecutionPolicy
 
         return DockerExecutionPolicy(
             network_enabled=settings.allow_network,
@@ -152,10 +152,10 @@ def _policy(settings: Settings) -> ExecutionPolicy:
         "total_processes": bounds.processes,
     }
     if settings.execute == "host":
-        from harness.shell.policies import HostExecutionPolicy
+        from ..harness.shell.policies import HostExecutionPolicy
 
         return HostExecutionPolicy(**in_all, **common)
-    from harness.shell.bubblewrap import BubblewrapExecutionPolicy
+    from ..harness.shell.bubblewrap import BubblewrapExecutionPolicy
 
     if settings.allow_network and _as_root():
         logger.warning(

@@ -7,7 +7,7 @@ from typing import cast
 
 from mcp.types import CompleteRequestParams, CompleteResult, Completion
 
-from server.services import Context, Services
+from .services import Context, Services
 
 __all__ = ["Completions"]
 

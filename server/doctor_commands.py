@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from server.install_commands import INSTALLABLE, ServeOptions
+from .install_commands import INSTALLABLE, ServeOptions
 
 if TYPE_CHECKING:
-    from server.doctor import Examination, Finding, Handshake
+    from .doctor import Examination, Finding, Handshake
 
 __all__ = ["doctor"]
 
@@ -42,8 +42,8 @@ def doctor(
     that are started have a passing state directory, so no thread or run of yours is touched. The
     exit code is 1 if something that was asked for does not work.
     """
-    from server.doctor import Examination
-    from server.install import Machine
+    from .doctor import Examination
+    from .install import Machine
 
     serve = ServeOptions(cast(click.Group, ctx.find_root().command).commands["serve"], options)
     examination = Examination(
@@ -63,7 +63,7 @@ def _run(examination: Examination, as_json: bool) -> list[Finding | Handshake]:
     """Examine, and print what is found as it comes, or as JSON at the end."""
     import anyio
 
-    from server.doctor import Finding
+    from .doctor import Finding
 
     found: list[Finding | Handshake] = []
 
@@ -80,7 +80,7 @@ def _run(examination: Examination, as_json: bool) -> list[Finding | Handshake]:
     if not as_json:
         from rich.console import Console
 
-        from server.doctor.report import Report
+        from .doctor.report import Report
 
         report = Report(Console(highlight=False))
     anyio.run(examine)

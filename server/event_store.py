@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 
-from harness.messages import new_id
-from harness.records import record
+from ..harness.messages import new_id
+from ..harness.records import record
 
 __all__ = ["EventLog", "SessionEvents"]
 

@@ -28,40 +28,40 @@ from mcp.types import (
 )
 from pydantic import JsonValue
 
-from harness.errors import HarnessError
-from harness.tools import InvalidArguments
-from server.auth.caller import Scope, current_caller
-from server.auth.identify import Identify
-from server.commands import DRIVEN_COMMANDS
-from server.completions import Completions
-from server.instructions import instructions
-from server.prompts import Prompts
-from server.resources import Resources
-from server.results import error, unknown
-from server.services import Context, Services
-from server.settings import Settings
-from server.skill_methods import (
+from ..harness.errors import HarnessError
+from ..harness.tools import InvalidArguments
+from .auth.caller import Scope, current_caller
+from .auth.identify import Identify
+from .commands import DRIVEN_COMMANDS
+from .completions import Completions
+from .instructions import instructions
+from .prompts import Prompts
+from .resources import Resources
+from .results import error, unknown
+from .services import Context, Services
+from .settings import Settings
+from .skill_methods import (
     SKILLS_EXTENSION,
     SKILLS_SETTINGS,
     DirectoryParams,
     SkillMethods,
     SkillParams,
 )
-from server.subagent_texts import listed
-from server.tasks.handshake import HandshakeTasks
-from server.tasks.listening import TaskListenHandler
-from server.tasks.methods import created
-from server.tasks.negotiation import missing_extension, takes_tasks
-from server.tasks.registration import add_tasks
-from server.tasks.states import find_task
-from server.tools.base import FaceTool, TaskStarted, ToolReply, without_advice
-from server.tools.delegation import Delegation, with_subagents
-from server.tools.driven import DRIVEN, driven_tool
-from server.tools.history import History
-from server.toolsets import withheld_tools
-from server.uris import may_watch
-from server.version import NAME, version
-from server.viewer.app import UI_EXTENSION, UI_SETTINGS
+from .subagent_texts import listed
+from .tasks.handshake import HandshakeTasks
+from .tasks.listening import TaskListenHandler
+from .tasks.methods import created
+from .tasks.negotiation import missing_extension, takes_tasks
+from .tasks.registration import add_tasks
+from .tasks.states import find_task
+from .tools.base import FaceTool, TaskStarted, ToolReply, without_advice
+from .tools.delegation import Delegation, with_subagents
+from .tools.driven import DRIVEN, driven_tool
+from .tools.history import History
+from .toolsets import withheld_tools
+from .uris import may_watch
+from .version import NAME, version
+from .viewer.app import UI_EXTENSION, UI_SETTINGS
 
 __all__ = ["Face"]
 
@@ -221,7 +221,7 @@ def _traced(server: Server[Any], settings: Settings) -> list[ServerMiddleware[An
     """Return the middleware of the SDK, which traces every message even if nobody listens."""
     if settings.telemetry == "off":
         return []
-    from server.telemetry import RequestSpans
+    from .telemetry import RequestSpans
 
     return [RequestSpans(one, texts=settings.telemetry_content) for one in server.middleware]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from harness.agent import Agent
-from harness.checkpoint.base import Batch
-from harness.policy import BoundPolicy
-from harness.state import State
-from harness.tools import ToolRuntime
+from ..harness.agent import Agent
+from ..harness.checkpoint.base import Batch
+from ..harness.policy import BoundPolicy
+from ..harness.state import State
+from ..harness.tools import ToolRuntime
 
 __all__ = ["reading_policy", "reading_runtime"]
 

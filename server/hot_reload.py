@@ -27,9 +27,9 @@ from anyio.streams.memory import MemoryObjectSendStream
 # Its signature names trio, which need not be installed.
 from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableType]
 
-from harness.definition_files import DefinitionRegistry
-from harness.records import record
-from server.watch_plan import Plan
+from ..harness.definition_files import DefinitionRegistry
+from ..harness.records import record
+from .watch_plan import Plan
 
 __all__ = ["Kind", "OnChange", "Reloadable", "watch"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 if TYPE_CHECKING:
-    from server.install import Change, PathOption, Placement, Request, Scope
+    from .install import Change, PathOption, Placement, Request, Scope
 
 __all__ = ["INSTALLABLE", "ServeOptions", "install"]
 
@@ -73,7 +73,7 @@ def install(
     in the file stay as they are, and a backup is kept. The API key is not written down: the entry
     names the variable it is in, where the client can replace that.
     """
-    from server.install import (
+    from .install import (
         Change,
         ConfigFileError,
         InstallError,
@@ -102,7 +102,7 @@ def install(
 def _request(
     ctx: click.Context, placement: Placement, options: Sequence[str], with_key: bool
 ) -> Request:
-    from server.install import KEY_VARIABLE, Request
+    from .install import KEY_VARIABLE, Request
 
     serve = ServeOptions.of(ctx, options)
     model = str(serve.flags.get("model") or "")
@@ -150,8 +150,8 @@ class ServeOptions:
 
     def check(self) -> None:
         """Refuse values that the server would refuse; those a client fills in are not known yet."""
-        from server.settings import SettingsError
-        from server.settings_sources import load_settings
+        from .settings import SettingsError
+        from .settings_sources import load_settings
 
         known = {name: value for name, value in self.flags.items() if not _is_unknown(value)}
         try:
@@ -161,7 +161,7 @@ class ServeOptions:
 
     def words(self) -> Iterator[str | PathOption]:
         """Yield them as they were given, paths among them marked."""
-        from server.install import PathOption
+        from .install import PathOption
 
         words = iter(self.given)
         for word in words:

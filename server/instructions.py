@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from server.toolsets import TOOLSETS
+from .toolsets import TOOLSETS
 
 __all__ = ["instructions"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.encryption import EncryptedCheckpointer, require_plain
-from harness.checkpoint.keyring import Keyring
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.records import record
-from server.settings import Settings, SettingsError
-from server.state_dir import StateDir, StateDirError
+from ..harness.checkpoint.base import Checkpointer
+from ..harness.checkpoint.encryption import EncryptedCheckpointer, require_plain
+from ..harness.checkpoint.keyring import Keyring
+from ..harness.checkpoint.sqlite import SqliteCheckpointer
+from ..harness.records import record
+from .settings import Settings, SettingsError
+from .state_dir import StateDir, StateDirError
 
 __all__ = ["Sealed", "open_journal", "seal_journal", "unseal_journal"]
 

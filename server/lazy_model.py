@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from harness.messages import AIMessage
-from harness.models.base import ChatModel, ChatRequest, Delta
-from harness.models.registry import DEFAULT_MODEL, init_chat_model
-from server.sampling.model import is_sampling, sampling_model
+from ..harness.messages import AIMessage
+from ..harness.models.base import ChatModel, ChatRequest, Delta
+from ..harness.models.registry import DEFAULT_MODEL, init_chat_model
+from .sampling.model import is_sampling, sampling_model
 
 __all__ = ["LazyModel"]
 

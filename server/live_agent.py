@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from harness.agent import Agent
-from harness.errors import HarnessError
-from harness.models.base import ChatModel
-from harness.models.registry import DEFAULT_MODEL
-from server.lazy_model import LazyModel
-from server.profile_files import ProfileFiles
-from server.sampling.fallback import OwnOrClientsModel
-from server.sampling.model import SamplingModel
-from server.settings import Settings
+from ..harness.agent import Agent
+from ..harness.errors import HarnessError
+from ..harness.models.base import ChatModel
+from ..harness.models.registry import DEFAULT_MODEL
+from .lazy_model import LazyModel
+from .profile_files import ProfileFiles
+from .sampling.fallback import OwnOrClientsModel
+from .sampling.model import SamplingModel
+from .settings import Settings
 
 __all__ = ["LiveAgent", "LiveModels"]
 

@@ -8,11 +8,11 @@ from typing import cast
 
 import anyio
 
-from harness.agent import RunResult
-from harness.errors import HarnessError
-from harness.loop.events import Emit, Event
-from harness.loop.run_context import RunControl
-from server.sampling.desk import Offer, SampledRun
+from ..harness.agent import RunResult
+from ..harness.errors import HarnessError
+from ..harness.loop.events import Emit, Event
+from ..harness.loop.run_context import RunControl
+from .sampling.desk import Offer, SampledRun
 
 __all__ = ["LiveRun"]
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from harness.definition_sources import read_regular
-from harness.errors import HarnessError
-from harness.followed_files import FollowedFiles
-from harness.records import record
-from server.settings import Settings, SettingsError
-from server.settings_sources import default_config_file
+from ..harness.definition_sources import read_regular
+from ..harness.errors import HarnessError
+from ..harness.followed_files import FollowedFiles
+from ..harness.records import record
+from .settings import Settings, SettingsError
+from .settings_sources import default_config_file
 
 __all__ = ["LiveSettings", "SettingsSnapshot"]
 

@@ -10,9 +10,9 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from harness.agent import Agent
-from harness.loop.middleware import HOOKS, AgentMiddleware, hooks_of
-from server.results import Answer
+from ..harness.agent import Agent
+from ..harness.loop.middleware import HOOKS, AgentMiddleware, hooks_of
+from .results import Answer
 
 __all__ = ["list_middleware"]
 

@@ -20,14 +20,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.backends.base import Backend
-from harness.errors import AgentBuildError
-from harness.policy import CallPolicy, NarrowedPolicy, Policy, PolicyFiles, Rule
-from harness.policy.joint import JointPolicy
-from harness.policy.live import PolicySnapshot
-from harness.records import record
-from server.settings import Settings
-from server.settings_sources import default_config_file
+from ..harness.backends.base import Backend
+from ..harness.errors import AgentBuildError
+from ..harness.policy import CallPolicy, NarrowedPolicy, Policy, PolicyFiles, Rule
+from ..harness.policy.joint import JointPolicy
+from ..harness.policy.live import PolicySnapshot
+from ..harness.records import record
+from .settings import Settings
+from .settings_sources import default_config_file
 
 __all__ = ["GuardedRules", "OwnFile", "own_files", "places_in"]
 
@@ -228,7 +228,7 @@ def _prefix(settings: Settings, backend: Backend) -> str:
     """Return where the file tools have the root; empty if it is all they have."""
     if settings.execute == "off":
         return ""
-    from harness.backends.shared import shared_directories  # few run commands
+    from ..harness.backends.shared import shared_directories  # few run commands
 
     (shared,) = (
         one

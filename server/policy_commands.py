@@ -10,9 +10,9 @@ import click
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from harness.policy import Policy, Rule
-    from harness.policy.rules import Patterns
-    from harness.tools import Tool
+    from ..harness.policy import Policy, Rule
+    from ..harness.policy.rules import Patterns
+    from ..harness.tools import Tool
 
 __all__ = ["policy"]
 
@@ -71,8 +71,8 @@ def explain(
     for deny.
     """
     rules = _load(files)
-    from harness.policy.call import Call
-    from harness.policy.verdicts import strictest
+    from ..harness.policy.call import Call
+    from ..harness.policy.verdicts import strictest
 
     names = tuple(part for part in agent.split("/") if part)
     call = Call(name, _arguments(arguments), _tool(name, server, marks), names, principal)
@@ -94,7 +94,7 @@ def explain(
 
 
 def _load(files: tuple[str, ...]) -> Policy:
-    from harness.policy import Policy, PolicyError
+    from ..harness.policy import Policy, PolicyError
 
     try:
         return Policy.from_toml(*files)
@@ -116,10 +116,10 @@ def _tool(name: str, server: str | None, marks: tuple[str, ...]) -> Tool | None:
     """Return the built-in tool of that name or a server's; marks take the place of its own."""
     from dataclasses import replace
 
-    from harness.deep_agent import create_deep_agent
-    from harness.mcp_servers.tools import MCPTool
-    from harness.models.scripted import ScriptedModel
-    from harness.tools import Tool
+    from ..harness.deep_agent import create_deep_agent
+    from ..harness.mcp_servers.tools import MCPTool
+    from ..harness.models.scripted import ScriptedModel
+    from ..harness.tools import Tool
 
     async def nothing(_args: object, _runtime: object) -> None: ...
 

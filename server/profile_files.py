@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from harness.definition_files import SETTLED_SECONDS
-from harness.definition_sources import FileStat, children, file_stat
-from harness.followed_files import FollowedFiles
-from harness.frontmatter import DefinitionError
-from harness.profiles import ProfileRegistry
-from harness.records import record
+from ..harness.definition_files import SETTLED_SECONDS
+from ..harness.definition_sources import FileStat, children, file_stat
+from ..harness.followed_files import FollowedFiles
+from ..harness.frontmatter import DefinitionError
+from ..harness.profiles import ProfileRegistry
+from ..harness.records import record
 
 __all__ = ["ProfileFiles", "ProfileSnapshot"]
 

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import anyio
 
-from harness.errors import HarnessError
-from harness.loop.events import Emit, Event
+from ..harness.errors import HarnessError
+from ..harness.loop.events import Emit, Event
 
 __all__ = ["HEARTBEAT_SECONDS", "Report", "describe", "reporting"]
 

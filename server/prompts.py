@@ -22,15 +22,15 @@ from mcp.types import (
     TextContent,
 )
 
-from harness.errors import UnknownThread
-from harness.middleware.todo_list import render_todos
-from harness.records import record
-from harness.skills import SKILL_FILE, Skill
-from harness.subagents.definitions import AnySubAgent
-from server.auth.caller import current_caller
-from server.results import unknown
-from server.services import Context, Services
-from server.toolsets import withheld_tools, without
+from ..harness.errors import UnknownThread
+from ..harness.middleware.todo_list import render_todos
+from ..harness.records import record
+from ..harness.skills import SKILL_FILE, Skill
+from ..harness.subagents.definitions import AnySubAgent
+from .auth.caller import current_caller
+from .results import unknown
+from .services import Context, Services
+from .toolsets import withheld_tools, without
 
 __all__ = ["Prompts"]
 

@@ -31,21 +31,21 @@ from mcp.types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 
-from harness.agent import StateSnapshot
-from harness.backends.base import FileError
-from harness.backends.policed_files import policed
-from harness.errors import UnknownThread
-from harness.policy import ALLOW
-from harness.skills import SKILL_FILE
-from server.auth.caller import current_caller
-from server.file_access import reading_policy, reading_runtime
-from server.results import moment
-from server.run_events import event_page
-from server.services import Context, Services
-from server.skill_methods import read_skill_file
-from server.subagent_texts import described
-from server.transcripts import transcript
-from server.uris import (
+from ..harness.agent import StateSnapshot
+from ..harness.backends.base import FileError
+from ..harness.backends.policed_files import policed
+from ..harness.errors import UnknownThread
+from ..harness.policy import ALLOW
+from ..harness.skills import SKILL_FILE
+from .auth.caller import current_caller
+from .file_access import reading_policy, reading_runtime
+from .results import moment
+from .run_events import event_page
+from .services import Context, Services
+from .skill_methods import read_skill_file
+from .subagent_texts import described
+from .transcripts import transcript
+from .uris import (
     THREADS_URI,
     VIEWER_URI,
     agent_uri,
@@ -56,7 +56,7 @@ from server.uris import (
     skill_uri,
     thread_uri,
 )
-from server.viewer.app import viewer_contents, viewer_resource
+from .viewer.app import viewer_contents, viewer_resource
 
 __all__ = ["Resources"]
 

@@ -11,7 +11,7 @@ from mcp.server.streamable_http import EventStore, StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 
-from server.event_store import EventLog, SessionEvents
+from .event_store import EventLog, SessionEvents
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
-from harness.agent import Agent
-from harness.backends.base import Backend, FileError
-from harness.backends.restorable import Restorable
-from harness.checkpoint.base import Checkpoint
-from harness.errors import UnknownCheckpoint
-from harness.policy import Verdict, strictest
-from harness.policy.joint import Caller
-from harness.records import record
-from server.auth.caller import current_caller
-from server.results import unknown
+from ..harness.agent import Agent
+from ..harness.backends.base import Backend, FileError
+from ..harness.backends.restorable import Restorable
+from ..harness.checkpoint.base import Checkpoint
+from ..harness.errors import UnknownCheckpoint
+from ..harness.policy import Verdict, strictest
+from ..harness.policy.joint import Caller
+from ..harness.records import record
+from .auth.caller import current_caller
+from .results import unknown
 
 __all__ = ["Rewound", "rewind"]
 

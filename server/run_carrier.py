@@ -13,22 +13,22 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
-from harness.agent import Agent, RunOptions, RunResult
-from harness.checkpoint.base import Batch, Checkpointer, Run
-from harness.errors import HarnessError, RunEnded, ThreadBusy
-from harness.lazy_event import LazyEvent
-from harness.limits import Limits
-from harness.loop.events import Event, StreamMode
-from harness.subagents.background.threads import parent_thread
-from server.auth.caller import owner_of
-from server.auth.principals import Principals
-from server.live_run import LiveRun
-from server.progress import describe
-from server.sampling.desk import Offer, SamplingDesk
-from server.thread_gate import GateHolder, ThreadGates
+from ..harness.agent import Agent, RunOptions, RunResult
+from ..harness.checkpoint.base import Batch, Checkpointer, Run
+from ..harness.errors import HarnessError, RunEnded, ThreadBusy
+from ..harness.lazy_event import LazyEvent
+from ..harness.limits import Limits
+from ..harness.loop.events import Event, StreamMode
+from ..harness.subagents.background.threads import parent_thread
+from .auth.caller import owner_of
+from .auth.principals import Principals
+from .live_run import LiveRun
+from .progress import describe
+from .sampling.desk import Offer, SamplingDesk
+from .thread_gate import GateHolder, ThreadGates
 
 if TYPE_CHECKING:
-    from harness.subagents.background.launcher import BackgroundSubAgents
+    from ..harness.subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["Changed", "RunCarrier", "Servers", "Work", "busy"]
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import RunEvent
-from harness.records import record
-from server.auth.owned_journal import JournalReader
-from server.results import moment
+from ..harness.checkpoint.base import RunEvent
+from ..harness.records import record
+from .auth.owned_journal import JournalReader
+from .results import moment
 
 __all__ = ["EventPage", "event_page"]
 

@@ -11,20 +11,20 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
-from harness.agent import Agent, RunOptions, RunResult
-from harness.checkpoint.base import Checkpointer, Interrupt, Run
-from harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
-from harness.limits import Limits
-from harness.messages import ToolCall, ToolMessage
-from harness.records import record
-from harness.subagents.background.threads import parent_thread
-from server.auth.caller import current_caller, owner_of
-from server.auth.owned_journal import OwnedJournal
-from server.auth.principals import Principals
-from server.live_run import LiveRun
-from server.results import unknown
-from server.run_carrier import Changed, RunCarrier, Servers, busy
-from server.sampling.desk import Offer, SampledCall
+from ..harness.agent import Agent, RunOptions, RunResult
+from ..harness.checkpoint.base import Checkpointer, Interrupt, Run
+from ..harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
+from ..harness.limits import Limits
+from ..harness.messages import ToolCall, ToolMessage
+from ..harness.records import record
+from ..harness.subagents.background.threads import parent_thread
+from .auth.caller import current_caller, owner_of
+from .auth.owned_journal import OwnedJournal
+from .auth.principals import Principals
+from .live_run import LiveRun
+from .results import unknown
+from .run_carrier import Changed, RunCarrier, Servers, busy
+from .sampling.desk import Offer, SampledCall
 
 __all__ = ["RunStarter", "Snapshot", "call_id"]
 

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING
 import anyio
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Interrupt, Run
-from harness.errors import HarnessError, RunEnded, ThreadBusy, UnknownRun, UnknownThread
-from harness.limits import Limits
-from harness.loop.events import Emit
-from harness.messages import ToolMessage
-from harness.subagents.background.threads import parent_thread
-from server.auth.caller import current_caller
-from server.auth.owned_journal import OwnedJournal
-from server.results import unknown
-from server.run_carrier import RunCarrier
-from server.run_starting import RunStarter, Snapshot, call_id
-from server.sampling.desk import Offer, SamplingDesk, is_parked
+from ..harness.checkpoint.base import Interrupt, Run
+from ..harness.errors import HarnessError, RunEnded, ThreadBusy, UnknownRun, UnknownThread
+from ..harness.limits import Limits
+from ..harness.loop.events import Emit
+from ..harness.messages import ToolMessage
+from ..harness.subagents.background.threads import parent_thread
+from .auth.caller import current_caller
+from .auth.owned_journal import OwnedJournal
+from .results import unknown
+from .run_carrier import RunCarrier
+from .run_starting import RunStarter, Snapshot, call_id
+from .sampling.desk import Offer, SamplingDesk, is_parked
 
 if TYPE_CHECKING:
-    from harness.subagents.background.launcher import BackgroundSubAgents
+    from ..harness.subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["RunManager", "Snapshot"]
 

@@ -8,17 +8,17 @@ from typing import Any, TypeAlias
 
 from mcp.server.context import ServerRequestContext
 
-from harness.agent import Agent
-from harness.backends.base import Backend
-from harness.skills.registry import SkillRegistry
-from harness.subagents.registry import SubAgentRegistry
-from server.announcements import Announcements
-from server.auth.owned_journal import JournalReader
-from server.auth.principals import Principals
-from server.live_settings import LiveSettings
-from server.open_requests import OpenRequests
-from server.runs import RunManager
-from server.settings import Settings
+from ..harness.agent import Agent
+from ..harness.backends.base import Backend
+from ..harness.skills.registry import SkillRegistry
+from ..harness.subagents.registry import SubAgentRegistry
+from .announcements import Announcements
+from .auth.owned_journal import JournalReader
+from .auth.principals import Principals
+from .live_settings import LiveSettings
+from .open_requests import OpenRequests
+from .runs import RunManager
+from .settings import Settings
 
 __all__ = ["Context", "Services", "wait_budget", "wait_seconds"]
 

@@ -20,7 +20,7 @@ from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST
 
-from server.auth.caller import Caller, current_caller
+from .auth.caller import Caller, current_caller
 
 __all__ = ["MAX_WATCHED", "SessionRegistry"]
 

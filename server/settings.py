@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from server.toolsets import TOOLSETS, Toolset, comma_list, known_tool, require_a_tool
+from .toolsets import TOOLSETS, Toolset, comma_list, known_tool, require_a_tool
 
 __all__ = [
     "APP_NAME",
@@ -96,8 +96,8 @@ def _budgets(value: object) -> object:
 
 
 def _model_name(value: str) -> str:
-    from harness.models.registry import UnknownModel, full_name  # few name one
-    from server.sampling.model import is_sampling
+    from ..harness.models.registry import UnknownModel, full_name  # few name one
+    from .sampling.model import is_sampling
 
     if not is_sampling(value):
         try:
@@ -108,7 +108,7 @@ def _model_name(value: str) -> str:
 
 
 def _policy_file(value: Path) -> Path:
-    from harness.policy import Policy, PolicyError  # few have a policy
+    from ..harness.policy import Policy, PolicyError  # few have a policy
 
     try:
         Policy.from_toml(value)
@@ -136,7 +136,7 @@ def _file(value: Path) -> Path:
 
 
 def _journal_keys(value: SecretStr) -> SecretStr:
-    from harness.checkpoint.keyring import Keyring  # few have a key
+    from ..harness.checkpoint.keyring import Keyring  # few have a key
 
     Keyring.parse(value.get_secret_value())
     return value

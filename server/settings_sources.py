@@ -21,8 +21,8 @@ from typing import TypeAlias, cast
 import platformdirs
 from pydantic import BaseModel, ValidationError
 
-from harness.records import record
-from server.settings import (
+from ..harness.records import record
+from .settings import (
     APP_NAME,
     CommandSettings,
     LimitSettings,
@@ -172,7 +172,7 @@ def _read_key_file(merged: _Layer) -> None:
             f"settings 'journal_key' (from {merged['journal_key'].source}) and '{_KEY_FILE}' (from "
             f"{named.source}) both name keys. Accepted: one of them; it may hold several keys."
         )
-    from server.key_file import read_key_file  # few have a key
+    from .key_file import read_key_file  # few have a key
 
     path = absolute(Path(str(named.raw)))
     try:

@@ -16,9 +16,9 @@ import anyio.to_thread
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, PaginatedRequestParams, RequestParams
 
-from harness.skills import SKILL_FILE, Skill, SkillFile, SkillRegistry
-from server.services import Context
-from server.uris import SKILL_SCHEME, parse_skill, skill_uri
+from ..harness.skills import SKILL_FILE, Skill, SkillFile, SkillRegistry
+from .services import Context
+from .uris import SKILL_SCHEME, parse_skill, skill_uri
 
 __all__ = [
     "SKILLS_EXTENSION",

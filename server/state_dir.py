@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harness.records import record
+from ..harness.records import record
 
 __all__ = ["StateDir", "StateDirError"]
 

@@ -45,7 +45,7 @@ from mcp.types import (
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from harness.records import record
+from ..harness.records import record
 
 if TYPE_CHECKING:
     from typing import Self

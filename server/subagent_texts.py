@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.subagents.definitions import GENERAL_PURPOSE, AnySubAgent, CompiledSubAgent
+from ..harness.subagents.definitions import GENERAL_PURPOSE, AnySubAgent, CompiledSubAgent
 
 __all__ = ["described", "listed"]
 

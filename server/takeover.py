@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import anyio.to_thread
 
-from harness.errors import ThreadBusy
-from server.state_dir import StateDir
+from ..harness.errors import ThreadBusy
+from .state_dir import StateDir
 
 __all__ = ["ServerProcesses"]
 

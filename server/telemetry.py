@@ -35,10 +35,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from pydantic import ValidationError
 
-from harness.telemetry import TelemetryMiddleware
-from harness.telemetry.chats import current
-from server.settings import Settings, SettingsError
-from server.version import NAME, version
+from ..harness.telemetry import TelemetryMiddleware
+from ..harness.telemetry.chats import current
+from .settings import Settings, SettingsError
+from .version import NAME, version
 
 __all__ = ["RequestSpans", "exporting"]
 

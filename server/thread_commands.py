@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 import click
 
 if TYPE_CHECKING:
-    from server.results import Answer
-    from server.settings import Settings
-    from server.thread_office import ThreadOffice
+    from .results import Answer
+    from .settings import Settings
+    from .thread_office import ThreadOffice
 
 __all__ = ["threads"]
 
@@ -197,7 +197,7 @@ def new_key() -> None:
     Keep it in a file that only you can read, and name that file with --journal-key-file. Without
     the key nobody can read the journal.
     """
-    from harness.checkpoint.keyring import Keyring
+    from ..harness.checkpoint.keyring import Keyring
 
     click.echo(Keyring.generate())
 
@@ -211,7 +211,7 @@ def seal(flags: dict[str, str | None], plain: bool) -> None:
     For new keys: write the new one in front of the old ones, `seal`, then remove the old ones. No
     server may run meanwhile.
     """
-    from server.journals import seal_journal
+    from .journals import seal_journal
 
     done = _work(flags, lambda settings: seal_journal(settings, plain=plain))
     click.echo(f"Threads sealed with key {done.key_id}: {done.threads}.")
@@ -224,7 +224,7 @@ def seal(flags: dict[str, str | None], plain: bool) -> None:
 @click.pass_obj
 def unseal(flags: dict[str, str | None], yes: bool) -> None:
     """Remove the encryption of all threads. No server may run meanwhile."""
-    from server.journals import unseal_journal
+    from .journals import unseal_journal
 
     if not yes:
         click.confirm("Store all threads readable for whoever can read the journal?", abort=True)
@@ -262,7 +262,7 @@ def _within(
     """Do some work in the state directory that flags, environment and file name."""
 
     async def in_office(settings: Settings) -> T:
-        from server.thread_office import ThreadOffice
+        from .thread_office import ThreadOffice
 
         async with ThreadOffice.open(settings, create=create) as office:
             return await work(office)
@@ -274,11 +274,11 @@ def _work(flags: dict[str, str | None], work: Callable[[Settings], Awaitable[T]]
     """Do some work with the settings that flags, environment and file name."""
     import anyio
 
-    from harness.backends.base import FileError
-    from harness.errors import HarnessError
-    from server.settings import SettingsError
-    from server.settings_sources import load_settings
-    from server.state_dir import StateDirError
+    from ..harness.backends.base import FileError
+    from ..harness.errors import HarnessError
+    from .settings import SettingsError
+    from .settings_sources import load_settings
+    from .state_dir import StateDirError
 
     given = dict(flags)
     config = given.pop("config")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from harness.records import record
+from ..harness.records import record
 
 __all__ = ["GateHolder", "ThreadGates"]
 

@@ -10,12 +10,12 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from harness.agent import Agent
-from harness.checkpoint.base import Checkpoint, Interrupt, Run
-from harness.middleware.todo_list import Todo, render_todos
-from server.approvals import show
-from server.auth.owned_journal import JournalReader
-from server.results import Answer, moment
+from ..harness.agent import Agent
+from ..harness.checkpoint.base import Checkpoint, Interrupt, Run
+from ..harness.middleware.todo_list import Todo, render_todos
+from .approvals import show
+from .auth.owned_journal import JournalReader
+from .results import Answer, moment
 
 __all__ = ["list_threads", "show_thread"]
 

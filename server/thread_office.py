@@ -7,25 +7,25 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TextIO
 
-from harness.agent import Agent
-from harness.checkpoint.base import Checkpointer, Run
-from harness.checkpoint.shrinking import prune_to_size
-from harness.checkpoint.transfer import export_thread, import_thread
-from harness.deep_agent import create_deep_agent
-from harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownThread
-from harness.messages import new_id
-from harness.subagents.background.threads import delete_with_tasks, task_threads
-from server.commands import files_of
-from server.journals import open_journal
-from server.lazy_model import LazyModel
-from server.results import Answer, unknown
-from server.rewinding import Rewound, rewind
-from server.run_events import event_page
-from server.settings import Settings
-from server.state_dir import StateDir, StateDirError
-from server.takeover import ServerProcesses
-from server.thread_listing import list_threads, show_thread
-from server.transcripts import transcript
+from ..harness.agent import Agent
+from ..harness.checkpoint.base import Checkpointer, Run
+from ..harness.checkpoint.shrinking import prune_to_size
+from ..harness.checkpoint.transfer import export_thread, import_thread
+from ..harness.deep_agent import create_deep_agent
+from ..harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownThread
+from ..harness.messages import new_id
+from ..harness.subagents.background.threads import delete_with_tasks, task_threads
+from .commands import files_of
+from .journals import open_journal
+from .lazy_model import LazyModel
+from .results import Answer, unknown
+from .rewinding import Rewound, rewind
+from .run_events import event_page
+from .settings import Settings
+from .state_dir import StateDir, StateDirError
+from .takeover import ServerProcesses
+from .thread_listing import list_threads, show_thread
+from .transcripts import transcript
 
 __all__ = ["ThreadOffice"]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 if TYPE_CHECKING:
-    from server.auth.caller import Scope
-    from server.auth.tokens import TokenFile, TokenRecord
+    from .auth.caller import Scope
+    from .auth.tokens import TokenFile, TokenRecord
 
 __all__ = ["token"]
 
@@ -105,7 +105,7 @@ def list_tokens(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([_shown(one) for one in records]))
         return
-    from server.results import moment
+    from .results import moment
 
     for one in records:
         ends = "never ends" if one.expires_at is None else f"ends {moment(one.expires_at)}"
@@ -127,9 +127,9 @@ def revoke(ctx: click.Context, token_id: str) -> None:
 
 @contextmanager
 def _tokens(ctx: click.Context) -> Generator[TokenFile]:
-    from server.auth.tokens import TokenError, TokenFile
-    from server.settings import SettingsError
-    from server.settings_sources import load_settings
+    from .auth.tokens import TokenError, TokenFile
+    from .settings import SettingsError
+    from .settings_sources import load_settings
 
     flags, config = ctx.obj
     try:

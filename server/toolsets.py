@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
-    from server.settings import Settings
+    from .settings import Settings
 
 __all__ = [
     "ANSWERING",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
+from ..harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
 
 __all__ = ["transcript"]
 

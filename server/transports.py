@@ -28,8 +28,8 @@ import anyio
 from mcp.server.lowlevel import Server
 from pydantic import JsonValue
 
-from server.settings import Settings, is_loopback
-from server.version import NAME, version
+from .settings import Settings, is_loopback
+from .version import NAME, version
 
 if TYPE_CHECKING:
     import uvicorn
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from server.auth.challenges import ScopesOf
+    from .auth.challenges import ScopesOf
 
 __all__ = [
     "AddressError",
@@ -113,7 +113,7 @@ async def serve_stdio(server: Server[Any], stop: anyio.Event) -> None:
     if sys.platform == "win32":
         from mcp.server.stdio import stdio_server as streams
     else:
-        from server.stdio import stdio_streams as streams
+        from .stdio import stdio_streams as streams
 
     async with _until(stop), streams() as (read, write):
         await server.run(read, write, server.create_initialization_options())
@@ -222,10 +222,10 @@ def http_app(
     from starlette.responses import JSONResponse
     from starlette.routing import Mount, Route
 
-    from server.auth.http import auth_middleware, metadata_routes
-    from server.auth.request_limits import RequestLimits
-    from server.resumable_sessions import ResumableSessions
-    from server.viewer.page import viewer_routes
+    from .auth.http import auth_middleware, metadata_routes
+    from .auth.request_limits import RequestLimits
+    from .resumable_sessions import ResumableSessions
+    from .viewer.page import viewer_routes
 
     checks = security(settings)
     sessions = ResumableSessions(server, checks, settings.max_body_bytes)
@@ -312,7 +312,7 @@ async def serve_http(
     """
     import uvicorn
 
-    from server.slow_requests import TimedProtocol
+    from .slow_requests import TimedProtocol
 
     config = uvicorn.Config(
         http_app(server, settings, status, scopes_of),

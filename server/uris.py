@@ -6,7 +6,7 @@ import re
 from typing import Literal, TypeAlias
 from urllib.parse import quote, unquote
 
-from server.auth.caller import current_caller
+from .auth.caller import current_caller
 
 __all__ = [
     "AGENT_SCHEME",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from harness.records import record
+from ..harness.records import record
 
 __all__ = ["Plan"]
 

@@ -6,10 +6,10 @@ import anyio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.deep_agent import create_deep_agent
-from harness.loop.agent import Agent
-from harness.messages import AIMessage, ToolCall, ToolMessage
-from harness.models.base import ChatRequest
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.loop.agent import Agent
+from deep_agent_mcp.harness.messages import AIMessage, ToolCall, ToolMessage
+from deep_agent_mcp.harness.models.base import ChatRequest
 from tests.loop.models import Turns, says
 
 NAMES = sorted(

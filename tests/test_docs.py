@@ -12,17 +12,17 @@ import click
 import pytest
 import yaml
 
-from harness.deep_agent import create_deep_agent
-from harness.models.registry import DEFAULT_MODEL
-from harness.models.scripted import ScriptedModel
-from harness.profiles import ProfileRegistry
-from harness.skills import SkillRegistry
-from harness.subagents.registry import SubAgentRegistry
-from server.cli import cli
-from server.install.clients import CLIENTS
-from server.install_commands import INSTALLABLE
-from server.settings_sources import load_settings
-from server.toolsets import TOOLSETS
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.models.registry import DEFAULT_MODEL
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
+from deep_agent_mcp.harness.profiles import ProfileRegistry
+from deep_agent_mcp.harness.skills import SkillRegistry
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
+from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.install.clients import CLIENTS
+from deep_agent_mcp.server.install_commands import INSTALLABLE
+from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.toolsets import TOOLSETS
 from tests.test_doc_snippets import MOST_LINES
 
 pytestmark = pytest.mark.anyio

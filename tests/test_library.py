@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-import harness
-from harness.agent import create_agent
-from harness.errors import AgentBuildError
+from deep_agent_mcp import harness
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.errors import AgentBuildError
 from tests.loop.models import Turns
 
 
@@ -18,17 +18,21 @@ def test_every_exported_name_is_there():
 
 def test_importing_the_library_or_the_server_does_not_import_the_models_sdk():
     code = (
-        "import sys, harness, harness.deep_agent, server.app\n"
+        "import sys, deep_agent_mcp.harness.deep_agent, deep_agent_mcp.server.app\n"
         "assert 'anthropic' not in sys.modules\n"
-        "from harness import create_agent, create_deep_agent\n"
+        "from deep_agent_mcp.harness import create_agent, create_deep_agent\n"
         "assert 'anthropic' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_the_engine_knows_nothing_of_the_server():
-    code = "import sys, harness.deep_agent, harness.checkpoint.sqlite\n" + (
-        "assert not [name for name in sys.modules if name.split('.')[0] in ('server', 'mcp')]\n"
+    code = (
+        "import sys, deep_agent_mcp.harness.deep_agent, deep_agent_mcp.harness.checkpoint.sqlite\n"
+        + (
+            "found = {'.'.join(name.split('.')[:2]) for name in sys.modules}\n"
+            "assert not found & {'mcp', 'deep_agent_mcp.server'}, found\n"
+        )
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.agent import RunOptions
-from harness.deep_agent import create_deep_agent
-from harness.limits import Limits
-from harness.messages import AIMessage, ToolMessage
-from harness.models.base import ChatRequest
-from harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.agent import RunOptions
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.messages import AIMessage, ToolMessage
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.tools import ToolResult, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from harness.backends.directory import DirectoryBackend
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.definition_sources import Found
-from harness.loop.agent import Agent
-from harness.memory import MemoryFiles
-from harness.messages import HumanMessage, ToolMessage
-from harness.models.base import ChatRequest
-from harness.skills import Skill, SkillRegistry
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.definition_sources import Found
+from deep_agent_mcp.harness.loop.agent import Agent
+from deep_agent_mcp.harness.memory import MemoryFiles
+from deep_agent_mcp.harness.messages import HumanMessage, ToolMessage
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.skills import Skill, SkillRegistry
 from tests.loop.models import Turns, call, says
 from tests.skills.folders import skill_text, write_skill
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from harness.mcp_servers import MCPTool
-from harness.policy import ALL_DECISIONS, Policy, Rule, Verdict, strictest
-from harness.tools import Tool
+from deep_agent_mcp.harness.mcp_servers import MCPTool
+from deep_agent_mcp.harness.policy import ALL_DECISIONS, Policy, Rule, Verdict, strictest
+from deep_agent_mcp.harness.tools import Tool
 
 
 class NoArguments(BaseModel):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.deep_agent import create_deep_agent
-from harness.models.scripted import ScriptedModel
-from harness.policy import Policy
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
+from deep_agent_mcp.harness.policy import Policy
 
 EXAMPLE = Policy.from_toml(Path(__file__).parents[1] / "examples" / "policy.toml")
 TOOLS = create_deep_agent(ScriptedModel([])).definition.tools

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent import Agent, create_agent
-from harness.backends.directory import DirectoryBackend
-from harness.backends.file_tools import ALL_FILE_TOOLS
-from harness.backends.state import StateBackend
-from harness.deep_agent import create_deep_agent
-from harness.memory import MemoryFiles
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.skills import SkillsMiddleware
-from harness.middleware.summarization import SummarizationMiddleware
-from harness.models.base import ChatRequest, ToolSpec
-from harness.skills import SkillRegistry
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.file_tools import ALL_FILE_TOOLS
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.memory import MemoryFiles
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
+from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest, ToolSpec
+from deep_agent_mcp.harness.skills import SkillRegistry
 from tests.loop.models import Turns, says
 from tests.skills.folders import write_skill
 

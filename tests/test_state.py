@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import CheckpointError
-from harness.messages import (
+from deep_agent_mcp.harness.errors import CheckpointError
+from deep_agent_mcp.harness.messages import (
     REMOVE_ALL,
     HumanMessage,
     Message,
     MessageWrite,
     RemoveMessage,
 )
-from harness.state import AgentState, Channel, Overwrite, StateSchema
-from harness.transcript import add_messages
+from deep_agent_mcp.harness.state import AgentState, Channel, Overwrite, StateSchema
+from deep_agent_mcp.harness.transcript import add_messages
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

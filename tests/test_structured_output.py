@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, computed_field, field_validator
 
-from harness.errors import AgentBuildError
-from harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
-from harness.models.base import ToolSpec
-from harness.state import Mark, StateSchema
-from harness.structured_output import (
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
+from deep_agent_mcp.harness.models.base import ToolSpec
+from deep_agent_mcp.harness.state import Mark, StateSchema
+from deep_agent_mcp.harness.structured_output import (
     AutoStrategy,
     MultipleStructuredOutputsError,
     OutputPlan,

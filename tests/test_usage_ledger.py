@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.limits import Limits
-from harness.loop.events import Event
-from harness.messages import Usage
-from harness.prices import Price
-from harness.tools import ToolResult, ToolRuntime, tool
-from harness.usage_ledger import Ledger, LedgerLine
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.events import Event
+from deep_agent_mcp.harness.messages import Usage
+from deep_agent_mcp.harness.prices import Price
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.usage_ledger import Ledger, LedgerLine
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

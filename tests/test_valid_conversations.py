@@ -17,19 +17,22 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.agent import RunResult, create_agent
-from harness.backends.state import StateBackend
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.loop.agent import Agent
-from harness.middleware.context_editing import ClearToolUsesEdit, ContextEditingMiddleware
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
-from harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
-from harness.middleware.prompt_caching import PromptCachingMiddleware
-from harness.middleware.summarization import SummarizationMiddleware
-from harness.middleware.todo_list import TodoListMiddleware
-from harness.models.base import ChatModel
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import RunResult, create_agent
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.loop.agent import Agent
+from deep_agent_mcp.harness.middleware.context_editing import (
+    ClearToolUsesEdit,
+    ContextEditingMiddleware,
+)
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
+from deep_agent_mcp.harness.middleware.prompt_caching import PromptCachingMiddleware
+from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
+from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
+from deep_agent_mcp.harness.models.base import ChatModel
+from deep_agent_mcp.harness.tools import tool
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.loop.models import call
 from tests.models.calls import claude

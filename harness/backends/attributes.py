@@ -11,7 +11,7 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 
-from harness.records import record
+from ..records import record
 
 __all__ = ["Attributes", "version"]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeAlias
 
-from harness.errors import ToolError
-from harness.records import record
-from harness.tools import ToolRuntime
+from ..errors import ToolError
+from ..records import record
+from ..tools import ToolRuntime
 
 __all__ = [
     "Backend",

@@ -13,7 +13,11 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
-from harness.backends.base import (
+from ..checkpoint.base import Batch, FileChange
+from ..errors import AgentBuildError, ToolError
+from ..records import record
+from ..tools import JournalWriter, ToolRuntime
+from .base import (
     Backend,
     FileEntry,
     FileError,
@@ -23,14 +27,10 @@ from harness.backends.base import (
     PathTest,
     canonical_path,
 )
-from harness.backends.restorable import Restorable
-from harness.backends.search import Unhurried, glob_matcher
-from harness.backends.state import StateBackend
-from harness.backends.tree import checked_path, every_path, walk_order
-from harness.checkpoint.base import Batch, FileChange
-from harness.errors import AgentBuildError, ToolError
-from harness.records import record
-from harness.tools import JournalWriter, ToolRuntime
+from .restorable import Restorable
+from .search import Unhurried, glob_matcher
+from .state import StateBackend
+from .tree import checked_path, every_path, walk_order
 
 __all__ = ["CompositeBackend", "CompositeFiles"]
 

@@ -16,9 +16,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from operator import attrgetter
 
-from harness.backends.attributes import Attributes, version
-from harness.backends.base import FileEntry, FileError, PathTest
-from harness.backends.tree import (
+from ..records import record
+from .attributes import Attributes, version
+from .base import FileEntry, FileError, PathTest
+from .tree import (
     MAX_DEPTH,
     READ_FLAGS,
     WRITE_FLAGS,
@@ -36,7 +37,6 @@ from harness.backends.tree import (
     require_shallow,
     require_writable,
 )
-from harness.records import record
 
 __all__ = ["DescriptorTree"]
 

@@ -17,11 +17,14 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
-from harness.backends import undo
-from harness.backends.base import FileEntry, FileError, Page, PathTest
-from harness.backends.directory_search import DirectorySearch
-from harness.backends.search import glob_matcher, line_pattern
-from harness.backends.tree import (
+from ..checkpoint.base import Batch, FileChange
+from ..errors import AgentBuildError
+from ..tools import JournalWriter, ToolRuntime
+from . import undo
+from .base import FileEntry, FileError, Page, PathTest
+from .directory_search import DirectorySearch
+from .search import glob_matcher, line_pattern
+from .tree import (
     Present,
     Tree,
     changed,
@@ -30,9 +33,6 @@ from harness.backends.tree import (
     open_tree,
     size_text,
 )
-from harness.checkpoint.base import Batch, FileChange
-from harness.errors import AgentBuildError
-from harness.tools import JournalWriter, ToolRuntime
 
 __all__ = ["DirectoryBackend", "DirectoryFiles", "native_to_virtual"]
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import anyio.to_thread
 
-from harness.backends.base import FileEntry, Page, PathTest
-from harness.backends.ripgrep import Candidates, candidates, find_ripgrep
-from harness.backends.search import Budget, Unhurried, find_lines
-from harness.backends.tree import Tree
-from harness.backends.widened import widened
-from harness.errors import ToolError
-from harness.records import record
+from ..errors import ToolError
+from ..records import record
+from .base import FileEntry, Page, PathTest
+from .ripgrep import Candidates, candidates, find_ripgrep
+from .search import Budget, Unhurried, find_lines
+from .tree import Tree
+from .widened import widened
 
 if TYPE_CHECKING:
     import regex

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from harness.backends.pages import shown
-from harness.backends.text import Text, lf
-from harness.errors import ToolError
+from ..errors import ToolError
+from .pages import shown
+from .text import Text, lf
 
 __all__ = ["edit_places"]
 

@@ -12,12 +12,12 @@ from difflib import get_close_matches
 from hashlib import sha256
 from typing import Any, cast
 
-from harness.backends.base import Backend, FileError, Files, canonical_path
-from harness.backends.pages import call_text, shown
-from harness.backends.path_claims import CLAIMS
-from harness.errors import ToolError
-from harness.messages import AIMessage, Message
-from harness.tools import ToolRuntime
+from ..errors import ToolError
+from ..messages import AIMessage, Message
+from ..tools import ToolRuntime
+from .base import Backend, FileError, Files, canonical_path
+from .pages import call_text, shown
+from .path_claims import CLAIMS
 
 __all__ = [
     "canonicaliser",

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from harness.backends.base import FileEntry, GrepMatch
-from harness.backends.pages import Listing, Row, call_text, shown
-from harness.backends.tree import size_text
-from harness.messages import DocumentBlock, ImageBlock, TextBlock
+from ..messages import DocumentBlock, ImageBlock, TextBlock
+from .base import FileEntry, GrepMatch
+from .pages import Listing, Row, call_text, shown
+from .tree import size_text
 
 __all__ = [
     "ENTRIES",

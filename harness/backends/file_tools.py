@@ -13,14 +13,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
-from harness.backends.base import (
+from ..errors import ToolError
+from ..tools import Tool, ToolResult, ToolRuntime, tool
+from .base import (
     Backend,
     FileError,
     Files,
     canonical_path,
 )
-from harness.backends.edits import edit_places
-from harness.backends.file_guards import (
+from .edits import edit_places
+from .file_guards import (
     claimed,
     read,
     require_file,
@@ -30,7 +32,7 @@ from harness.backends.file_guards import (
     seen,
     with_hint,
 )
-from harness.backends.file_results import (
+from .file_results import (
     ENTRIES,
     FLAG,
     MATCHES,
@@ -46,15 +48,13 @@ from harness.backends.file_results import (
     schema,
     span,
 )
-from harness.backends.found import answer, found_files, found_lines
-from harness.backends.history import HistoryFiles, history_directory
-from harness.backends.ignore import without_ignored
-from harness.backends.pages import fit, read_page, shown
-from harness.backends.policed_files import policed
-from harness.backends.state import StateBackend
-from harness.backends.text import decode, lf
-from harness.errors import ToolError
-from harness.tools import Tool, ToolResult, ToolRuntime, tool
+from .found import answer, found_files, found_lines
+from .history import HistoryFiles, history_directory
+from .ignore import without_ignored
+from .pages import fit, read_page, shown
+from .policed_files import policed
+from .state import StateBackend
+from .text import decode, lf
 
 __all__ = ["ALL_FILE_TOOLS", "FILE_TOOLS", "FileCalls", "file_tools"]
 

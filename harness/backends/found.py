@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from harness.backends.base import Files, Page, PathTest
-from harness.backends.file_results import entry_row, match_rows, next_page, span
-from harness.backends.ignore import Unignored
-from harness.backends.pages import Listing, Row
-from harness.backends.search import Unhurried, glob_matcher
-from harness.records import record
-from harness.tools import ToolResult
+from ..records import record
+from ..tools import ToolResult
+from .base import Files, Page, PathTest
+from .file_results import entry_row, match_rows, next_page, span
+from .ignore import Unignored
+from .pages import Listing, Row
+from .search import Unhurried, glob_matcher
 
 __all__ = ["Found", "answer", "found_files", "found_lines"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from harness.backends.base import Backend, FileError, artifact_path
-from harness.backends.state import FileData, StateFiles
-from harness.messages import HumanMessage, Message
-from harness.tools import ToolRuntime
-from harness.transcript_text import transcript_text
+from ..messages import HumanMessage, Message
+from ..tools import ToolRuntime
+from ..transcript_text import transcript_text
+from .base import Backend, FileError, artifact_path
+from .state import FileData, StateFiles
 
 __all__ = ["HISTORY_DIRECTORY", "HistoryFiles", "history_directory", "history_file", "message_path"]
 

@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 import anyio.to_thread
 
-from harness.backends.base import FileError, Files, PathTest
-from harness.backends.ignore_patterns import MOST_CHARS, expression_of
-from harness.backends.search import Budget, glob_matcher
-from harness.backends.text import decode
-from harness.records import record
+from ..records import record
+from .base import FileError, Files, PathTest
+from .ignore_patterns import MOST_CHARS, expression_of
+from .search import Budget, glob_matcher
+from .text import decode
 
 __all__ = ["Unignored", "kept_by_gitignore", "without_ignored"]
 

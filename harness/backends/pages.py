@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from harness.backends.text import Text
-from harness.records import record
+from ..records import record
+from .text import Text
 
 __all__ = ["Listing", "call_text", "fit", "read_page", "shown"]
 

@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import anyio.to_thread
 
-from harness.backends.base import Backend, FileEntry, FileError, Files, Page, PathTest
-from harness.policy import BoundPolicy
-from harness.policy.paths import path_forms, paths_in
-from harness.records import record
-from harness.tools import ToolRuntime
+from ..policy import BoundPolicy
+from ..policy.paths import path_forms, paths_in
+from ..records import record
+from ..tools import ToolRuntime
+from .base import Backend, FileEntry, FileError, Files, Page, PathTest
 
 __all__ = ["PolicedFiles", "policed"]
 

@@ -17,9 +17,9 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import PurePath
 
-from harness.backends.attributes import Attributes, version
-from harness.backends.base import FileEntry, FileError, PathTest
-from harness.backends.tree import (
+from .attributes import Attributes, version
+from .base import FileEntry, FileError, PathTest
+from .tree import (
     MAX_DEPTH,
     WRITE_FLAGS,
     Leaf,

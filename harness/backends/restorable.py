@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from harness.checkpoint.base import FileChange
-from harness.tools import JournalWriter
+from ..checkpoint.base import FileChange
+from ..tools import JournalWriter
 
 __all__ = ["Restorable"]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import anyio
 
-from harness.backends.tree import MAX_DEPTH, nameable
-from harness.records import record
+from ..records import record
+from .tree import MAX_DEPTH, nameable
 
 __all__ = ["Candidates", "candidates", "find_ripgrep"]
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio.to_thread
 
-from harness.backends.base import GrepMatch, Page, PathTest
-from harness.backends.text import decode
-from harness.errors import ToolError
+from ..errors import ToolError
+from .base import GrepMatch, Page, PathTest
+from .text import decode
 
 if TYPE_CHECKING:
     import regex

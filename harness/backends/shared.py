@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.backends.base import Backend
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
-from harness.errors import AgentBuildError
-from harness.records import record
+from ..errors import AgentBuildError
+from ..records import record
+from .base import Backend
+from .composite import CompositeBackend
+from .directory import DirectoryBackend
+from .state import StateBackend
 
 __all__ = ["WORKSPACE", "SharedDirectory", "shared_directories", "with_workspace"]
 

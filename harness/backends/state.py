@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import anyio.to_thread
 
-from harness.backends.base import FileEntry, FileError, Page, PathTest
-from harness.backends.search import Budget, find_lines, line_pattern, meant
-from harness.backends.tree import changed, checked_path, size_text, walk_order
-from harness.records import record
-from harness.state import Reducer
-from harness.tools import ToolRuntime
+from ..records import record
+from ..state import Reducer
+from ..tools import ToolRuntime
+from .base import FileEntry, FileError, Page, PathTest
+from .search import Budget, find_lines, line_pattern, meant
+from .tree import changed, checked_path, size_text, walk_order
 
 __all__ = ["FileData", "FilesState", "StateBackend", "merge_files"]
 

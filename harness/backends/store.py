@@ -17,15 +17,10 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
-from harness.backends.base import FileEntry, FileError, GrepMatch, Page, PathTest
-from harness.backends.search import Budget, find_lines, line_pattern, meant
-from harness.backends.state import FileData
-from harness.backends.store_turns import Turn, turn_of
-from harness.backends.tree import changed, checked_path, size_text, walk_order
-from harness.errors import AgentBuildError, ToolError
-from harness.records import record
-from harness.redaction.stores import unscreened
-from harness.store.base import (
+from ..errors import AgentBuildError, ToolError
+from ..records import record
+from ..redaction.stores import unscreened
+from ..store.base import (
     Delete,
     Filter,
     Get,
@@ -41,8 +36,13 @@ from harness.store.base import (
     Store,
     StoreError,
 )
-from harness.store.names import check_key, check_namespace
-from harness.tools import ToolRuntime
+from ..store.names import check_key, check_namespace
+from ..tools import ToolRuntime
+from .base import FileEntry, FileError, GrepMatch, Page, PathTest
+from .search import Budget, find_lines, line_pattern, meant
+from .state import FileData
+from .store_turns import Turn, turn_of
+from .tree import changed, checked_path, size_text, walk_order
 
 __all__ = ["NamespaceFactory", "StoreBackend", "StoreFiles"]
 

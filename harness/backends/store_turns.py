@@ -17,8 +17,8 @@ from uuid import uuid4
 
 import anyio
 
-from harness.backends.tree import changed
-from harness.store.base import Delete, Item, Namespace, Put, Search, Store
+from ..store.base import Delete, Item, Namespace, Put, Search, Store
+from .tree import changed
 
 __all__ = ["Turn", "turn_of"]
 

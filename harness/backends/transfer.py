@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from harness.backends.base import Backend, FileError, FileErrorCode, Files
-from harness.backends.file_guards import canonicaliser
-from harness.errors import StaleThread, ToolError, UnknownThread
-from harness.records import record
-from harness.redaction.rules import PIIDetectionError
-from harness.tools import ToolRuntime
+from ..errors import StaleThread, ToolError, UnknownThread
+from ..records import record
+from ..redaction.rules import PIIDetectionError
+from ..tools import ToolRuntime
+from .base import Backend, FileError, FileErrorCode, Files
+from .file_guards import canonicaliser
 
 if TYPE_CHECKING:
-    from harness.loop.agent import Agent
-    from harness.state import State
+    from ..loop.agent import Agent
+    from ..state import State
 
 __all__ = ["Transfer", "download_files", "upload_files"]
 

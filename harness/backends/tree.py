@@ -15,9 +15,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
-from harness.backends.base import FileEntry, FileError, PathTest, canonical_path
-from harness.errors import ToolError
-from harness.records import record
+from ..errors import ToolError
+from ..records import record
+from .base import FileEntry, FileError, PathTest, canonical_path
 
 __all__ = [
     "MAX_DEPTH",
@@ -175,10 +175,10 @@ def open_tree(root: str) -> Tree:
     """Return the tree of a root that exists; `root` must be a real path."""
     # Imported here: the module of descriptors cannot be loaded where they do not exist.
     if os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW") and os.scandir in os.supports_fd:
-        from harness.backends.descriptor_tree import DescriptorTree
+        from .descriptor_tree import DescriptorTree
 
         return DescriptorTree(root)
-    from harness.backends.realpath_tree import RealpathTree
+    from .realpath_tree import RealpathTree
 
     return RealpathTree(root)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
-from harness.backends.base import FileError
-from harness.backends.tree import Present, Tree
-from harness.checkpoint.base import FileChange
-from harness.errors import ToolError
-from harness.records import record
+from ..checkpoint.base import FileChange
+from ..errors import ToolError
+from ..records import record
+from .base import FileError
+from .tree import Present, Tree
 
 __all__ = ["Undo", "apply", "plan"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from harness.errors import HarnessError
+from ..errors import HarnessError
 
 __all__ = ["Cache", "CacheError"]
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from harness.cache.base import Cache
+from .base import Cache
 
 __all__ = ["Entries"]
 

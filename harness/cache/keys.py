@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from harness.messages import AIMessage, Content, Message, ToolCall, ToolMessage
-from harness.models.base import ChatRequest, ToolSpec
+from ..messages import AIMessage, Content, Message, ToolCall, ToolMessage
+from ..models.base import ChatRequest, ToolSpec
 
 __all__ = ["model_key", "tool_key"]
 

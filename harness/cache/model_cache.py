@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.cache.base import Cache
-from harness.cache.entries import Entries
-from harness.messages import AIMessage, Message, ToolCall, new_id
+from ..messages import AIMessage, Message, ToolCall, new_id
+from .base import Cache
+from .entries import Entries
 
 __all__ = ["ModelCache"]
 

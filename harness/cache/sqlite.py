@@ -14,8 +14,8 @@ from pathlib import Path
 
 import anyio
 
-from harness.cache.base import CacheError
-from harness.database_files import Connection, DatabaseKind
+from ..database_files import Connection, DatabaseKind
+from .base import CacheError
 
 __all__ = ["SqliteCache"]
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from harness.cache.base import Cache
-from harness.cache.entries import Entries
-from harness.cache.keys import tool_key
-from harness.messages import Content
-from harness.records import record
-from harness.tools import CachePolicy, Tool, ToolResult
+from ..messages import Content
+from ..records import record
+from ..tools import CachePolicy, Tool, ToolResult
+from .base import Cache
+from .entries import Entries
+from .keys import tool_key
 
 __all__ = ["ToolCache"]
 

@@ -10,15 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.checkpoint.base import Checkpoint, Checkpointer, EventLimits, Run, RunEvent
-    from harness.checkpoint.encryption import EncryptedCheckpointer
-    from harness.checkpoint.keyring import Keyring
-    from harness.checkpoint.memory import MemoryCheckpointer
-    from harness.checkpoint.postgres import PostgresCheckpointer
-    from harness.checkpoint.redis import RedisCheckpointer
-    from harness.checkpoint.shrinking import prune_to_size
-    from harness.checkpoint.sqlite import SqliteCheckpointer
-    from harness.checkpoint.transfer import export_thread, import_thread
+    from .base import Checkpoint, Checkpointer, EventLimits, Run, RunEvent
+    from .encryption import EncryptedCheckpointer
+    from .keyring import Keyring
+    from .memory import MemoryCheckpointer
+    from .postgres import PostgresCheckpointer
+    from .redis import RedisCheckpointer
+    from .shrinking import prune_to_size
+    from .sqlite import SqliteCheckpointer
+    from .transfer import export_thread, import_thread
 
 __all__ = [
     "Checkpoint",
@@ -52,5 +52,5 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module 'harness.checkpoint' has no attribute {name!r}")
-    return getattr(import_module(f"harness.checkpoint.{_HOMES.get(name, 'base')}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'base')}"), name)

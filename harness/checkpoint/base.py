@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from harness.checkpoint.records import (
+from .records import (
     Batch,
     Checkpoint,
     EventLimits,

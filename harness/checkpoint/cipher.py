@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.checkpoint.keyring import KEY_ID_BYTES, Keyring
-from harness.errors import CheckpointError
+from ..errors import CheckpointError
+from .keyring import KEY_ID_BYTES, Keyring
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV

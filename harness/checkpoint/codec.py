@@ -13,7 +13,7 @@ from hashlib import blake2b
 from struct import Struct
 from zlib import crc32
 
-from harness.checkpoint.base import StoredWrite
+from .base import StoredWrite
 
 __all__ = [
     "SHARED_FROM",

@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 
-from harness.checkpoint.base import (
+from ..errors import CheckpointError
+from ..records import changed
+from .base import (
     Batch,
     Checkpoint,
     Checkpointer,
@@ -24,12 +26,10 @@ from harness.checkpoint.base import (
     ThreadInfo,
     ThreadSlice,
 )
-from harness.checkpoint.cipher import Cipher
-from harness.checkpoint.keyring import Keyring
-from harness.checkpoint.laws import rewritten
-from harness.checkpoint.sealing import Sealer, is_sealed
-from harness.errors import CheckpointError
-from harness.records import changed
+from .cipher import Cipher
+from .keyring import Keyring
+from .laws import rewritten
+from .sealing import Sealer, is_sealed
 
 __all__ = ["EncryptedCheckpointer", "require_plain"]
 

@@ -13,7 +13,9 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import (
+from ..errors import CheckpointError, StaleThread
+from ..records import changed
+from .base import (
     Batch,
     Checkpoint,
     FileChange,
@@ -25,8 +27,6 @@ from harness.checkpoint.base import (
     Snapshot,
     StoredWrite,
 )
-from harness.errors import CheckpointError, StaleThread
-from harness.records import changed
 
 __all__ = [
     "CONTENT",

@@ -11,7 +11,9 @@ from itertools import islice
 from anyio.lowlevel import checkpoint as yield_to_others
 from pydantic import JsonValue
 
-from harness.checkpoint.base import (
+from ..errors import CheckpointError, UnknownThread
+from ..records import changed
+from .base import (
     Batch,
     Checkpoint,
     EventLimits,
@@ -25,7 +27,7 @@ from harness.checkpoint.base import (
     ThreadSlice,
     step_id,
 )
-from harness.checkpoint.laws import (
+from .laws import (
     Clock,
     check_batch,
     in_step_order,
@@ -33,10 +35,8 @@ from harness.checkpoint.laws import (
     run_elsewhere,
     thread_exists,
 )
-from harness.checkpoint.memory_threads import EventLog, Namespace, Thread
-from harness.checkpoint.upkeep import check_prune, prunable
-from harness.errors import CheckpointError, UnknownThread
-from harness.records import changed
+from .memory_threads import EventLog, Namespace, Thread
+from .upkeep import check_prune, prunable
 
 __all__ = ["MemoryCheckpointer"]
 

@@ -8,7 +8,8 @@ from itertools import chain
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import (
+from ..records import changed
+from .base import (
     Batch,
     Checkpoint,
     EventLimits,
@@ -21,9 +22,8 @@ from harness.checkpoint.base import (
     StoredWrite,
     TaskWrites,
 )
-from harness.checkpoint.laws import admit, late_write, rewritten, unknown_snapshot
-from harness.checkpoint.upkeep import MERGED, Removal, removal, squeezed, steps_left
-from harness.records import changed
+from .laws import admit, late_write, rewritten, unknown_snapshot
+from .upkeep import MERGED, Removal, removal, squeezed, steps_left
 
 __all__ = ["Namespace", "Thread"]
 

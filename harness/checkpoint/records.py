@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from harness.records import record
+from ..records import record
 
 __all__ = [
     "Batch",

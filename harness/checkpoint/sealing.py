@@ -21,7 +21,9 @@ from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import (
+from ..errors import CheckpointError
+from ..records import changed, record
+from .base import (
     Batch,
     Checkpoint,
     FileChange,
@@ -32,11 +34,9 @@ from harness.checkpoint.base import (
     StoredWrite,
     TaskWrites,
 )
-from harness.checkpoint.cipher import Cipher, Damaged, UnknownKey
-from harness.checkpoint.codec import compress, decompress
-from harness.checkpoint.laws import json_text
-from harness.errors import CheckpointError
-from harness.records import changed, record
+from .cipher import Cipher, Damaged, UnknownKey
+from .codec import compress, decompress
+from .laws import json_text
 
 __all__ = ["FIELDS", "Sealer", "is_sealed"]
 

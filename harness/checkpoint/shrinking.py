@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.checkpoint.base import Checkpointer
+from .base import Checkpointer
 
 __all__ = ["prune_to_size"]
 

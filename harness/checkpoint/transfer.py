@@ -16,7 +16,8 @@ from dataclasses import replace
 import anyio
 from pydantic import ValidationError
 
-from harness.checkpoint.base import (
+from ..errors import CheckpointError, UnknownThread
+from .base import (
     Batch,
     Checkpoint,
     Checkpointer,
@@ -25,8 +26,8 @@ from harness.checkpoint.base import (
     Run,
     TaskWrites,
 )
-from harness.checkpoint.laws import thread_exists
-from harness.checkpoint.transfer_lines import (
+from .laws import thread_exists
+from .transfer_lines import (
     LINE,
     CheckpointLine,
     EndLine,
@@ -38,7 +39,6 @@ from harness.checkpoint.transfer_lines import (
     ThreadLine,
     WriteLine,
 )
-from harness.errors import CheckpointError, UnknownThread
 
 __all__ = ["MalformedExport", "export_thread", "import_thread"]
 

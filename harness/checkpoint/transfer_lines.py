@@ -18,7 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from harness.checkpoint.base import (
+from ..json_depth import can_be_read
+from .base import (
     Checkpoint,
     FileChange,
     Interrupt,
@@ -30,7 +31,6 @@ from harness.checkpoint.base import (
     StoredWrite,
     TaskWrites,
 )
-from harness.json_depth import can_be_read
 
 __all__ = [
     "LINE",

@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from harness.checkpoint.base import StoredWrite, step_id
+from .base import StoredWrite, step_id
 
 __all__ = ["MERGED", "Removal", "check_prune", "prunable", "removal", "squeezed", "steps_left"]
 

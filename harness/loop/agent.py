@@ -8,13 +8,13 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from harness.loop.agent_runs import LEFT, AgentRuns
-from harness.loop.carrier import RunOptions, RunResult
-from harness.loop.drawing import draw_mermaid
-from harness.loop.events import Event, StreamMode
-from harness.loop.run_context import RunControl
-from harness.loop.run_input import AgentInput
-from harness.loop.sync_stream import iterate, refuse_in_event_loop, run_sync
+from .agent_runs import LEFT, AgentRuns
+from .carrier import RunOptions, RunResult
+from .drawing import draw_mermaid
+from .events import Event, StreamMode
+from .run_context import RunControl
+from .run_input import AgentInput
+from .sync_stream import iterate, refuse_in_event_loop, run_sync
 
 __all__ = ["Agent"]
 

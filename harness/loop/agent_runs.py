@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING
 import anyio
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Checkpointer, Next, Run
-from harness.errors import HarnessError, InvalidUpdate, RunEnded, UnknownRun, UnknownThread
-from harness.limits import Limits, Meter
-from harness.loop.carrier import Carrier, RunOptions, RunResult
-from harness.loop.debugging import printing
-from harness.loop.definition import AgentDefinition
-from harness.loop.engine import AgentLoop
-from harness.loop.event_buffer import EventBuffer, raising_one
-from harness.loop.events import Emit, Event, StreamMode
-from harness.loop.interrupts import check_answers
-from harness.loop.run_context import RunContext, RunControl
-from harness.loop.run_input import AgentInput, as_update, goal_of, new_run, newest_results
-from harness.loop.run_journal import JOURNALS
-from harness.loop.storable_answer import storable_answer
-from harness.loop.thread_access import ThreadAccess
-from harness.loop.thread_input import accept_input
-from harness.loop.thread_usage import used_before, used_by
-from harness.messages import AIMessage, ToolCall
-from harness.records import changed
-from harness.state import Mark
+from ..checkpoint.base import Batch, Checkpointer, Next, Run
+from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownRun, UnknownThread
+from ..limits import Limits, Meter
+from ..messages import AIMessage, ToolCall
+from ..records import changed
+from ..state import Mark
+from .carrier import Carrier, RunOptions, RunResult
+from .debugging import printing
+from .definition import AgentDefinition
+from .engine import AgentLoop
+from .event_buffer import EventBuffer, raising_one
+from .events import Emit, Event, StreamMode
+from .interrupts import check_answers
+from .run_context import RunContext, RunControl
+from .run_input import AgentInput, as_update, goal_of, new_run, newest_results
+from .run_journal import JOURNALS
+from .storable_answer import storable_answer
+from .thread_access import ThreadAccess
+from .thread_input import accept_input
+from .thread_usage import used_before, used_by
 
 if TYPE_CHECKING:
-    from harness.loop.context_schema import ContextSchema
+    from .context_schema import ContextSchema
 
 __all__ = ["LEFT", "AgentRuns"]
 
@@ -61,7 +61,7 @@ class AgentRuns(ThreadAccess):
         self.limits = limits
         self.debug = debug
         if any(one.redaction for one in definition.middleware):
-            from harness.loop.screening import rules_of
+            from .screening import rules_of
 
             definition.states.rules = rules_of(definition.middleware, definition.store)
 
@@ -389,7 +389,7 @@ def _screened(loop: AgentLoop, answers: Mapping[str, JsonValue]) -> Mapping[str,
 
 def _screened_result(context: RunContext, result: RunResult) -> RunResult:
     """Return a result whose questions and error show no more than what was stored of them."""
-    from harness.loop.screening import asked
+    from .screening import asked
 
     questions = tuple(asked(one, context.screens) for one in result.interrupts)
     error = next(iter(context.screens.values())).error(result.error)
@@ -399,6 +399,6 @@ def _screened_result(context: RunContext, result: RunResult) -> RunResult:
 def _context_schema(schema: type | None) -> ContextSchema | None:
     if schema is None:
         return None
-    from harness.loop.context_schema import ContextSchema
+    from .context_schema import ContextSchema
 
     return ContextSchema(schema)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from harness.records import record
+from ..records import record
 
 if TYPE_CHECKING:
-    from harness.loop.middleware import AgentMiddleware
-    from harness.loop.requests import Runtime
-    from harness.loop.run_context import RunContext
+    from .middleware import AgentMiddleware
+    from .requests import Runtime
+    from .run_context import RunContext
 
 __all__ = ["AgentAtWork", "agent_at_work", "at_work"]
 

@@ -10,21 +10,21 @@ from typing import Any, Literal, TypeAlias
 import anyio
 import anyio.lowlevel
 
-from harness.checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
-from harness.errors import HarnessError
-from harness.limits import LimitName, LimitReached, Limits, Used
-from harness.loop.cancellation import FAILURES, as_failure
-from harness.loop.definition import AgentDefinition
-from harness.loop.engine import AgentLoop
-from harness.loop.events import Emit, StreamMode
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.run_context import RunContext, RunControl
-from harness.loop.run_journal import Durability
-from harness.loop.thread_usage import noted
-from harness.messages import ToolMessage, Usage
-from harness.records import record
-from harness.state import Mark, State, StateSchema
-from harness.tool_results import storable_text
+from ..checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
+from ..errors import HarnessError
+from ..limits import LimitName, LimitReached, Limits, Used
+from ..messages import ToolMessage, Usage
+from ..records import record
+from ..state import Mark, State, StateSchema
+from ..tool_results import storable_text
+from .cancellation import FAILURES, as_failure
+from .definition import AgentDefinition
+from .engine import AgentLoop
+from .events import Emit, StreamMode
+from .middleware import AgentMiddleware
+from .run_context import RunContext, RunControl
+from .run_journal import Durability
+from .thread_usage import noted
 
 __all__ = ["Carrier", "RunOptions", "RunResult", "public_state"]
 

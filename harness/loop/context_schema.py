@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
-from harness._output_schemas import as_pydantic_knows
-from harness.errors import AgentBuildError, InvalidUpdate
+from .._output_schemas import as_pydantic_knows
+from ..errors import AgentBuildError, InvalidUpdate
 
 __all__ = ["ContextSchema"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from harness.loop.events import Emit, Event
+from .events import Emit, Event
 
 __all__ = ["printing"]
 

@@ -15,9 +15,12 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, Unpack, cast, overload
 
-from harness.errors import AgentBuildError, MiddlewareError
-from harness.loop.middleware import AgentMiddleware, check_call, check_hook, hook_config, settle
-from harness.loop.requests import (
+from ..errors import AgentBuildError, MiddlewareError
+from ..models.base import PromptSection
+from ..tool_signatures import name_of
+from ..tools import Tool, tool
+from .middleware import AgentMiddleware, check_call, check_hook, hook_config, settle
+from .requests import (
     HookResult,
     JumpTo,
     ModelHandler,
@@ -25,9 +28,6 @@ from harness.loop.requests import (
     ModelResponse,
     Runtime,
 )
-from harness.models.base import PromptSection
-from harness.tool_signatures import name_of
-from harness.tools import Tool, tool
 
 __all__ = [
     "FunctionMiddleware",

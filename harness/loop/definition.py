@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, get_args
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Next
-from harness.loop.hooks import Hook, phase_hooks
-from harness.loop.interrupts import Breakpoints
-from harness.loop.middleware import AgentMiddleware, HookName, hooks_of
-from harness.loop.run_context import StateCache
-from harness.loop.tool_execution import ToolPipeline
-from harness.loop.wraps import Wrap, wraps_of
-from harness.models.base import ChatModel, PromptSection
-from harness.state import StateSchema
-from harness.tools import Tool
+from ..checkpoint.base import Next
+from ..models.base import ChatModel, PromptSection
+from ..state import StateSchema
+from ..tools import Tool
+from .hooks import Hook, phase_hooks
+from .interrupts import Breakpoints
+from .middleware import AgentMiddleware, HookName, hooks_of
+from .run_context import StateCache
+from .tool_execution import ToolPipeline
+from .wraps import Wrap, wraps_of
 
 if TYPE_CHECKING:
-    from harness.cache.model_cache import ModelCache
-    from harness.store.base import Store
-    from harness.structured_output import ResponseFormat, StructuredOutput
+    from ..cache.model_cache import ModelCache
+    from ..store.base import Store
+    from ..structured_output import ResponseFormat, StructuredOutput
 
 __all__ = ["AgentDefinition"]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import get_args
 
-from harness.loop.definition import AgentDefinition
-from harness.loop.middleware import HookName, hooks_of
-from harness.records import record
+from ..records import record
+from .definition import AgentDefinition
+from .middleware import HookName, hooks_of
 
 __all__ = ["draw_mermaid"]
 

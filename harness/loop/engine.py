@@ -15,24 +15,24 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Interrupt, Next, step_id
-from harness.errors import MiddlewareError
-from harness.limits import Meter
-from harness.loop import routing
-from harness.loop.at_work import AgentAtWork, at_work
-from harness.loop.definition import AgentDefinition
-from harness.loop.interrupts import Asker, Interrupted, Pause
-from harness.loop.middleware import HookName
-from harness.loop.model_step import ModelStep
-from harness.loop.requests import Runtime, Send
-from harness.loop.run_context import RunContext
-from harness.loop.thread_input import accept_input
-from harness.loop.thread_state import ThreadState
-from harness.loop.tool_step import ToolStep
-from harness.messages import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
-from harness.records import changed
-from harness.state import Overwrite, State
-from harness.tools import Fork
+from ..checkpoint.base import Batch, Interrupt, Next, step_id
+from ..errors import MiddlewareError
+from ..limits import Meter
+from ..messages import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
+from ..records import changed
+from ..state import Overwrite, State
+from ..tools import Fork
+from . import routing
+from .at_work import AgentAtWork, at_work
+from .definition import AgentDefinition
+from .interrupts import Asker, Interrupted, Pause
+from .middleware import HookName
+from .model_step import ModelStep
+from .requests import Runtime, Send
+from .run_context import RunContext
+from .thread_input import accept_input
+from .thread_state import ThreadState
+from .tool_step import ToolStep
 
 __all__ = ["AgentLoop", "Node"]
 

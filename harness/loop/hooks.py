@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from harness.errors import HarnessError, MiddlewareError
-from harness.limits import LimitReached
-from harness.loop.cancellation import FAILURES, as_failure
-from harness.loop.middleware import AgentMiddleware, HookName, hooks_of, jumps_of, settle
-from harness.loop.requests import Command, HookResult, Runtime, Send
-from harness.records import record
-from harness.state import State
+from ..errors import HarnessError, MiddlewareError
+from ..limits import LimitReached
+from ..records import record
+from ..state import State
+from .cancellation import FAILURES, as_failure
+from .middleware import AgentMiddleware, HookName, hooks_of, jumps_of, settle
+from .requests import Command, HookResult, Runtime, Send
 
 __all__ = ["Hook", "phase_hooks"]
 

@@ -10,13 +10,13 @@ from typing import Any, Literal, cast
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Interrupt, InterruptKind
-from harness.errors import InvalidAnswer, UnknownInterrupt
-from harness.json_depth import MAX_DEPTH, is_too_deep
-from harness.messages import ToolCall
-from harness.policy import ApprovalDecision
-from harness.records import record
-from harness.tool_results import storable_text
+from ..checkpoint.base import Interrupt, InterruptKind
+from ..errors import InvalidAnswer, UnknownInterrupt
+from ..json_depth import MAX_DEPTH, is_too_deep
+from ..messages import ToolCall
+from ..policy import ApprovalDecision
+from ..records import record
+from ..tool_results import storable_text
 
 __all__ = ["Asker", "Breakpoints", "Interrupted", "Pause", "approval_schema", "check_answers"]
 

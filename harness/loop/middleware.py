@@ -13,8 +13,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
-from harness.errors import AgentBuildError
-from harness.loop.requests import (
+from ..errors import AgentBuildError
+from ..messages import AIMessage
+from ..policy import Verdict
+from ..state import State
+from ..tool_signatures import is_async, is_generator, snake_case
+from ..tools import Tool
+from .requests import (
     HookResult,
     InternalCall,
     InternalHandler,
@@ -26,15 +31,10 @@ from harness.loop.requests import (
     ToolCallRequest,
     ToolCallResult,
 )
-from harness.messages import AIMessage
-from harness.policy import Verdict
-from harness.state import State
-from harness.tool_signatures import is_async, is_generator, snake_case
-from harness.tools import Tool
 
 if TYPE_CHECKING:
-    from harness.checkpoint.base import Run
-    from harness.redaction.rules import Rule
+    from ..checkpoint.base import Run
+    from ..redaction.rules import Rule
 
 __all__ = [
     "HOOKS",

@@ -17,14 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from harness.errors import MiddlewareError, ModelError
-from harness.loop.cancellation import FAILURES
-from harness.loop.requests import ExtendedModelResponse, ModelRequest, ModelResponse
-from harness.loop.run_context import RunContext
-from harness.loop.storable_answer import storable_answer
-from harness.loop.thread_state import ThreadState
-from harness.loop.wraps import Wrap
-from harness.messages import (
+from ..errors import MiddlewareError, ModelError
+from ..messages import (
     AIMessage,
     AnswerBlock,
     TextBlock,
@@ -33,15 +27,21 @@ from harness.messages import (
     Usage,
     new_id,
 )
-from harness.models.base import ChatModel, ChatRequest, Delta
-from harness.models.configurable import ConfigurableModel
-from harness.records import changed, record
-from harness.tools import Tool
+from ..models.base import ChatModel, ChatRequest, Delta
+from ..models.configurable import ConfigurableModel
+from ..records import changed, record
+from ..tools import Tool
+from .cancellation import FAILURES
+from .requests import ExtendedModelResponse, ModelRequest, ModelResponse
+from .run_context import RunContext
+from .storable_answer import storable_answer
+from .thread_state import ThreadState
+from .wraps import Wrap
 
 if TYPE_CHECKING:
-    from harness.cache.model_cache import ModelCache
-    from harness.loop.screening import Screen
-    from harness.structured_output import StructuredOutput
+    from ..cache.model_cache import ModelCache
+    from ..structured_output import StructuredOutput
+    from .screening import Screen
 
 __all__ = ["Answered", "ModelCall", "configured"]
 
@@ -186,7 +186,7 @@ class ModelCall:
         if self._cache is None:
             answer = await self._stream(model, chat, request, screen)
         else:
-            from harness.cache.keys import model_key
+            from ..cache.keys import model_key
 
             key = model_key(model.name, chat)
             answer = await self._cache.get(key, chat.messages)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Next
-from harness.errors import MiddlewareError
-from harness.limits import Meter
-from harness.loop.definition import AgentDefinition
-from harness.loop.model_call import Answered, ModelCall, configured
-from harness.loop.requests import ModelRequest, Runtime
-from harness.loop.run_context import RunContext
-from harness.loop.thread_state import ThreadState
-from harness.messages import AIMessage, HumanMessage
-from harness.state import Overwrite
+from ..checkpoint.base import Next
+from ..errors import MiddlewareError
+from ..limits import Meter
+from ..messages import AIMessage, HumanMessage
+from ..state import Overwrite
+from .definition import AgentDefinition
+from .model_call import Answered, ModelCall, configured
+from .requests import ModelRequest, Runtime
+from .run_context import RunContext
+from .thread_state import ThreadState
 
 __all__ = ["ModelStep"]
 

@@ -12,15 +12,15 @@ from typing import Any, Literal
 
 import anyio
 
-from harness.checkpoint.base import Batch, Interrupt, TaskWrites
-from harness.loop.interrupts import Asker
-from harness.loop.requests import ToolCallOutcome
-from harness.loop.run_context import RunContext
-from harness.loop.thread_state import ThreadState
-from harness.loop.tool_outcomes import failure
-from harness.loop.unfinished_step import begun_mark
-from harness.messages import ToolCall, ToolMessage
-from harness.tool_results import NO_OUTPUT
+from ..checkpoint.base import Batch, Interrupt, TaskWrites
+from ..messages import ToolCall, ToolMessage
+from ..tool_results import NO_OUTPUT
+from .interrupts import Asker
+from .requests import ToolCallOutcome
+from .run_context import RunContext
+from .thread_state import ThreadState
+from .tool_outcomes import failure
+from .unfinished_step import begun_mark
 
 __all__ = ["OnceMark"]
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from pydantic import JsonValue
 
-from harness.identity_cache import IdentityCache
-from harness.limits import Meter
-from harness.messages import AIMessage, Message, ToolCall, ToolMessage
-from harness.models.base import ChatModel, ChatRequest, PromptSection, ToolChoice, ToolSpec
-from harness.records import changed, record
-from harness.state import ChannelWrite, State
-from harness.tools import InterruptFn, Tool, ToolRuntime
+from ..identity_cache import IdentityCache
+from ..limits import Meter
+from ..messages import AIMessage, Message, ToolCall, ToolMessage
+from ..models.base import ChatModel, ChatRequest, PromptSection, ToolChoice, ToolSpec
+from ..records import changed, record
+from ..state import ChannelWrite, State
+from ..tools import InterruptFn, Tool, ToolRuntime
 
 if TYPE_CHECKING:
-    from harness.store.base import Store
-    from harness.structured_output import ResponseFormat
+    from ..store.base import Store
+    from ..structured_output import ResponseFormat
 
 __all__ = [
     "Command",

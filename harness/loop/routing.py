@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from harness.checkpoint.base import Next
-from harness.errors import MiddlewareError
-from harness.loop.requests import JumpTo
-from harness.messages import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
+from ..checkpoint.base import Next
+from ..errors import MiddlewareError
+from ..messages import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
+from .requests import JumpTo
 
 __all__ = ["after_model", "after_tools", "jump"]
 

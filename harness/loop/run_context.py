@@ -13,18 +13,18 @@ import anyio
 import anyio.from_thread
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Checkpoint, Checkpointer, Run, RunEvent
-from harness.lazy_event import LazyEvent
-from harness.limits import Meter
-from harness.loop.events import Emit, Event, StreamMode, clipped
-from harness.loop.run_journal import RunJournal
-from harness.records import changed
-from harness.state import State
+from ..checkpoint.base import Checkpoint, Checkpointer, Run, RunEvent
+from ..lazy_event import LazyEvent
+from ..limits import Meter
+from ..records import changed
+from ..state import State
+from .events import Emit, Event, StreamMode, clipped
+from .run_journal import RunJournal
 
 if TYPE_CHECKING:
-    from harness.loop.middleware import AgentMiddleware
-    from harness.loop.screening import Screen
-    from harness.redaction.rules import Keys, Rule
+    from ..redaction.rules import Keys, Rule
+    from .middleware import AgentMiddleware
+    from .screening import Screen
 
 __all__ = ["RunContext", "RunControl", "StateCache"]
 
@@ -159,8 +159,8 @@ class RunContext:
         every = (*known, *(rule for rule in rules if rule not in known))
         if not every:
             return None
-        from harness.loop.screening import Screen, ScreenedJournal
-        from harness.redaction.rules import Keys
+        from ..redaction.rules import Keys
+        from .screening import Screen, ScreenedJournal
 
         if self._keys is None:
             self._keys = Keys()
@@ -173,7 +173,7 @@ class RunContext:
         """Return what is redacted at a path: what the nearest agent above it redacts."""
         if not self.screens:
             return None
-        from harness.loop.screening import screen_at
+        from .screening import screen_at
 
         return screen_at(path, self.screens)
 

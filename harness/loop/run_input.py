@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
-from harness.checkpoint.base import Run
-from harness.errors import InvalidUpdate
-from harness.loop.carrier import RunOptions
-from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolMessage, new_id
-from harness.transcript import Transcript
+from ..checkpoint.base import Run
+from ..errors import InvalidUpdate
+from ..messages import AIMessage, HumanMessage, Message, TextBlock, ToolMessage, new_id
+from ..transcript import Transcript
+from .carrier import RunOptions
 
 __all__ = ["AgentInput", "as_update", "goal_of", "new_run", "newest_results"]
 

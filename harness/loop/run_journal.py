@@ -18,10 +18,10 @@ from typing import Literal, TypeAlias
 
 import anyio
 
-from harness.checkpoint.base import Batch, Checkpointer, RunEvent
-from harness.errors import CheckpointError, StaleThread
-from harness.lazy_event import LazyEvent
-from harness.records import changed
+from ..checkpoint.base import Batch, Checkpointer, RunEvent
+from ..errors import CheckpointError, StaleThread
+from ..lazy_event import LazyEvent
+from ..records import changed
 
 __all__ = ["JOURNALS", "Durability", "RunJournal"]
 

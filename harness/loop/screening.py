@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from harness.checkpoint.base import Batch, FileChange, Interrupt, StoredWrite
-from harness.errors import AgentBuildError, CheckpointError, InvalidUpdate
-from harness.loop.requests import ModelResponse, ToolCallOutcome
-from harness.messages import AIMessage, HumanMessage, ToolMessage
-from harness.records import changed
-from harness.redaction.rules import Keys, PIIDetectionError, Place, Redactor, Rule
-from harness.redaction.streams import DeltaStream
-from harness.redaction.values import clean_json, clean_json_bytes, clean_message
-from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema
+from ..checkpoint.base import Batch, FileChange, Interrupt, StoredWrite
+from ..errors import AgentBuildError, CheckpointError, InvalidUpdate
+from ..messages import AIMessage, HumanMessage, ToolMessage
+from ..records import changed
+from ..redaction.rules import Keys, PIIDetectionError, Place, Redactor, Rule
+from ..redaction.streams import DeltaStream
+from ..redaction.values import clean_json, clean_json_bytes, clean_message
+from ..state import ChannelWrite, Mark, Overwrite, State, StateSchema
+from .requests import ModelResponse, ToolCallOutcome
 
 if TYPE_CHECKING:
-    from harness.loop.middleware import AgentMiddleware
-    from harness.loop.run_journal import RunJournal
-    from harness.store.base import Store
+    from ..store.base import Store
+    from .middleware import AgentMiddleware
+    from .run_journal import RunJournal
 
 __all__ = [
     "SALT",
@@ -248,7 +248,7 @@ class Screen:
         redactor = self.at(*places)
         if store is None or redactor is None:
             return store
-        from harness.redaction.stores import ScreenedStore
+        from ..redaction.stores import ScreenedStore
 
         return cast("Store", ScreenedStore(store, redactor, self.keys))
 
@@ -345,7 +345,7 @@ def rules_of(middleware: Sequence[AgentMiddleware], store: Store | None) -> tupl
                         f"{one.name} makes tokens, whose values need a place: give the agent a "
                         "store=, or the middleware a vault="
                     )
-                from harness.redaction.vault import StoreVault
+                from ..redaction.vault import StoreVault
 
                 rule = replace(rule, vault=StoreVault(store))
             rules.append(rule)

@@ -16,9 +16,9 @@ from types import CodeType
 from typing import Any
 from weakref import ref
 
-from harness.checkpoint.base import Snapshot, StoredWrite
-from harness.errors import CheckpointError, InvalidUpdate
-from harness.state import Channel, Overwrite, State, StateSchema
+from ..checkpoint.base import Snapshot, StoredWrite
+from ..errors import CheckpointError, InvalidUpdate
+from ..state import Channel, Overwrite, State, StateSchema
 
 __all__ = ["fingerprint", "is_due", "snapshot_of"]
 

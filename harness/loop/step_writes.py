@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness.checkpoint.base import StoredWrite
-from harness.errors import InvalidUpdate
-from harness.loop.requests import ToolCallOutcome
-from harness.loop.thread_state import ThreadState
-from harness.loop.tool_outcomes import failure, with_notes, with_notice
-from harness.messages import AIMessage, ToolCall, ToolMessage, new_id
-from harness.records import changed, record
-from harness.redaction.rules import PIIDetectionError
-from harness.state import ChannelWrite, Mark, Overwrite
+from ..checkpoint.base import StoredWrite
+from ..errors import InvalidUpdate
+from ..messages import AIMessage, ToolCall, ToolMessage, new_id
+from ..records import changed, record
+from ..redaction.rules import PIIDetectionError
+from ..state import ChannelWrite, Mark, Overwrite
+from .requests import ToolCallOutcome
+from .thread_state import ThreadState
+from .tool_outcomes import failure, with_notes, with_notice
 
 __all__ = ["Accepted", "StepWrites"]
 

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
-from harness.json_depth import MAX_DEPTH, is_too_deep
-from harness.messages import (
+from ..json_depth import MAX_DEPTH, is_too_deep
+from ..messages import (
     AIMessage,
     AnswerBlock,
     ProviderBlock,
@@ -22,8 +22,8 @@ from harness.messages import (
     ThinkingBlock,
     ToolCall,
 )
-from harness.records import changed
-from harness.redaction.values import clean_json
+from ..records import changed
+from ..redaction.values import clean_json
 
 __all__ = ["storable_answer"]
 

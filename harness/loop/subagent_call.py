@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from pydantic import JsonValue
 
-from harness.checkpoint.base import step_id
-from harness.child_limits import ChildMeter
-from harness.errors import CheckpointError, HarnessError, ToolError
-from harness.limits import LimitReached, Limits, Meter
-from harness.loop.interrupts import Interrupted, Pause
-from harness.loop.run_context import RunContext
-from harness.loop.thread_input import Copied
-from harness.loop.thread_state import ThreadState
-from harness.messages import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
-from harness.policy import CallPolicy
-from harness.policy.above import narrowing
-from harness.state import ChannelWrite, Mark, Overwrite, StateSchema
-from harness.tools import Fork, SubagentPlace, SubagentResult
+from ..checkpoint.base import step_id
+from ..child_limits import ChildMeter
+from ..errors import CheckpointError, HarnessError, ToolError
+from ..limits import LimitReached, Limits, Meter
+from ..messages import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
+from ..policy import CallPolicy
+from ..policy.above import narrowing
+from ..state import ChannelWrite, Mark, Overwrite, StateSchema
+from ..tools import Fork, SubagentPlace, SubagentResult
+from .interrupts import Interrupted, Pause
+from .run_context import RunContext
+from .thread_input import Copied
+from .thread_state import ThreadState
 
 if TYPE_CHECKING:
     from collections.abc import Generator

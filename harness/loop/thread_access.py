@@ -9,22 +9,22 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any
 
-from harness.checkpoint.base import Checkpoint, Checkpointer, Interrupt, Next, Run, RunEvent
-from harness.errors import (
+from ..checkpoint.base import Checkpoint, Checkpointer, Interrupt, Next, Run, RunEvent
+from ..errors import (
     ThreadBusy,
     UnknownCheckpoint,
     UnknownThread,
 )
-from harness.limits import Limits, Meter
-from harness.loop.carrier import public_state
-from harness.loop.definition import AgentDefinition
-from harness.loop.engine import AgentLoop, Node
-from harness.loop.run_context import RunContext
-from harness.loop.run_journal import RunJournal
-from harness.loop.turns import Turns
-from harness.records import record
-from harness.state import State
-from harness.tools import Tool
+from ..limits import Limits, Meter
+from ..records import record
+from ..state import State
+from ..tools import Tool
+from .carrier import public_state
+from .definition import AgentDefinition
+from .engine import AgentLoop, Node
+from .run_context import RunContext
+from .run_journal import RunJournal
+from .turns import Turns
 
 if TYPE_CHECKING:
     pass

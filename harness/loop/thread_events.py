@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from harness.checkpoint.base import Checkpoint
-from harness.loop.run_context import RunContext
-from harness.state import ChannelWrite, Mark, State, StateSchema
+from ..checkpoint.base import Checkpoint
+from ..state import ChannelWrite, Mark, State, StateSchema
+from .run_context import RunContext
 
 __all__ = ["announce"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.checkpoint.base import Next, TaskWrites, step_id
-from harness.loop.thread_state import ThreadState, not_done
-from harness.messages import AIMessage, HumanMessage, Message, pending_tool_calls
-from harness.records import changed
-from harness.state import ChannelWrite, Overwrite
+from ..checkpoint.base import Next, TaskWrites, step_id
+from ..messages import AIMessage, HumanMessage, Message, pending_tool_calls
+from ..records import changed
+from ..state import ChannelWrite, Overwrite
+from .thread_state import ThreadState, not_done
 
 if TYPE_CHECKING:
-    from harness.loop.screening import Screen
+    from .screening import Screen
 
 __all__ = ["Copied", "accept_input"]
 

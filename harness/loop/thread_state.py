@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from harness.checkpoint.base import (
+from ..checkpoint.base import (
     Batch,
     Checkpoint,
     Interrupt,
@@ -26,13 +26,8 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.errors import InvalidUpdate, MiddlewareError
-from harness.loop.run_context import RunContext, StateCache
-from harness.loop.snapshots import fingerprint, is_due, snapshot_of
-from harness.loop.thread_events import announce
-from harness.loop.thread_usage import noted
-from harness.loop.unfinished_step import FIRST_KEPT, UnfinishedStep, kept_mark
-from harness.messages import (
+from ..errors import InvalidUpdate, MiddlewareError
+from ..messages import (
     AIMessage,
     HumanMessage,
     Message,
@@ -40,12 +35,17 @@ from harness.messages import (
     ToolMessage,
     pending_tool_calls,
 )
-from harness.state import ChannelWrite, Mark, Overwrite, State, StateSchema
+from ..state import ChannelWrite, Mark, Overwrite, State, StateSchema
+from .run_context import RunContext, StateCache
+from .snapshots import fingerprint, is_due, snapshot_of
+from .thread_events import announce
+from .thread_usage import noted
+from .unfinished_step import FIRST_KEPT, UnfinishedStep, kept_mark
 
 if TYPE_CHECKING:
-    from harness.limits import Meter
-    from harness.loop.screening import Screen
-    from harness.redaction.rules import Place
+    from ..limits import Meter
+    from ..redaction.rules import Place
+    from .screening import Screen
 
 __all__ = ["ThreadState", "not_done"]
 

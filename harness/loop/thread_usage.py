@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from pydantic_core import to_json
 
-from harness.checkpoint.base import Checkpointer, Run
-from harness.limits import Limits, Meter, Used
+from ..checkpoint.base import Checkpointer, Run
+from ..limits import Limits, Meter, Used
 
 __all__ = ["noted", "used_before", "used_by"]
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from harness.errors import CheckpointError, ToolError, ToolFailed
-from harness.limits import LimitReached, Meter
-from harness.loop.cancellation import FAILURES, as_failure
-from harness.loop.interrupts import Asker
-from harness.loop.requests import ToolCallOutcome, ToolCallRequest
-from harness.loop.tool_outcomes import failure, outcome_of
-from harness.messages import ToolCall
-from harness.records import changed, record
-from harness.tools import Tool, ToolResult
+from ..errors import CheckpointError, ToolError, ToolFailed
+from ..limits import LimitReached, Meter
+from ..messages import ToolCall
+from ..records import changed, record
+from ..tools import Tool, ToolResult
+from .cancellation import FAILURES, as_failure
+from .interrupts import Asker
+from .requests import ToolCallOutcome, ToolCallRequest
+from .tool_outcomes import failure, outcome_of
 
 if TYPE_CHECKING:
-    from harness.cache.tool_cache import ToolCache
+    from ..cache.tool_cache import ToolCache
 
 __all__ = ["ToolBody"]
 
@@ -109,7 +109,7 @@ class _TooLong(TimeoutError):
 
 def _log(name: str, error: Exception) -> None:
     """Log what a tool raised: all of it, or what redaction leaves of its text."""
-    from harness.loop.screening import current_screen
+    from .screening import current_screen
 
     screen = current_screen()
     if screen is None:

@@ -12,25 +12,25 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.errors import HarnessError, MiddlewareError
-from harness.limits import LimitReached, Meter
-from harness.loop.cancellation import FAILURES, as_failure
-from harness.loop.interrupts import Asker
-from harness.loop.middleware import AgentMiddleware, hooks_of
-from harness.loop.once import OnceMark
-from harness.loop.requests import Command, ToolCallOutcome, ToolCallRequest, ToolHandler
-from harness.loop.tool_body import ToolBody
-from harness.loop.tool_outcomes import failure, outcome_of, with_notice
-from harness.loop.wraps import Wrap, wraps_of
-from harness.messages import ToolCall, ToolMessage
-from harness.policy import BoundPolicy, CallPolicy, NarrowedPolicy, Verdict, strictest
-from harness.policy.above import policies_above
-from harness.records import changed
-from harness.tool_results import NO_OUTPUT
-from harness.tools import InvalidArguments, Tool
+from ..errors import HarnessError, MiddlewareError
+from ..limits import LimitReached, Meter
+from ..messages import ToolCall, ToolMessage
+from ..policy import BoundPolicy, CallPolicy, NarrowedPolicy, Verdict, strictest
+from ..policy.above import policies_above
+from ..records import changed
+from ..tool_results import NO_OUTPUT
+from ..tools import InvalidArguments, Tool
+from .cancellation import FAILURES, as_failure
+from .interrupts import Asker
+from .middleware import AgentMiddleware, hooks_of
+from .once import OnceMark
+from .requests import Command, ToolCallOutcome, ToolCallRequest, ToolHandler
+from .tool_body import ToolBody
+from .tool_outcomes import failure, outcome_of, with_notice
+from .wraps import Wrap, wraps_of
 
 if TYPE_CHECKING:
-    from harness.cache.tool_cache import ToolCache
+    from ..cache.tool_cache import ToolCache
 
 __all__ = ["EDIT_NOTICE", "REFUSED", "REJECTED", "ToolPipeline"]
 

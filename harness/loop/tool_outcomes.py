@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from harness.loop.requests import Command, Send, ToolCallOutcome
-from harness.messages import Message, TextBlock, ToolCall, ToolMessage
-from harness.tool_results import result_of, storable_text
-from harness.tools import ToolResult
+from ..messages import Message, TextBlock, ToolCall, ToolMessage
+from ..tool_results import result_of, storable_text
+from ..tools import ToolResult
+from .requests import Command, Send, ToolCallOutcome
 
 __all__ = ["failure", "outcome_of", "with_notes", "with_notice"]
 

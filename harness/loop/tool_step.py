@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Interrupt, Next, TaskWrites
-from harness.limits import LimitReached, Meter
-from harness.loop.interrupts import Asker, Interrupted, Pause
-from harness.loop.once import OnceMark
-from harness.loop.requests import ToolCallOutcome, ToolCallRequest
-from harness.loop.run_context import RunContext
-from harness.loop.step_writes import Accepted, StepWrites
-from harness.loop.subagent_call import Spawn, SubagentCall, child_namespace
-from harness.loop.thread_state import ThreadState
-from harness.loop.tool_execution import ToolPipeline
-from harness.loop.tool_outcomes import failure
-from harness.loop.unfinished_step import claim_mark
-from harness.messages import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
-from harness.state import Mark
-from harness.tools import Tool, ToolRuntime
+from ..checkpoint.base import Batch, Interrupt, Next, TaskWrites
+from ..limits import LimitReached, Meter
+from ..messages import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
+from ..state import Mark
+from ..tools import Tool, ToolRuntime
+from .interrupts import Asker, Interrupted, Pause
+from .once import OnceMark
+from .requests import ToolCallOutcome, ToolCallRequest
+from .run_context import RunContext
+from .step_writes import Accepted, StepWrites
+from .subagent_call import Spawn, SubagentCall, child_namespace
+from .thread_state import ThreadState
+from .tool_execution import ToolPipeline
+from .tool_outcomes import failure
+from .unfinished_step import claim_mark
 
 if TYPE_CHECKING:
-    from harness.store.base import Store
+    from ..store.base import Store
 
 __all__ = ["StepAgent", "ToolStep"]
 
@@ -240,7 +240,7 @@ class ToolStep:
             once = OnceMark(run, thread, self._step, index, asker)
             if thread.screen is None:
                 return await self._agent.pipeline.run(request, asker, self._meter, once)
-            from harness.loop.screening import working_in
+            from .screening import working_in
 
             with working_in(thread.screen):
                 outcome = await self._agent.pipeline.run(request, asker, self._meter, once)

@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias
 
 import anyio
 
-from harness.checkpoint.base import Run
-from harness.errors import ThreadBusy
-from harness.lazy_event import LazyEvent
-from harness.loop.run_context import RunControl
-from harness.records import record
+from ..checkpoint.base import Run
+from ..errors import ThreadBusy
+from ..lazy_event import LazyEvent
+from ..records import record
+from .run_context import RunControl
 
 __all__ = ["Turns", "WhenBusy"]
 

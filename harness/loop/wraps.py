@@ -12,11 +12,11 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
-from harness.errors import HarnessError, MiddlewareError
-from harness.limits import LimitReached
-from harness.loop.cancellation import as_failure
-from harness.loop.middleware import AgentMiddleware, hooks_of, is_async_hook
-from harness.records import record
+from ..errors import HarnessError, MiddlewareError
+from ..limits import LimitReached
+from ..records import record
+from .cancellation import as_failure
+from .middleware import AgentMiddleware, hooks_of, is_async_hook
 
 __all__ = ["Wrap", "wraps_of"]
 

@@ -4,9 +4,9 @@
 protocol's SDK before a server is first used.
 """
 
-from harness.mcp_servers.config import HttpServer, MCPServer, SseServer, StdioServer
-from harness.mcp_servers.middleware import MCPToolsMiddleware
-from harness.mcp_servers.tools import MCPTool
+from .config import HttpServer, MCPServer, SseServer, StdioServer
+from .middleware import MCPToolsMiddleware
+from .tools import MCPTool
 
 __all__ = [
     "HttpServer",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
-from harness.errors import AgentBuildError
+from ..errors import AgentBuildError
 
 __all__ = ["HttpServer", "MCPServer", "SseServer", "StdioServer", "check_servers"]
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from pydantic import JsonValue
 
-from harness.errors import ToolError
-from harness.mcp_servers.config import MCPServer
-from harness.mcp_servers.dialogue import Round
-from harness.mcp_servers.line import Floor, Line, NotSent, Unavailable
-from harness.mcp_servers.tools import Listing, listing
-from harness.tools import ToolFunction, ToolResult
+from ..errors import ToolError
+from ..tools import ToolFunction, ToolResult
+from .config import MCPServer
+from .dialogue import Round
+from .line import Floor, Line, NotSent, Unavailable
+from .tools import Listing, listing
 
 if TYPE_CHECKING:
-    from harness.mcp_servers.link import Link
+    from .link import Link
 
 __all__ = ["PAUSES", "Connection"]
 
@@ -144,7 +144,7 @@ class Connection:
             await link.ended.wait()
 
     def _open(self) -> Link:
-        from harness.mcp_servers.link import Link
+        from .link import Link
 
         if self._link is None or not self._link.alive:
             self._link = Link(self._name, self._server, self._floor, self._changed)

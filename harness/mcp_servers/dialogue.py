@@ -15,10 +15,10 @@ from typing import Literal, NotRequired, TypedDict, cast
 
 from pydantic import JsonValue
 
-from harness.errors import ToolError
-from harness.loop.interrupts import Interrupted
-from harness.records import record
-from harness.tools import InterruptFn
+from ..errors import ToolError
+from ..loop.interrupts import Interrupted
+from ..records import record
+from ..tools import InterruptFn
 
 __all__ = ["Answer", "Dialogue", "Memory", "Question", "Round"]
 

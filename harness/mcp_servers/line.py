@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import anyio
 
-from harness.mcp_servers.dialogue import Answer, Round
-from harness.mcp_servers.worker import Inbox
-from harness.records import record
+from ..records import record
+from .dialogue import Answer, Round
+from .worker import Inbox
 
 __all__ = [
     "Asked",

@@ -31,14 +31,14 @@ from mcp.types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
-from harness.errors import AgentBuildError, ToolError
-from harness.mcp_servers.config import MCPServer
-from harness.mcp_servers.dialogue import Answer, Question, Round
-from harness.mcp_servers.line import Floor, Line, NotSent, Unavailable
-from harness.mcp_servers.results import tool_result
-from harness.mcp_servers.tools import usable_schema
-from harness.mcp_servers.transports import FORGOTTEN, LOST, UNSENT, transport
-from harness.tools import ToolResult
+from ..errors import AgentBuildError, ToolError
+from ..tools import ToolResult
+from .config import MCPServer
+from .dialogue import Answer, Question, Round
+from .line import Floor, Line, NotSent, Unavailable
+from .results import tool_result
+from .tools import usable_schema
+from .transports import FORGOTTEN, LOST, UNSENT, transport
 
 __all__ = ["Link"]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 
-from harness.definition_files import no_such
-from harness.errors import AgentBuildError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import (
+from ..definition_files import no_such
+from ..errors import AgentBuildError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import (
     ModelHandler,
     ModelRequest,
     ModelResponse,
@@ -17,12 +17,12 @@ from harness.loop.requests import (
     ToolCallRequest,
     ToolHandler,
 )
-from harness.mcp_servers.config import MCPServer
-from harness.mcp_servers.names import digest_name, prefix_of
-from harness.mcp_servers.pool import Pool
-from harness.mcp_servers.tools import MCPTool
-from harness.messages import ToolMessage
-from harness.tools import Tool
+from ..messages import ToolMessage
+from ..tools import Tool
+from .config import MCPServer
+from .names import digest_name, prefix_of
+from .pool import Pool
+from .tools import MCPTool
 
 __all__ = ["MCPToolsMiddleware"]
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from hashlib import blake2b
 
-from harness.errors import AgentBuildError
+from ..errors import AgentBuildError
 
 __all__ = ["check_names", "digest_name", "offered_names", "prefix_of"]
 

@@ -11,15 +11,15 @@ from typing import Any, TypeAlias
 import anyio
 from pydantic import JsonValue
 
-from harness.errors import ToolError
-from harness.loop.interrupts import Interrupted
-from harness.mcp_servers.config import MCPServer, check_servers
-from harness.mcp_servers.connection import Connection
-from harness.mcp_servers.dialogue import Dialogue, Memory
-from harness.mcp_servers.line import Asked, CallEvent, Line, Progress, Restarted
-from harness.mcp_servers.names import check_names
-from harness.mcp_servers.worker import Worker, WorkerStopped
-from harness.tools import ToolFunction, ToolResult, ToolRuntime
+from ..errors import ToolError
+from ..loop.interrupts import Interrupted
+from ..tools import ToolFunction, ToolResult, ToolRuntime
+from .config import MCPServer, check_servers
+from .connection import Connection
+from .dialogue import Dialogue, Memory
+from .line import Asked, CallEvent, Line, Progress, Restarted
+from .names import check_names
+from .worker import Worker, WorkerStopped
 
 __all__ = ["Pool"]
 

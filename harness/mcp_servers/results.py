@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 
-from harness.backends.file_results import binary_content
-from harness.messages import ContentBlock, TextBlock
-from harness.tools import ToolResult
+from ..backends.file_results import binary_content
+from ..messages import ContentBlock, TextBlock
+from ..tools import ToolResult
 
 if TYPE_CHECKING:
     from mcp.types import BlobResourceContents, CallToolResult, TextResourceContents

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import JsonValue
 from wcmatch import fnmatch
 
-from harness.errors import AgentBuildError
-from harness.mcp_servers.names import offered_names
-from harness.records import record
-from harness.tool_schemas import check_schema, flat_schema, schema_problems
-from harness.tools import Tool, ToolFunction
+from ..errors import AgentBuildError
+from ..records import record
+from ..tool_schemas import check_schema, flat_schema, schema_problems
+from ..tools import Tool, ToolFunction
+from .names import offered_names
 
 if TYPE_CHECKING:
     from mcp.types import Tool as WireTool

@@ -24,7 +24,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
 
-from harness.mcp_servers.config import HttpServer, MCPServer, SseServer, StdioServer
+from .config import HttpServer, MCPServer, SseServer, StdioServer
 
 __all__ = ["FORGOTTEN", "LOST", "UNSENT", "sse_streams", "transport"]
 

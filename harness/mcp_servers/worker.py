@@ -25,7 +25,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from harness.records import record
+from ..records import record
 
 __all__ = ["Inbox", "Worker", "WorkerStopped"]
 

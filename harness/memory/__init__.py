@@ -1,5 +1,5 @@
 """Memory files: what the agent is always told."""
 
-from harness.memory.files import MAX_MEMORY_BYTES, MemoryFile, MemoryFiles, MemorySnapshot
+from .files import MAX_MEMORY_BYTES, MemoryFile, MemoryFiles, MemorySnapshot
 
 __all__ = ["MAX_MEMORY_BYTES", "MemoryFile", "MemoryFiles", "MemorySnapshot"]

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from harness.definition_files import SETTLED_SECONDS
-from harness.definition_sources import FileStat, file_stat, read_regular
-from harness.followed_files import FollowedFiles
-from harness.frontmatter import DefinitionError
-from harness.records import record
+from ..definition_files import SETTLED_SECONDS
+from ..definition_sources import FileStat, file_stat, read_regular
+from ..followed_files import FollowedFiles
+from ..frontmatter import DefinitionError
+from ..records import record
 
 __all__ = ["MAX_MEMORY_BYTES", "MemoryFile", "MemoryFiles", "MemorySnapshot"]
 

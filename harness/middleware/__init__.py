@@ -6,38 +6,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.middleware.background_subagents import BackgroundSubAgentMiddleware
-    from harness.middleware.budget_warning import BudgetWarningMiddleware
-    from harness.middleware.context_editing import ContextEditingMiddleware
-    from harness.middleware.context_edits import ClearToolUsesEdit, ContextEdit
-    from harness.middleware.execute import ExecuteMiddleware
-    from harness.middleware.file_search import FilesystemFileSearchMiddleware
-    from harness.middleware.filesystem import FilesystemMiddleware
-    from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
-    from harness.middleware.memory import MemoryMiddleware
-    from harness.middleware.model_call_limit import ModelCallLimitMiddleware
-    from harness.middleware.model_fallback import ModelFallbackMiddleware
-    from harness.middleware.model_retry import ModelRetryMiddleware
-    from harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
-    from harness.middleware.pii import PIIMiddleware
-    from harness.middleware.pii_threads import redact_thread
-    from harness.middleware.prompt_caching import PromptCachingMiddleware
-    from harness.middleware.provider_tool_search import ProviderToolSearchMiddleware
-    from harness.middleware.repeat_guard import RepeatGuardMiddleware
-    from harness.middleware.rubric import Evaluation, RubricMiddleware
-    from harness.middleware.shell import ShellToolMiddleware
-    from harness.middleware.skills import SkillsMiddleware
-    from harness.middleware.subagents import SubAgentMiddleware
-    from harness.middleware.summarization import SummarizationMiddleware
-    from harness.middleware.todo_list import TodoListMiddleware
-    from harness.middleware.tool_call_limit import ToolCallLimitMiddleware
-    from harness.middleware.tool_descriptions import ToolDescriptionMiddleware
-    from harness.middleware.tool_emulation import LLMToolEmulator
-    from harness.middleware.tool_error import ToolErrorMiddleware
-    from harness.middleware.tool_exclusion import ToolExclusionMiddleware
-    from harness.middleware.tool_retry import ToolRetryMiddleware
-    from harness.middleware.tool_selection import LLMToolSelectorMiddleware
-    from harness.middleware.unsupported_content import MediaSupport, UnsupportedContentMiddleware
+    from .background_subagents import BackgroundSubAgentMiddleware
+    from .budget_warning import BudgetWarningMiddleware
+    from .context_editing import ContextEditingMiddleware
+    from .context_edits import ClearToolUsesEdit, ContextEdit
+    from .execute import ExecuteMiddleware
+    from .file_search import FilesystemFileSearchMiddleware
+    from .filesystem import FilesystemMiddleware
+    from .human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
+    from .memory import MemoryMiddleware
+    from .model_call_limit import ModelCallLimitMiddleware
+    from .model_fallback import ModelFallbackMiddleware
+    from .model_retry import ModelRetryMiddleware
+    from .patch_tool_calls import PatchToolCallsMiddleware
+    from .pii import PIIMiddleware
+    from .pii_threads import redact_thread
+    from .prompt_caching import PromptCachingMiddleware
+    from .provider_tool_search import ProviderToolSearchMiddleware
+    from .repeat_guard import RepeatGuardMiddleware
+    from .rubric import Evaluation, RubricMiddleware
+    from .shell import ShellToolMiddleware
+    from .skills import SkillsMiddleware
+    from .subagents import SubAgentMiddleware
+    from .summarization import SummarizationMiddleware
+    from .todo_list import TodoListMiddleware
+    from .tool_call_limit import ToolCallLimitMiddleware
+    from .tool_descriptions import ToolDescriptionMiddleware
+    from .tool_emulation import LLMToolEmulator
+    from .tool_error import ToolErrorMiddleware
+    from .tool_exclusion import ToolExclusionMiddleware
+    from .tool_retry import ToolRetryMiddleware
+    from .tool_selection import LLMToolSelectorMiddleware
+    from .unsupported_content import MediaSupport, UnsupportedContentMiddleware
 
 __all__ = [
     "BackgroundSubAgentMiddleware",
@@ -120,5 +120,5 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'harness.middleware' has no attribute {name!r}")
-    return getattr(import_module(f"harness.middleware.{_HOMES[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -18,12 +18,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, JsonValue
 
-from harness.backends.base import Backend
-from harness.backends.state import FileData, merge_files
-from harness.errors import ToolError, UnknownThread
-from harness.loop.agent import Agent
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import (
+from ..backends.base import Backend
+from ..backends.state import FileData, merge_files
+from ..errors import ToolError, UnknownThread
+from ..loop.agent import Agent
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import (
     HookResult,
     ModelHandler,
     ModelRequest,
@@ -33,17 +33,16 @@ from harness.loop.requests import (
     ToolCallRequest,
     ToolHandler,
 )
-from harness.loop.tool_outcomes import with_notes
-from harness.messages import AIMessage, HumanMessage, ToolCall
-from harness.middleware.subagents import SubAgents
-from harness.policy import CallPolicy
-from harness.records import changed
-from harness.state import State
-from harness.subagents.background.engine import Behalf
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.news import News, TaskNews
-from harness.subagents.background.results import collected
-from harness.subagents.background.state import (
+from ..loop.tool_outcomes import with_notes
+from ..messages import AIMessage, HumanMessage, ToolCall
+from ..policy import CallPolicy
+from ..records import changed
+from ..state import State
+from ..subagents.background.engine import Behalf
+from ..subagents.background.launcher import BackgroundSubAgents
+from ..subagents.background.news import News, TaskNews
+from ..subagents.background.results import collected
+from ..subagents.background.state import (
     GONE,
     BackgroundState,
     BackgroundTask,
@@ -51,8 +50,8 @@ from harness.subagents.background.state import (
     joined,
     tasks_in,
 )
-from harness.subagents.background.tasks import FIRST_CHECKPOINT, NewTask, TaskView
-from harness.subagents.background.texts import (
+from ..subagents.background.tasks import FIRST_CHECKPOINT, NewTask, TaskView
+from ..subagents.background.texts import (
     CANCEL,
     NOT_IN_BACKGROUND,
     ONLY_MAIN,
@@ -61,10 +60,11 @@ from harness.subagents.background.texts import (
     TaskTexts,
     facts,
 )
-from harness.subagents.background.threads import parent_thread
-from harness.subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
-from harness.subagents.handles import check_kind, kind_of
-from harness.tools import Tool, ToolResult, ToolRuntime, tool
+from ..subagents.background.threads import parent_thread
+from ..subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
+from ..subagents.handles import check_kind, kind_of
+from ..tools import Tool, ToolResult, ToolRuntime, tool
+from .subagents import SubAgents
 
 __all__ = ["BackgroundState", "BackgroundSubAgentMiddleware", "BackgroundTask"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, NotRequired, TypedDict
 
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import HookResult, Runtime
-from harness.messages import HumanMessage
-from harness.state import Mark, State
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import HookResult, Runtime
+from ..messages import HumanMessage
+from ..state import Mark, State
 
 __all__ = ["BudgetWarningMiddleware", "BudgetWarningState"]
 

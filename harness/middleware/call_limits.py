@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.errors import AgentBuildError
+from ..errors import AgentBuildError
 
 __all__ = ["check_call_limits", "times"]
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from harness.backends.base import Backend, FileError, artifact_path
-from harness.backends.pages import call_text
-from harness.middleware.shell_results import closed
-from harness.records import record
-from harness.shell.jobs import Job, JobPage
-from harness.shell.output import Preview, shown, whole_characters, whole_lines
-from harness.shell.session import CommandResult
-from harness.tools import ToolResult, ToolRuntime
+from ..backends.base import Backend, FileError, artifact_path
+from ..backends.pages import call_text
+from ..records import record
+from ..shell.jobs import Job, JobPage
+from ..shell.output import Preview, shown, whole_characters, whole_lines
+from ..shell.session import CommandResult
+from ..tools import ToolResult, ToolRuntime
+from .shell_results import closed
 
 __all__ = [
     "EXECUTE_SCHEMA",

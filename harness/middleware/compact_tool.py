@@ -7,11 +7,11 @@ from typing import Annotated, cast
 
 from pydantic import Field
 
-from harness.errors import ToolError
-from harness.messages import AIMessage, Message, ToolMessage
-from harness.middleware.summary_view import SummaryChunk, build_view
-from harness.token_counting import messages_tokens
-from harness.tools import Tool, ToolRuntime, tool
+from ..errors import ToolError
+from ..messages import AIMessage, Message, ToolMessage
+from ..token_counting import messages_tokens
+from ..tools import Tool, ToolRuntime, tool
+from .summary_view import SummaryChunk, build_view
 
 __all__ = ["COMPACT_TOOL", "compact_request", "compact_tool"]
 

@@ -13,27 +13,27 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, cast, get_args
 
-from harness.errors import AgentBuildError, MiddlewareError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.messages import AIMessage, HumanMessage, Message
-from harness.middleware.context_edits import (
-    ClearToolUsesEdit,
-    ContextEdit,
-    Frontier,
-    frontier_place,
-)
-from harness.middleware.edited_prefix import EditedPrefixes
-from harness.middleware.summary_view import SOURCE, SummaryChunk, build_view
-from harness.records import record
-from harness.state import Mark
-from harness.token_counting import (
+from ..errors import AgentBuildError, MiddlewareError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ..messages import AIMessage, HumanMessage, Message
+from ..records import record
+from ..state import Mark
+from ..token_counting import (
     RunningCount,
     message_tokens,
     reported_tokens,
     system_tokens,
     tools_tokens,
 )
+from .context_edits import (
+    ClearToolUsesEdit,
+    ContextEdit,
+    Frontier,
+    frontier_place,
+)
+from .edited_prefix import EditedPrefixes
+from .summary_view import SOURCE, SummaryChunk, build_view
 
 __all__ = [
     "ClearToolUsesEdit",

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from harness.errors import AgentBuildError
-from harness.messages import AIMessage, Message, ToolCall, ToolMessage
-from harness.records import record
-from harness.token_counting import messages_tokens
+from ..errors import AgentBuildError
+from ..messages import AIMessage, Message, ToolCall, ToolMessage
+from ..records import record
+from ..token_counting import messages_tokens
 
 __all__ = ["ClearToolUsesEdit", "ContextEdit", "Frontier", "frontier_place"]
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import anyio.to_thread
 
-from harness.backends.base import Backend
-from harness.errors import ToolError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import (
+from ..backends.base import Backend
+from ..errors import ToolError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import (
     HookResult,
     ModelHandler,
     ModelRequest,
@@ -23,23 +23,23 @@ from harness.loop.requests import (
     ToolCallRequest,
     ToolHandler,
 )
-from harness.middleware.command_results import (
+from ..shell.bubblewrap import BubblewrapExecutionPolicy
+from ..shell.jobs import JobLimits
+from ..shell.layout import Layout
+from ..shell.output import preview
+from ..shell.policies import ExecutionPolicy
+from ..shell.sandbox import sandbox_of
+from ..shell.session import CommandResult, ShellSession
+from ..state import State
+from ..tools import Tool, ToolResult, ToolRuntime
+from .command_results import (
     EXECUTE_SCHEMA,
     Kept,
     finished,
     keep_output,
     started,
 )
-from harness.middleware.jobs import JobsState, ThreadJobs
-from harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from harness.shell.jobs import JobLimits
-from harness.shell.layout import Layout
-from harness.shell.output import preview
-from harness.shell.policies import ExecutionPolicy
-from harness.shell.sandbox import sandbox_of
-from harness.shell.session import CommandResult, ShellSession
-from harness.state import State
-from harness.tools import Tool, ToolResult, ToolRuntime
+from .jobs import JobsState, ThreadJobs
 
 __all__ = ["ExecuteMiddleware"]
 

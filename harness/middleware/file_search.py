@@ -12,20 +12,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
-from harness.backends.directory import DirectoryBackend
-from harness.backends.file_results import (
+from ..backends.directory import DirectoryBackend
+from ..backends.file_results import (
     ENTRIES,
     MATCHES,
     entry_line,
     found_schema,
     match_line,
 )
-from harness.backends.found import answer, found_files, found_lines
-from harness.backends.pages import fit, shown
-from harness.backends.policed_files import policed
-from harness.errors import AgentBuildError, ToolError
-from harness.loop.middleware import AgentMiddleware
-from harness.tools import Tool, ToolResult, ToolRuntime, tool
+from ..backends.found import answer, found_files, found_lines
+from ..backends.pages import fit, shown
+from ..backends.policed_files import policed
+from ..errors import AgentBuildError, ToolError
+from ..loop.middleware import AgentMiddleware
+from ..tools import Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["FilesystemFileSearchMiddleware"]
 

@@ -12,16 +12,16 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Annotated, Any, NotRequired, cast
 
-from harness.backends.base import Backend, FileError, artifact_path
-from harness.backends.file_guards import canonicaliser
-from harness.backends.file_tools import ALL_FILE_TOOLS, FILE_TOOLS, file_tools
-from harness.backends.history import history_directory, message_path
-from harness.backends.pages import call_text
-from harness.backends.path_claims import CLAIMS
-from harness.backends.state import FilesState
-from harness.errors import AgentBuildError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import (
+from ..backends.base import Backend, FileError, artifact_path
+from ..backends.file_guards import canonicaliser
+from ..backends.file_tools import ALL_FILE_TOOLS, FILE_TOOLS, file_tools
+from ..backends.history import history_directory, message_path
+from ..backends.pages import call_text
+from ..backends.path_claims import CLAIMS
+from ..backends.state import FilesState
+from ..errors import AgentBuildError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import (
     HookResult,
     ModelHandler,
     ModelRequest,
@@ -31,10 +31,10 @@ from harness.loop.requests import (
     ToolCallRequest,
     ToolHandler,
 )
-from harness.messages import Content, HumanMessage, Message, TextBlock
-from harness.middleware.edited_prefix import EditedMessages
-from harness.state import Mark, Reducer, State
-from harness.tools import ToolRuntime
+from ..messages import Content, HumanMessage, Message, TextBlock
+from ..state import Mark, Reducer, State
+from ..tools import ToolRuntime
+from .edited_prefix import EditedMessages
 
 __all__ = ["FilesystemMiddleware", "FilesystemState"]
 

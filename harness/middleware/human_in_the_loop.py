@@ -10,12 +10,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, cast
 
-from harness.errors import AgentBuildError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ToolCallRequest
-from harness.name_globs import fits
-from harness.policy import ALL_DECISIONS, ApprovalDecision, Verdict
-from harness.records import record
+from ..errors import AgentBuildError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ToolCallRequest
+from ..name_globs import fits
+from ..policy import ALL_DECISIONS, ApprovalDecision, Verdict
+from ..records import record
 
 __all__ = ["HumanInTheLoopMiddleware", "InterruptOnConfig"]
 

@@ -15,13 +15,13 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from harness.errors import AgentBuildError, ModelError
-from harness.limits import Meter
-from harness.loop.at_work import agent_at_work
-from harness.loop.requests import InternalCall
-from harness.messages import AIMessage, HumanMessage
-from harness.models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
-from harness.retries import may_pass
+from ..errors import AgentBuildError, ModelError
+from ..limits import Meter
+from ..loop.at_work import agent_at_work
+from ..loop.requests import InternalCall
+from ..messages import AIMessage, HumanMessage
+from ..models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
+from ..retries import may_pass
 
 __all__ = ["answer_of", "ask_for", "data_of", "fenced", "resolved"]
 
@@ -34,7 +34,7 @@ def resolved(model: ChatModel | str, owner: str) -> ChatModel:
         UnknownModel: There is no model of that name.
     """
     if isinstance(model, str):
-        from harness.models.registry import init_chat_model
+        from ..models.registry import init_chat_model
 
         return init_chat_model(model)
     if not callable(getattr(cast(object, model), "stream", None)):

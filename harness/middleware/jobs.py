@@ -9,15 +9,15 @@ from typing import Annotated, Any, ClassVar, NotRequired, TypedDict, cast
 
 from pydantic import JsonValue
 
-from harness.backends.pages import call_text
-from harness.errors import ToolError
-from harness.loop.requests import HookResult, Runtime
-from harness.messages import HumanMessage
-from harness.middleware.command_results import JOB_SCHEMA, listed, paged, record_of
-from harness.shell.jobs import Job, JobLimits, JobPool, default_directory
-from harness.shell.session import ShellSession
-from harness.state import Mark, Reducer, State
-from harness.tools import Tool, ToolResult, ToolRuntime
+from ..backends.pages import call_text
+from ..errors import ToolError
+from ..loop.requests import HookResult, Runtime
+from ..messages import HumanMessage
+from ..shell.jobs import Job, JobLimits, JobPool, default_directory
+from ..shell.session import ShellSession
+from ..state import Mark, Reducer, State
+from ..tools import Tool, ToolResult, ToolRuntime
+from .command_results import JOB_SCHEMA, listed, paged, record_of
 
 __all__ = ["JobsState", "ThreadJobs"]
 

@@ -14,14 +14,14 @@ from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 import anyio.to_thread
 
-from harness.errors import AgentBuildError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
-from harness.memory import MemoryFile, MemoryFiles, MemorySnapshot
-from harness.messages import HumanMessage
-from harness.middleware.notices import is_cut
-from harness.records import record
-from harness.state import Mark, State
+from ..errors import AgentBuildError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
+from ..memory import MemoryFile, MemoryFiles, MemorySnapshot
+from ..messages import HumanMessage
+from ..records import record
+from ..state import Mark, State
+from .notices import is_cut
 
 __all__ = ["SYSTEM_PROMPT", "MemoryMiddleware", "MemoryState", "MemoryTold"]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, NotRequired, TypedDict
 
-from harness.limits import LimitReached
-from harness.loop.middleware import AgentMiddleware, hook_config
-from harness.loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
-from harness.messages import AIMessage, TextBlock
-from harness.middleware.call_limits import check_call_limits, times
-from harness.records import record
-from harness.state import Mark, State
+from ..limits import LimitReached
+from ..loop.middleware import AgentMiddleware, hook_config
+from ..loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
+from ..messages import AIMessage, TextBlock
+from ..records import record
+from ..state import Mark, State
+from .call_limits import check_call_limits, times
 
 __all__ = ["ModelCallLimitMiddleware", "ModelCallLimitState", "RunModelCalls"]
 

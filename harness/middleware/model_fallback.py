@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, ClassVar, NotRequired, TypedDict
 
-from harness.errors import AgentBuildError, ModelError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.messages import AIMessage, AnswerBlock, Message
-from harness.middleware.internal_calls import resolved
-from harness.models.base import ChatModel
-from harness.records import changed, record
-from harness.retries import may_pass
-from harness.state import Mark, Reducer
-from harness.tools import Tool
+from ..errors import AgentBuildError, ModelError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ..messages import AIMessage, AnswerBlock, Message
+from ..models.base import ChatModel
+from ..records import changed, record
+from ..retries import may_pass
+from ..state import Mark, Reducer
+from ..tools import Tool
+from .internal_calls import resolved
 
 __all__ = ["ModelFallbackMiddleware", "ModelFallbackState"]
 

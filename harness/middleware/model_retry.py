@@ -11,13 +11,13 @@ import random
 
 import anyio
 
-from harness.errors import CheckpointError, ModelError
-from harness.limits import LimitReached
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResult
-from harness.messages import AIMessage, TextBlock
-from harness.middleware.retry_options import OnFailure, check_on_failure, retry_policy, text_by
-from harness.retries import RetryOn, RetryPolicy
+from ..errors import CheckpointError, ModelError
+from ..limits import LimitReached
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ModelHandler, ModelRequest, ModelResult
+from ..messages import AIMessage, TextBlock
+from ..retries import RetryOn, RetryPolicy
+from .retry_options import OnFailure, check_on_failure, retry_policy, text_by
 
 __all__ = ["ModelRetryMiddleware"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from harness.messages import HumanMessage, Message
-from harness.middleware.summary_view import SummaryChunk
-from harness.state import State
+from ..messages import HumanMessage, Message
+from ..state import State
+from .summary_view import SummaryChunk
 
 __all__ = ["is_cut"]
 

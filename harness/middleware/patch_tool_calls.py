@@ -10,10 +10,10 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import HookResult, Runtime
-from harness.messages import AIMessage, Message, ToolCall, ToolMessage
-from harness.state import Overwrite, State
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import HookResult, Runtime
+from ..messages import AIMessage, Message, ToolCall, ToolMessage
+from ..state import Overwrite, State
 
 __all__ = ["PatchToolCallsMiddleware", "patch_tool_calls"]
 

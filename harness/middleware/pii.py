@@ -13,17 +13,17 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, NotRequired, TypedDict, cast, get_args
 
-from harness.errors import AgentBuildError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from harness.loop.screening import Screen, current_screen
-from harness.records import changed
-from harness.redaction.builtin import BUILTIN, last_four
-from harness.redaction.custom import CallableDetector, Finder, RegexDetector
-from harness.redaction.detector import Detector
-from harness.redaction.rules import Keys, PIIDetectionError, Place, Rule, Strategy
-from harness.redaction.vault import Vault
-from harness.state import Mark
+from ..errors import AgentBuildError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from ..loop.screening import Screen, current_screen
+from ..records import changed
+from ..redaction.builtin import BUILTIN, last_four
+from ..redaction.custom import CallableDetector, Finder, RegexDetector
+from ..redaction.detector import Detector
+from ..redaction.rules import Keys, PIIDetectionError, Place, Rule, Strategy
+from ..redaction.vault import Vault
+from ..state import Mark
 
 __all__ = ["PIIDetectionError", "PIIMiddleware", "PIIState"]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from harness.checkpoint.base import (
+from ..checkpoint.base import (
     Checkpoint,
     Checkpointer,
     FileChange,
@@ -18,15 +18,15 @@ from harness.checkpoint.base import (
     RunEvent,
     StoredWrite,
 )
-from harness.errors import AgentBuildError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.screening import SALT, Screen, clean_change, rules_of
-from harness.messages import MessageWrite
-from harness.records import changed
-from harness.redaction.rules import Keys, Redactor
-from harness.redaction.streams import TextStream
-from harness.redaction.values import clean_json, clean_json_bytes
-from harness.store.base import Store
+from ..errors import AgentBuildError
+from ..loop.middleware import AgentMiddleware
+from ..loop.screening import SALT, Screen, clean_change, rules_of
+from ..messages import MessageWrite
+from ..records import changed
+from ..redaction.rules import Keys, Redactor
+from ..redaction.streams import TextStream
+from ..redaction.values import clean_json, clean_json_bytes
+from ..store.base import Store
 
 __all__ = ["redact_thread"]
 

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
 
-from harness.errors import AgentBuildError, MiddlewareError
-from harness.identity_cache import IdentityCache
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.tools import Tool
+from ..errors import AgentBuildError, MiddlewareError
+from ..identity_cache import IdentityCache
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ..tools import Tool
 
 __all__ = ["ProviderToolSearchMiddleware"]
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from harness.errors import AgentBuildError
-from harness.limits import LimitReached
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import HookResult, Runtime
-from harness.messages import Content, HumanMessage, Message, ToolCall, ToolMessage
-from harness.records import record
-from harness.state import State
+from ..errors import AgentBuildError
+from ..limits import LimitReached
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import HookResult, Runtime
+from ..messages import Content, HumanMessage, Message, ToolCall, ToolMessage
+from ..records import record
+from ..state import State
 
 __all__ = ["RepeatGuardMiddleware"]
 

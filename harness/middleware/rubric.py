@@ -14,17 +14,17 @@ from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDi
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from harness.errors import AgentBuildError, MiddlewareError, ModelError
-from harness.limits import LimitReached
-from harness.loop.middleware import AgentMiddleware, hook_config
-from harness.loop.requests import HookResult, Runtime
-from harness.messages import HumanMessage, Message, ToolCall, ToolMessage, new_id
-from harness.middleware.internal_calls import answer_of, data_of, fenced, resolved
-from harness.middleware.summary_view import latest_request
-from harness.models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
-from harness.records import record
-from harness.state import Mark, State
-from harness.transcript_text import transcript_text
+from ..errors import AgentBuildError, MiddlewareError, ModelError
+from ..limits import LimitReached
+from ..loop.middleware import AgentMiddleware, hook_config
+from ..loop.requests import HookResult, Runtime
+from ..messages import HumanMessage, Message, ToolCall, ToolMessage, new_id
+from ..models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
+from ..records import record
+from ..state import Mark, State
+from ..transcript_text import transcript_text
+from .internal_calls import answer_of, data_of, fenced, resolved
+from .summary_view import latest_request
 
 __all__ = ["Criterion", "Evaluation", "RubricMiddleware", "RubricState", "RubricVerdict"]
 

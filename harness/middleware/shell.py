@@ -15,14 +15,22 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from harness.backends.base import Backend
-from harness.checkpoint.base import Run
-from harness.errors import AgentBuildError, HarnessError, ToolError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import Runtime, ToolCallOutcome, ToolCallRequest, ToolHandler
-from harness.messages import Message, ToolMessage
-from harness.middleware.command_results import Kept, keep_output
-from harness.middleware.shell_results import (
+from ..backends.base import Backend
+from ..checkpoint.base import Run
+from ..errors import AgentBuildError, HarnessError, ToolError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import Runtime, ToolCallOutcome, ToolCallRequest, ToolHandler
+from ..messages import Message, ToolMessage
+from ..shell.bubblewrap import BubblewrapExecutionPolicy
+from ..shell.output import Preview, keep, preview
+from ..shell.policies import ExecutionPolicy
+from ..shell.pool import Key, Seat, SessionPool
+from ..shell.sandbox import Sandbox, sandbox_of
+from ..shell.session import CommandResult, ShellSession, open_session
+from ..state import State
+from ..tools import Tool, ToolResult, ToolRuntime
+from .command_results import Kept, keep_output
+from .shell_results import (
     LOST,
     OUTPUT_SCHEMA,
     closed,
@@ -30,14 +38,6 @@ from harness.middleware.shell_results import (
     opened,
     result_of,
 )
-from harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from harness.shell.output import Preview, keep, preview
-from harness.shell.policies import ExecutionPolicy
-from harness.shell.pool import Key, Seat, SessionPool
-from harness.shell.sandbox import Sandbox, sandbox_of
-from harness.shell.session import CommandResult, ShellSession, open_session
-from harness.state import State
-from harness.tools import Tool, ToolResult, ToolRuntime
 
 __all__ = ["OUTPUT_DIRECTORY", "ShellToolMiddleware"]
 

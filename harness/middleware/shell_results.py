@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from harness.shell.session import CommandResult
-from harness.tools import ToolResult
+from ..shell.session import CommandResult
+from ..tools import ToolResult
 
 __all__ = ["LOST", "OUTPUT_SCHEMA", "closed", "ending_of", "opened", "result_of"]
 

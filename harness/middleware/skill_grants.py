@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from harness.messages import AIMessage, Message, ToolMessage
-from harness.name_globs import fits
-from harness.skills import Skill
+from ..messages import AIMessage, Message, ToolMessage
+from ..name_globs import fits
+from ..skills import Skill
 
 __all__ = ["active_skills", "comes_with", "grants", "included_tools"]
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from harness.definition_files import no_such
-from harness.errors import ToolError
-from harness.records import record
-from harness.skills import SKILL_FILE, Skill
+from ..definition_files import no_such
+from ..errors import ToolError
+from ..records import record
+from ..skills import SKILL_FILE, Skill
 
 __all__ = [
     "PAGE_CHARS",

@@ -13,21 +13,25 @@ from typing import Annotated, Any, NotRequired, TypedDict, cast, get_args
 import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from harness.definition_files import no_such
-from harness.errors import AgentBuildError, InvalidUpdate, ToolError
-from harness.identity_cache import IdentityCache
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import (
+from ..definition_files import no_such
+from ..errors import AgentBuildError, InvalidUpdate, ToolError
+from ..identity_cache import IdentityCache
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import (
     ModelHandler,
     ModelRequest,
     ModelResponse,
     Runtime,
     ToolCallRequest,
 )
-from harness.messages import HumanMessage
-from harness.middleware.notices import is_cut
-from harness.middleware.skill_grants import active_skills, comes_with, grants, included_tools
-from harness.middleware.skill_texts import (
+from ..messages import HumanMessage
+from ..policy import Action, Verdict
+from ..skills import Skill, SkillRegistry
+from ..state import Mark, Reducer, State
+from ..tools import Tool, ToolResult, ToolRuntime, flat_schema
+from .notices import is_cut
+from .skill_grants import active_skills, comes_with, grants, included_tools
+from .skill_texts import (
     PAGE_CHARS,
     SkillsTold,
     file_text,
@@ -39,10 +43,6 @@ from harness.middleware.skill_texts import (
     pinned_text,
     relative,
 )
-from harness.policy import Action, Verdict
-from harness.skills import Skill, SkillRegistry
-from harness.state import Mark, Reducer, State
-from harness.tools import Tool, ToolResult, ToolRuntime, flat_schema
 
 __all__ = ["PAGE_CHARS", "SkillsMiddleware", "SkillsState", "SkillsTold"]
 

@@ -18,16 +18,15 @@ from typing import Annotated, Any, ClassVar, Protocol, cast, runtime_checkable
 import anyio.to_thread
 from pydantic import Field, JsonValue
 
-from harness.errors import ToolError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
-from harness.loop.subagent_call import SubagentCall
-from harness.messages import Content, HumanMessage, TextBlock, text_of
-from harness.middleware.notices import is_cut
-from harness.policy.above import narrowing
-from harness.state import ChannelWrite, State
-from harness.subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
-from harness.subagents.handles import (
+from ..errors import ToolError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
+from ..loop.subagent_call import SubagentCall
+from ..messages import Content, HumanMessage, TextBlock, text_of
+from ..policy.above import narrowing
+from ..state import ChannelWrite, State
+from ..subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
+from ..subagents.handles import (
     Handle,
     SubAgentState,
     check_kind,
@@ -35,9 +34,10 @@ from harness.subagents.handles import (
     kind_of,
     the_handle,
 )
-from harness.subagents.listing import notice, section
-from harness.subagents.prebuilt import run_function
-from harness.tools import Fork, SubagentResult, Tool, ToolResult, ToolRuntime, tool
+from ..subagents.listing import notice, section
+from ..subagents.prebuilt import run_function
+from ..tools import Fork, SubagentResult, Tool, ToolResult, ToolRuntime, tool
+from .notices import is_cut
 
 __all__ = ["SubAgentMiddleware", "SubAgents"]
 

@@ -14,18 +14,27 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, TypeAlias, cast
 
-from harness.errors import AgentBuildError, ModelError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.messages import Message
-from harness.middleware.compact_tool import compact_request
-from harness.middleware.compact_tool import compact_tool as _tool
-from harness.middleware.context_edits import Frontier, frontier_place
-from harness.middleware.edited_prefix import EditedPrefixes
-from harness.middleware.short_arguments import shortened
-from harness.middleware.summary_prompts import SUMMARY_TEMPLATES, SummaryTemplate
-from harness.middleware.summary_triggers import Size, Trigger, checked_size, clauses_of
-from harness.middleware.summary_view import (
+from ..errors import AgentBuildError, ModelError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ..messages import Message
+from ..models.base import ChatModel, ChatRequest
+from ..token_counting import (
+    RunningCount,
+    messages_tokens,
+    reported_tokens,
+    system_tokens,
+    text_tokens,
+    tools_tokens,
+)
+from .compact_tool import compact_request
+from .compact_tool import compact_tool as _tool
+from .context_edits import Frontier, frontier_place
+from .edited_prefix import EditedPrefixes
+from .short_arguments import shortened
+from .summary_prompts import SUMMARY_TEMPLATES, SummaryTemplate
+from .summary_triggers import Size, Trigger, checked_size, clauses_of
+from .summary_view import (
     SummarizationState,
     SummaryChunk,
     View,
@@ -36,16 +45,7 @@ from harness.middleware.summary_view import (
     pinned_places,
     view_after,
 )
-from harness.middleware.summary_writer import SummaryFailed, SummaryWriter
-from harness.models.base import ChatModel, ChatRequest
-from harness.token_counting import (
-    RunningCount,
-    messages_tokens,
-    reported_tokens,
-    system_tokens,
-    text_tokens,
-    tools_tokens,
-)
+from .summary_writer import SummaryFailed, SummaryWriter
 
 __all__ = [
     "Size",

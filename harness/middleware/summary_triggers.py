@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, cast
 
-from harness.errors import AgentBuildError
+from ..errors import AgentBuildError
 
 __all__ = ["Size", "Trigger", "checked_size", "clauses_of"]
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import add
 from typing import Annotated, NotRequired, TypedDict
 
-from harness.messages import (
+from ..messages import (
     AIMessage,
     HumanMessage,
     Message,
@@ -19,10 +19,10 @@ from harness.messages import (
     ThinkingBlock,
     ToolMessage,
 )
-from harness.middleware.context_edits import Frontier
-from harness.records import record
-from harness.state import Mark, Reducer
-from harness.token_counting import message_tokens
+from ..records import record
+from ..state import Mark, Reducer
+from ..token_counting import message_tokens
+from .context_edits import Frontier
 
 __all__ = [
     "SummarizationState",

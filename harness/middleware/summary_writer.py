@@ -9,15 +9,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 
-from harness.errors import ModelError
-from harness.limits import Meter
-from harness.messages import HumanMessage, Message
-from harness.middleware.internal_calls import answer_of
-from harness.middleware.summary_prompts import SummaryTemplate
-from harness.models.base import ChatModel, ChatRequest, PromptSection
-from harness.records import record
-from harness.token_counting import text_tokens
-from harness.transcript_text import transcript_text
+from ..errors import ModelError
+from ..limits import Meter
+from ..messages import HumanMessage, Message
+from ..models.base import ChatModel, ChatRequest, PromptSection
+from ..records import record
+from ..token_counting import text_tokens
+from ..transcript_text import transcript_text
+from .internal_calls import answer_of
+from .summary_prompts import SummaryTemplate
 
 __all__ = ["SummaryFailed", "SummaryWriter", "transcript_text"]
 

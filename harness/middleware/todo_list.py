@@ -17,13 +17,13 @@ from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDi
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
-from harness.errors import ToolError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
-from harness.messages import HumanMessage, Message, ToolMessage, pending_tool_calls
-from harness.records import record
-from harness.state import Mark, State
-from harness.tools import Tool, ToolResult, ToolRuntime, tool
+from ..errors import ToolError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
+from ..messages import HumanMessage, Message, ToolMessage, pending_tool_calls
+from ..records import record
+from ..state import Mark, State
+from ..tools import Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["Todo", "TodoItem", "TodoListMiddleware", "TodoState", "TodoStatus", "render_todos"]
 

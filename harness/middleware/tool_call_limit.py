@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, NotRequired, TypedDict
 from weakref import WeakKeyDictionary
 
-from harness.errors import AgentBuildError
-from harness.limits import LimitReached, Meter
-from harness.loop.middleware import AgentMiddleware, hook_config
-from harness.loop.requests import (
+from ..errors import AgentBuildError
+from ..limits import LimitReached, Meter
+from ..loop.middleware import AgentMiddleware, hook_config
+from ..loop.requests import (
     HookResult,
     Runtime,
     ToolCallOutcome,
@@ -23,7 +23,7 @@ from harness.loop.requests import (
     ToolCallResult,
     ToolHandler,
 )
-from harness.messages import (
+from ..messages import (
     AIMessage,
     Message,
     TextBlock,
@@ -31,9 +31,9 @@ from harness.messages import (
     ToolMessage,
     pending_tool_calls,
 )
-from harness.middleware.call_limits import check_call_limits, times
-from harness.records import record
-from harness.state import Mark, Reducer, State
+from ..records import record
+from ..state import Mark, Reducer, State
+from .call_limits import check_call_limits, times
 
 __all__ = ["RunToolCalls", "ToolCallLimitMiddleware", "ToolCallLimitState"]
 

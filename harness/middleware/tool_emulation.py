@@ -14,16 +14,16 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from harness.errors import AgentBuildError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from harness.messages import HumanMessage
-from harness.middleware.internal_calls import answer_of, fenced, resolved
-from harness.models.base import ChatModel, ChatRequest, PromptSection
-from harness.policy import Verdict
-from harness.records import record
-from harness.tool_signatures import ALL_ARGUMENTS
-from harness.tools import Tool, ToolResult, ToolRuntime
+from ..errors import AgentBuildError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from ..messages import HumanMessage
+from ..models.base import ChatModel, ChatRequest, PromptSection
+from ..policy import Verdict
+from ..records import record
+from ..tool_signatures import ALL_ARGUMENTS
+from ..tools import Tool, ToolResult, ToolRuntime
+from .internal_calls import answer_of, fenced, resolved
 
 __all__ = ["LLMToolEmulator"]
 

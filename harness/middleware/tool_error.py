@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, cast
 
-from harness.errors import MiddlewareError, ToolFailed
-from harness.loop.middleware import AgentMiddleware, check_call, settle
-from harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from harness.loop.tool_outcomes import failure
-from harness.messages import Content, ContentBlock, TextBlock, is_media
-from harness.middleware.tool_filter import ToolFilter
-from harness.tools import Tool
+from ..errors import MiddlewareError, ToolFailed
+from ..loop.middleware import AgentMiddleware, check_call, settle
+from ..loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from ..loop.tool_outcomes import failure
+from ..messages import Content, ContentBlock, TextBlock, is_media
+from ..tools import Tool
+from .tool_filter import ToolFilter
 
 __all__ = ["OnToolError", "ToolErrorMiddleware"]
 

@@ -7,13 +7,13 @@ from typing import TypeAlias, cast
 
 from pydantic import JsonValue
 
-from harness.errors import AgentBuildError
-from harness.identity_cache import IdentityCache
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, ToolCallRequest
-from harness.name_globs import fits
-from harness.policy import Verdict
-from harness.tools import Tool
+from ..errors import AgentBuildError
+from ..identity_cache import IdentityCache
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ModelHandler, ModelRequest, ModelResponse, ToolCallRequest
+from ..name_globs import fits
+from ..policy import Verdict
+from ..tools import Tool
 
 __all__ = ["ToolExclusionMiddleware"]
 

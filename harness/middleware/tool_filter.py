@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.errors import AgentBuildError
-from harness.records import record
-from harness.tools import Tool
+from ..errors import AgentBuildError
+from ..records import record
+from ..tools import Tool
 
 __all__ = ["ToolFilter"]
 

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.errors import AgentBuildError, ToolFailed
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from harness.middleware.retry_options import OnFailure, check_on_failure, retry_policy, text_by
-from harness.middleware.tool_filter import ToolFilter
-from harness.retries import RetryOn
-from harness.tools import Tool
+from ..errors import AgentBuildError, ToolFailed
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from ..retries import RetryOn
+from ..tools import Tool
+from .retry_options import OnFailure, check_on_failure, retry_policy, text_by
+from .tool_filter import ToolFilter
 
 __all__ = ["ToolRetryMiddleware"]
 

@@ -14,16 +14,16 @@ from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDi
 
 from pydantic import JsonValue
 
-from harness.errors import AgentBuildError, MiddlewareError, ModelError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.messages import Message
-from harness.middleware.internal_calls import ask_for, fenced, resolved
-from harness.middleware.summary_view import latest_request
-from harness.models.base import ChatModel, ToolSpec
-from harness.records import record
-from harness.state import Mark
-from harness.tools import Tool
+from ..errors import AgentBuildError, MiddlewareError, ModelError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ..messages import Message
+from ..models.base import ChatModel, ToolSpec
+from ..records import record
+from ..state import Mark
+from ..tools import Tool
+from .internal_calls import ask_for, fenced, resolved
+from .summary_view import latest_request
 
 __all__ = ["LLMToolSelectorMiddleware", "OnParsingFailure", "ToolSelection", "ToolSelectionState"]
 

@@ -10,13 +10,13 @@ import operator
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from harness.backends.tree import size_text
-from harness.errors import AgentBuildError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.messages import AIMessage, ContentBlock, MediaBlock, Message, TextBlock, is_media
-from harness.middleware.edited_prefix import EditedMessages
-from harness.records import record
+from ..backends.tree import size_text
+from ..errors import AgentBuildError
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ..messages import AIMessage, ContentBlock, MediaBlock, Message, TextBlock, is_media
+from ..records import record
+from .edited_prefix import EditedMessages
 
 __all__ = ["MediaSupport", "UnsupportedContentMiddleware"]
 

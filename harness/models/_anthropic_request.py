@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from harness.errors import ModelError
-from harness.messages import (
+from ..errors import ModelError
+from ..messages import (
     AIMessage,
     Content,
     DocumentBlock,
@@ -31,10 +31,10 @@ from harness.messages import (
     ToolCall,
     ToolMessage,
 )
-from harness.models._anthropic_stream import clean_text
-from harness.models._native_schema import open_place
-from harness.models._tool_schema import taken_and_told
-from harness.models.base import ChatRequest, PromptSection, ToolSpec
+from ._anthropic_stream import clean_text
+from ._native_schema import open_place
+from ._tool_schema import taken_and_told
+from .base import ChatRequest, PromptSection, ToolSpec
 
 __all__ = ["MAX_BREAKPOINTS", "PRIVATE_SETTINGS", "body_of", "render_answer", "tool_use_id"]
 

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from harness.errors import ModelError
-from harness.messages import (
+from ..errors import ModelError
+from ..messages import (
     AIMessage,
     ProviderBlock,
     RedactedThinkingBlock,
@@ -24,9 +24,9 @@ from harness.messages import (
     ToolCall,
     Usage,
 )
-from harness.models._anthropic_errors import api_error, refusal
-from harness.models.base import Delta
-from harness.records import changed
+from ..records import changed
+from ._anthropic_errors import api_error, refusal
+from .base import Delta
 
 __all__ = ["AnswerBuilder", "clean_text", "parse_arguments"]
 

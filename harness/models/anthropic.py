@@ -21,18 +21,18 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 from pydantic import JsonValue
 
-from harness.errors import ModelError
-from harness.messages import AIMessage
-from harness.models._anthropic_errors import (
+from ..errors import ModelError
+from ..messages import AIMessage
+from ._anthropic_errors import (
     MISSING_KEY,
     auth_error,
     connection_error,
     from_sdk,
     retry_after_of,
 )
-from harness.models._anthropic_request import body_of, render_answer
-from harness.models._anthropic_stream import AnswerBuilder
-from harness.models.base import ChatRequest, Delta
+from ._anthropic_request import body_of, render_answer
+from ._anthropic_stream import AnswerBuilder
+from .base import ChatRequest, Delta
 
 if TYPE_CHECKING:
     from anthropic import APIRequest, AsyncAnthropic

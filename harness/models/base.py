@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import JsonValue
 
-from harness.messages import AIMessage, Message
-from harness.records import record
+from ..messages import AIMessage, Message
+from ..records import record
 
 __all__ = [
     "ChatModel",

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal
 
-from harness.messages import AIMessage
-from harness.models.base import ChatModel, ChatRequest, Delta
-from harness.models.registry import UnknownModel, full_name, known_settings, make_model
+from ..messages import AIMessage
+from .base import ChatModel, ChatRequest, Delta
+from .registry import UnknownModel, full_name, known_settings, make_model
 
 __all__ = ["ConfigurableModel", "configured"]
 

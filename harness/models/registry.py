@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from harness.errors import HarnessError
-from harness.models.base import ChatModel
+from ..errors import HarnessError
+from .base import ChatModel
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -39,8 +39,8 @@ class UnknownModel(HarnessError):
 
 
 PROVIDERS: Mapping[str, tuple[str, str]] = {
-    "anthropic": ("harness.models.anthropic", "AnthropicModel"),
-    "scripted": ("harness.models.scripted", "ScriptedModel"),
+    "anthropic": ("deep_agent_mcp.harness.models.anthropic", "AnthropicModel"),
+    "scripted": ("deep_agent_mcp.harness.models.scripted", "ScriptedModel"),
 }
 """Provider name -> module and factory. A new provider is one file and one line here."""
 
@@ -76,7 +76,7 @@ def init_chat_model(
     fields = ("model",) if name is None and configurable_fields is None else configurable_fields
     name = DEFAULT_MODEL if name is None else name
     if fields:
-        from harness.models.configurable import ConfigurableModel
+        from .configurable import ConfigurableModel
 
         return ConfigurableModel(name, fields, config_prefix, settings)
     if config_prefix:

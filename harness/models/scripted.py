@@ -17,8 +17,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from harness.errors import ModelError
-from harness.messages import (
+from ..errors import ModelError
+from ..messages import (
     AIMessage,
     HumanMessage,
     Message,
@@ -29,9 +29,9 @@ from harness.messages import (
     Usage,
     new_id,
 )
-from harness.models._script_file import ANY_AGENT, Expect, Script, ScriptError, Turn, load_script
-from harness.models.base import ChatRequest, Delta, ToolSpec
-from harness.records import record
+from ..records import record
+from ._script_file import ANY_AGENT, Expect, Script, ScriptError, Turn, load_script
+from .base import ChatRequest, Delta, ToolSpec
 
 __all__ = ["ScriptError", "ScriptedModel"]
 

@@ -4,13 +4,13 @@ A *judge* looks at a call and says allow, deny or ask, or has no opinion. The po
 is one judge; middleware may add others (`AgentMiddleware.judge`). The strictest verdict holds.
 """
 
-from harness.policy.bound import BoundPolicy
-from harness.policy.errors import PolicyError
-from harness.policy.joint import CallPolicy, NarrowedPolicy
-from harness.policy.live import PolicyFiles
-from harness.policy.policy import Decision, Policy, ToolClass
-from harness.policy.rules import Rule
-from harness.policy.verdicts import (
+from .bound import BoundPolicy
+from .errors import PolicyError
+from .joint import CallPolicy, NarrowedPolicy
+from .live import PolicyFiles
+from .policy import Decision, Policy, ToolClass
+from .rules import Rule
+from .verdicts import (
     ALL_DECISIONS,
     ALLOW,
     Action,

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.policy.joint import CallPolicy
+    from .joint import CallPolicy
 
 __all__ = ["narrowing", "policies_above"]
 

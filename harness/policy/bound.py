@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from harness.records import record
+from ..records import record
 
 if TYPE_CHECKING:
-    from harness.policy.boundaries import Children
-    from harness.policy.joint import CallPolicy
-    from harness.policy.reach import Access
-    from harness.policy.verdicts import Verdict
-    from harness.tools import Tool
+    from ..tools import Tool
+    from .boundaries import Children
+    from .joint import CallPolicy
+    from .reach import Access
+    from .verdicts import Verdict
 
 __all__ = ["BoundPolicy"]
 
@@ -59,12 +59,12 @@ class BoundPolicy:
 
     def reach(self, path: str) -> Access:
         """Return what a command of the caller may do with a path; see `reach`."""
-        from harness.policy.reach import reach  # few calls start commands
+        from .reach import reach  # few calls start commands
 
         return reach(self.policy, path, agent=self.agent, principal=self.principal)
 
     def boundaries(self, children: Children) -> Iterator[tuple[str, Access]]:
         """Yield the existing paths where that changes; see `boundaries`."""
-        from harness.policy.boundaries import boundaries
+        from .boundaries import boundaries
 
         return boundaries(self.policy, children, agent=self.agent, principal=self.principal)

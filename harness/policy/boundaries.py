@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from harness.policy.joint import CallPolicy
-from harness.policy.paths import folded, path_forms
-from harness.policy.patterns import expanded, name_pattern
-from harness.policy.reach import Access, only_globs, patterns, reach
+from .joint import CallPolicy
+from .paths import folded, path_forms
+from .patterns import expanded, name_pattern
+from .reach import Access, only_globs, patterns, reach
 
 if TYPE_CHECKING:
-    from harness.tools import Tool
+    from ..tools import Tool
 
 __all__ = ["Children", "boundaries"]
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
-from harness.policy.paths import PathForms, paths_in
+from .paths import PathForms, paths_in
 
 if TYPE_CHECKING:
-    from harness.policy.command_lines import Argv, Line
-    from harness.policy.suspects import Suspects
-    from harness.tools import Tool
+    from ..tools import Tool
+    from .command_lines import Argv, Line
+    from .suspects import Suspects
 
 __all__ = ["Call"]
 
@@ -84,8 +84,8 @@ class Call:
 
     def of_command(self, argv: Argv) -> Call:
         """Return the call as if its command line were only this command."""
-        from harness.policy.command_lines import Line
-        from harness.policy.suspects import suspects_of
+        from .command_lines import Line
+        from .suspects import suspects_of
 
         one = copy(self)
         one.line = Line(self.line.text if self.line else "", (argv,))
@@ -119,13 +119,13 @@ def _paths(call: Call) -> Sequence[PathForms]:
 
 
 def _line(call: Call) -> Line | None:
-    from harness.policy.command_lines import line_of  # few calls have a command
+    from .command_lines import line_of  # few calls have a command
 
     return line_of(call.args)
 
 
 def _suspects(call: Call) -> Suspects:
-    from harness.policy.suspects import suspects_of
+    from .suspects import suspects_of
 
     return suspects_of(call.line)
 
@@ -158,7 +158,7 @@ def _effective(args: Mapping[str, JsonValue], tool: Tool | None) -> Mapping[str,
     }
     if tool.arguments is None:
         return {**args, **known}
-    from harness.tools import InvalidArguments
+    from ..tools import InvalidArguments
 
     try:
         taken = tool.validate(args)

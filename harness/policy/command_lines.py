@@ -17,7 +17,7 @@ from typing import TypeAlias, cast
 
 from pydantic import JsonValue
 
-from harness.records import record
+from ..records import record
 
 __all__ = ["Argv", "Line", "argv_line", "line_of", "parse_line"]
 

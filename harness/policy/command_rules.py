@@ -11,12 +11,12 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from harness.policy.command_lines import Argv
-from harness.policy.errors import PolicyError
-from harness.policy.patterns import name_pattern
-from harness.policy.program_table import known_program, last_name
-from harness.policy.programs import is_assignment
-from harness.policy.suspects import Suspects
+from .command_lines import Argv
+from .errors import PolicyError
+from .patterns import name_pattern
+from .program_table import known_program, last_name
+from .programs import is_assignment
+from .suspects import Suspects
 
 __all__ = ["CommandPattern"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.errors import AgentBuildError
+from ..errors import AgentBuildError
 
 __all__ = ["PolicyError"]
 

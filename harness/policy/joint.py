@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict, Unpack
 
 from pydantic import JsonValue
 
-from harness.policy.verdicts import Verdict, strictest
+from .verdicts import Verdict, strictest
 
 if TYPE_CHECKING:
-    from harness.tools import Tool
+    from ..tools import Tool
 
 __all__ = ["Arguments", "CallPolicy", "Caller", "JointPolicy", "NarrowedPolicy"]
 

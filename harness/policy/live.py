@@ -8,14 +8,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from harness.followed_files import FollowedFiles
-from harness.policy.errors import PolicyError
-from harness.policy.joint import CallPolicy, JointPolicy
-from harness.policy.policy import Policy
-from harness.records import record
+from ..followed_files import FollowedFiles
+from ..records import record
+from .errors import PolicyError
+from .joint import CallPolicy, JointPolicy
+from .policy import Policy
 
 if TYPE_CHECKING:
-    from harness.policy.tables import PolicyText
+    from .tables import PolicyText
 
 __all__ = ["PolicyFiles", "PolicySnapshot"]
 
@@ -90,7 +90,7 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], JointPolicy):
     def _made(self) -> PolicySnapshot:
         if not self._read:
             return PolicySnapshot(Policy(), {}, {})
-        from harness.policy.tables import joined
+        from .tables import joined
 
         errors = {str(path): one.error for path, one in self._read.items() if one.error}
         digests = {str(path): one.digest for path, one in self._read.items()}
@@ -106,7 +106,7 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], JointPolicy):
 
 
 def _read(path: Path) -> _Read:
-    from harness.policy.toml_file import file_name, file_text, parse_text
+    from .toml_file import file_name, file_text, parse_text
 
     text = file_text(path)
     return _Read(hashlib.sha256(text.encode()).hexdigest(), parse_text(text, file_name(path)))
@@ -114,7 +114,7 @@ def _read(path: Path) -> _Read:
 
 def _read_again(path: Path, before: _Read) -> _Read:
     """Return what a file says now, or the last good version with what is wrong."""
-    from harness.policy.toml_file import file_name, file_text, parse_text
+    from .toml_file import file_name, file_text, parse_text
 
     try:
         text = file_text(path)

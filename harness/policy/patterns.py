@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from harness.policy.errors import PolicyError
+from .errors import PolicyError
 
 __all__ = ["any_of", "expanded", "literal_in", "name_pattern", "steps_pattern"]
 

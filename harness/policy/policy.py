@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import JsonValue
 
-from harness.policy.call import Call
-from harness.policy.errors import PolicyError
-from harness.policy.joint import CallPolicy, NarrowedPolicy
-from harness.policy.rules import Rule
-from harness.policy.verdicts import STRICTNESS, Action, Verdict, strictest
-from harness.records import changed, record
+from ..records import changed, record
+from .call import Call
+from .errors import PolicyError
+from .joint import CallPolicy, NarrowedPolicy
+from .rules import Rule
+from .verdicts import STRICTNESS, Action, Verdict, strictest
 
 if TYPE_CHECKING:
-    from harness.tools import Tool
+    from ..tools import Tool
 
 __all__ = ["Decision", "Policy", "ToolClass"]
 
@@ -93,7 +93,7 @@ class Policy:
         Raises:
             PolicyError: A file cannot be read or is not valid; the text names file and line.
         """
-        from harness.policy.toml_file import read_policy
+        from .toml_file import read_policy
 
         return read_policy(paths)
 
@@ -104,7 +104,7 @@ class Policy:
         Raises:
             PolicyError: It is not valid; the text names the line.
         """
-        from harness.policy.toml_file import parse_policy
+        from .toml_file import parse_policy
 
         return parse_policy(text, name)
 
@@ -122,7 +122,7 @@ class Policy:
         Raises:
             PolicyError: It is not valid; the text names the source and the number of the rule.
         """
-        from harness.policy.tables import policy_of_rules
+        from .tables import policy_of_rules
 
         return policy_of_rules(data, source, default)
 

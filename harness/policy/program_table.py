@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from harness.policy.programs import Program
+from .programs import Program
 
 __all__ = ["known_program", "last_name"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from harness.records import record
+from ..records import record
 
 __all__ = ["Program", "is_assignment"]
 

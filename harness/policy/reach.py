@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from pydantic import JsonValue
 
-from harness.policy.call import Call
-from harness.policy.joint import CallPolicy, JointPolicy
-from harness.policy.policy import Policy
-from harness.policy.rules import Patterns, Rule
+from .call import Call
+from .joint import CallPolicy, JointPolicy
+from .policy import Policy
+from .rules import Patterns, Rule
 
 if TYPE_CHECKING:
-    from harness.tools import Tool
+    from ..tools import Tool
 
 __all__ = ["Access", "PathPattern", "only_globs", "patterns", "reach"]
 
@@ -132,7 +132,7 @@ def _may(policy: CallPolicy, call: Call, agent: Sequence[str]) -> bool:
 @cache
 def _built_in() -> Mapping[str, Tool]:
     """Return tools that say of themselves what the built-in file tools say."""
-    from harness.tools import Tool  # it knows policies
+    from ..tools import Tool  # it knows policies
 
     def nothing(_: dict[str, object]) -> str:
         return ""

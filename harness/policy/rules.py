@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from pydantic import JsonValue
 
-from harness.policy.call import Call
-from harness.policy.errors import PolicyError
-from harness.policy.paths import folded
-from harness.policy.patterns import any_of, literal_in, name_pattern, steps_pattern
-from harness.policy.verdicts import Action
+from .call import Call
+from .errors import PolicyError
+from .paths import folded
+from .patterns import any_of, literal_in, name_pattern, steps_pattern
+from .verdicts import Action
 
 if TYPE_CHECKING:
-    from harness.policy.command_rules import CommandPattern
-    from harness.tools import Tool
+    from ..tools import Tool
+    from .command_rules import CommandPattern
 
 __all__ = ["Patterns", "Rule"]
 
@@ -173,7 +173,7 @@ def _conditions(rule: Rule) -> Sequence[_Condition]:
         names = any_of(_each(rule.principal), name_pattern)
         found.append(lambda call: names(call.principal))
     if rule.command is not None:
-        from harness.policy.command_rules import CommandPattern  # few rules have one
+        from .command_rules import CommandPattern  # few rules have one
 
         patterns = [CommandPattern(one, allows=allows) for one in _each(rule.command)]
         found.append(_about_commands(patterns, allows))

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from harness.policy.command_lines import Argv, Line, parse_line
-from harness.policy.program_table import known_program, last_name
-from harness.policy.programs import Program, is_assignment
-from harness.records import record
+from ..records import record
+from .command_lines import Argv, Line, parse_line
+from .program_table import known_program, last_name
+from .programs import Program, is_assignment
 
 __all__ = ["Suspects", "suspects_of"]
 

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias, cast, get_args
 
-from harness.policy.errors import PolicyError
-from harness.policy.policy import Policy, ToolClass
-from harness.policy.rules import Rule
-from harness.policy.verdicts import Action
-from harness.records import record
+from ..records import record
+from .errors import PolicyError
+from .policy import Policy, ToolClass
+from .rules import Rule
+from .verdicts import Action
 
 __all__ = ["Locate", "PolicyText", "joined", "policy_of_rules", "read_tables"]
 

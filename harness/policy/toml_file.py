@@ -8,11 +8,11 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.definition_sources import read_regular
-from harness.frontmatter import DefinitionError
-from harness.policy.errors import PolicyError
-from harness.policy.policy import Policy
-from harness.policy.tables import PolicyText, joined, read_tables
+from ..definition_sources import read_regular
+from ..frontmatter import DefinitionError
+from .errors import PolicyError
+from .policy import Policy
+from .tables import PolicyText, joined, read_tables
 
 __all__ = ["file_name", "file_text", "parse_policy", "parse_text", "read_policy"]
 

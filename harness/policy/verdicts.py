@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
-from harness.records import record
+from ..records import record
 
 __all__ = [
     "ALLOW",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import harness.middleware
-from harness.errors import AgentBuildError
-from harness.loop.middleware import AgentMiddleware
-from harness.name_globs import fits
-from harness.profiles.profile import Profile
+from .. import middleware as shipped
+from ..errors import AgentBuildError
+from ..loop.middleware import AgentMiddleware
+from ..name_globs import fits
+from .profile import Profile
 
 __all__ = ["extra_middleware", "fitted"]
 
@@ -26,7 +26,7 @@ def extra_middleware(wanted: Mapping[str, Mapping[str, Any]]) -> list[AgentMiddl
     made: list[AgentMiddleware] = []
     for name, arguments in wanted.items():
         try:
-            made.append(getattr(harness.middleware, name)(**arguments))
+            made.append(getattr(shipped, name)(**arguments))
         except (AgentBuildError, TypeError, ValueError) as error:
             given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
             raise AgentBuildError(

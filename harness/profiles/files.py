@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
-from harness.definition_sources import children
-from harness.errors import AgentBuildError
-from harness.frontmatter import DefinitionError, decode
-from harness.profiles.extras import extra_middleware
-from harness.profiles.profile import EXTRAS, GeneralPurpose, Profile
-from harness.records import record
+from ..definition_sources import children
+from ..errors import AgentBuildError
+from ..frontmatter import DefinitionError, decode
+from ..records import record
+from .extras import extra_middleware
+from .profile import EXTRAS, GeneralPurpose, Profile
 
 __all__ = ["ProfileFile", "load_profile", "load_profiles"]
 

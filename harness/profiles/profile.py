@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import field, fields, replace
 from typing import Any
 
-import harness.middleware
-from harness.errors import AgentBuildError
-from harness.records import record
+from .. import middleware as shipped
+from ..errors import AgentBuildError
+from ..records import record
 
 __all__ = ["EXCLUDABLE", "EXTRAS", "GeneralPurpose", "Profile"]
 
@@ -31,7 +31,7 @@ _FIXED = ("FilesystemMiddleware", "HumanInTheLoopMiddleware", "SubAgentMiddlewar
 
 EXTRAS = tuple(
     name
-    for name in harness.middleware.__all__
+    for name in shipped.__all__
     if name.endswith(("Middleware", "Selector", "Emulator")) and name not in _FIXED
 )
 """What a profile may add to the stack, or put in the place of the built-in one of that name."""

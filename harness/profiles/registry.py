@@ -7,9 +7,9 @@ from functools import cache, reduce
 from pathlib import Path
 from types import MappingProxyType
 
-from harness.name_globs import fits
-from harness.profiles.files import ProfileFile, load_profiles
-from harness.profiles.profile import Profile
+from ..name_globs import fits
+from .files import ProfileFile, load_profiles
+from .profile import Profile
 
 __all__ = ["BUILTIN", "ProfileRegistry", "profile_for"]
 

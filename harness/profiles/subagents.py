@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.definition_files import no_such
-from harness.profiles.profile import GeneralPurpose
-from harness.subagents.definitions import GENERAL_PURPOSE, AnySubAgent
-from harness.subagents.registry import SubAgentRegistry, UnknownSubAgent
+from ..definition_files import no_such
+from ..subagents.definitions import GENERAL_PURPOSE, AnySubAgent
+from ..subagents.registry import SubAgentRegistry, UnknownSubAgent
+from .profile import GeneralPurpose
 
 __all__ = ["ProfiledSubAgents"]
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from harness.redaction.detector import GRAPH, Span
+from .detector import GRAPH, Span
 
 __all__ = ["find", "open_from"]
 

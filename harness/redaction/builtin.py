@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 
-from harness.records import record
-from harness.redaction import (
+from ..records import record
+from . import (
     api_key,
     credit_card,
     email_address,
@@ -17,7 +17,7 @@ from harness.redaction import (
     private_key,
     url,
 )
-from harness.redaction.detector import Span
+from .detector import Span
 
 __all__ = ["BUILTIN", "BuiltIn", "last_four"]
 

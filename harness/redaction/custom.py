@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import regex
 
-from harness.errors import AgentBuildError, MiddlewareError
-from harness.redaction.detector import Span
+from ..errors import AgentBuildError, MiddlewareError
+from .detector import Span
 
 __all__ = ["Boundary", "CallableDetector", "Finder", "RegexDetector", "inside", "within"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.redaction.detector import Span, run_start
+from .detector import Span, run_start
 
 __all__ = ["find", "mask", "open_from"]
 

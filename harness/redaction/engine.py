@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from harness.redaction.custom import Boundary, inside, within
-from harness.redaction.detector import Span
+from .custom import Boundary, inside, within
+from .detector import Span
 
 __all__ = ["Analyzer", "AnalyzerResult", "EngineDetector"]
 

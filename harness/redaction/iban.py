@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from harness.redaction.detector import Span
+from .detector import Span
 
 __all__ = ["find", "open_from"]
 

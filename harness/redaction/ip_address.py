@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv6Address
 
-from harness.redaction.detector import Span, run_start
+from .detector import Span, run_start
 
 __all__ = ["find", "mask", "open_from"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.redaction.detector import Span
+from .detector import Span
 
 __all__ = ["find", "mask", "open_from"]
 

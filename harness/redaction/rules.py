@@ -15,10 +15,10 @@ from typing import Literal, TypeAlias
 
 import anyio
 
-from harness.errors import HarnessError, MiddlewareError
-from harness.records import record
-from harness.redaction.detector import Detector
-from harness.redaction.vault import Vault
+from ..errors import HarnessError, MiddlewareError
+from ..records import record
+from .detector import Detector
+from .vault import Vault
 
 __all__ = ["Keys", "Match", "PIIDetectionError", "Place", "Redactor", "Rule", "Strategy"]
 

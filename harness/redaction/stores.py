@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
 
-from harness.records import changed
-from harness.redaction.rules import Keys, Redactor
-from harness.redaction.values import clean_json
-from harness.store.base import Index, Namespace, Operation, Put, Result, Ttl
+from ..records import changed
+from ..store.base import Index, Namespace, Operation, Put, Result, Ttl
+from .rules import Keys, Redactor
+from .values import clean_json
 
 if TYPE_CHECKING:
-    from harness.store.base import Store
+    from ..store.base import Store
 
 __all__ = ["ScreenedStore", "unscreened"]
 

@@ -9,10 +9,10 @@ import json
 import re
 from collections.abc import Iterator
 
-from harness.models.base import Delta
-from harness.records import changed
-from harness.redaction.rules import Redactor
-from harness.redaction.values import clean_number
+from ..models.base import Delta
+from ..records import changed
+from .rules import Redactor
+from .values import clean_number
 
 __all__ = ["DeltaStream", "JsonStream", "TextStream"]
 

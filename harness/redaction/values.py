@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from pydantic import JsonValue
 
-from harness.messages import (
+from ..messages import (
     AIMessage,
     AnswerBlock,
     Content,
@@ -22,7 +22,7 @@ from harness.messages import (
     ToolCall,
     ToolMessage,
 )
-from harness.records import changed
+from ..records import changed
 
 __all__ = ["Clean", "clean_call", "clean_json", "clean_json_bytes", "clean_message", "clean_number"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from harness.store.base import Namespace, Store
+    from ..store.base import Namespace, Store
 
 __all__ = ["StoreVault", "Vault"]
 
@@ -42,7 +42,7 @@ class StoreVault:
 
     async def keep(self, scope: str, values: Mapping[str, str]) -> None:
         """Store values by token."""
-        from harness.store.base import Put
+        from ..store.base import Put
 
         place = (*self._namespace, scope)
         await self._store.batch(
@@ -54,7 +54,7 @@ class StoreVault:
 
     async def find(self, scope: str, tokens: Iterable[str]) -> Mapping[str, str]:
         """Return the values of those tokens that are known."""
-        from harness.store.base import Get, Item
+        from ..store.base import Get, Item
 
         wanted = list(dict.fromkeys(tokens))
         place = (*self._namespace, scope)

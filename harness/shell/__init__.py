@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.shell.bubblewrap import BubblewrapExecutionPolicy
-    from harness.shell.docker import DockerExecutionPolicy
-    from harness.shell.layout import Layout, Mount, SandboxPolicy
-    from harness.shell.policies import (
+    from .bubblewrap import BubblewrapExecutionPolicy
+    from .docker import DockerExecutionPolicy
+    from .layout import Layout, Mount, SandboxPolicy
+    from .policies import (
         ExecutionPolicy,
         HostExecutionPolicy,
         Launch,
@@ -44,5 +44,5 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module 'harness.shell' has no attribute {name!r}")
-    return getattr(import_module(f"harness.shell.{_HOMES.get(name, 'policies')}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'policies')}"), name)

@@ -16,10 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 from shutil import which
 
-from harness.errors import AgentBuildError
-from harness.shell.layout import Access, Layout, Mount
-from harness.shell.policies import Launch, ProcessLimits, base_environment, host_shell
-from harness.shell.seccomp import no_lent_rights
+from ..errors import AgentBuildError
+from .layout import Access, Layout, Mount
+from .policies import Launch, ProcessLimits, base_environment, host_shell
+from .seccomp import no_lent_rights
 
 __all__ = ["SYSTEM_PATHS", "BubblewrapExecutionPolicy", "Mount"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 
-from harness.errors import AgentBuildError
-from harness.shell.layout import Layout, Mount
-from harness.shell.policies import Launch, ShellLimits
+from ..errors import AgentBuildError
+from .layout import Layout, Mount
+from .policies import Launch, ShellLimits
 
 __all__ = ["DockerExecutionPolicy"]
 

@@ -25,7 +25,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING or __package__:
-    from harness.shell.bounds import Bounds, ControlGroups, descendants
+    from .bounds import Bounds, ControlGroups, descendants
 else:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     from bounds import Bounds, ControlGroups, descendants

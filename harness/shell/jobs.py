@@ -21,10 +21,10 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from harness.errors import ToolError
-from harness.records import record
-from harness.shell.output import Output
-from harness.shell.session import CommandResult, ShellSession
+from ..errors import ToolError
+from ..records import record
+from .output import Output
+from .session import CommandResult, ShellSession
 
 __all__ = ["Job", "JobLimits", "JobPage", "JobPool", "default_directory"]
 

@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from harness.records import record
-from harness.shell.policies import ExecutionPolicy, Launch
+from ..records import record
+from .policies import ExecutionPolicy, Launch
 
 __all__ = ["Access", "Layout", "Mount", "SandboxPolicy"]
 

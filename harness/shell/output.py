@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol
 
 import anyio.to_thread
 
-from harness.records import record
+from ..records import record
 
 __all__ = [
     "Collector",

@@ -14,11 +14,11 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Protocol
 
-from harness.errors import AgentBuildError
-from harness.records import record
+from ..errors import AgentBuildError
+from ..records import record
 
 if TYPE_CHECKING:
-    from harness.shell.layout import Layout
+    from .layout import Layout
 
 __all__ = [
     "ExecutionPolicy",

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import anyio
 import anyio.to_thread
 
-from harness.shell.layout import Layout
-from harness.shell.session import ShellSession
+from .layout import Layout
+from .session import ShellSession
 
 __all__ = ["Key", "Seat", "SessionPool"]
 

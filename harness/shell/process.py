@@ -22,10 +22,10 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from harness.shell.policies import Launch
+from .policies import Launch
 
 if TYPE_CHECKING:
-    from harness.shell.guardian import GuardianOptions
+    from .guardian import GuardianOptions
 
 __all__ = ["ShellProcess", "start_process"]
 

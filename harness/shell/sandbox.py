@@ -9,17 +9,17 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from harness.backends.base import Backend
-from harness.backends.shared import SharedDirectory, shared_directories
-from harness.errors import AgentBuildError
-from harness.policy import BoundPolicy, PolicyFiles
-from harness.policy.joint import CallPolicy, JointPolicy
-from harness.records import record
-from harness.shell.layout import Layout, SandboxPolicy
-from harness.shell.policies import ExecutionPolicy
-from harness.shell.session import ShellError, ShellSession, open_session
-from harness.shell.table import layout_of, same_files
-from harness.tools import ToolRuntime
+from ..backends.base import Backend
+from ..backends.shared import SharedDirectory, shared_directories
+from ..errors import AgentBuildError
+from ..policy import BoundPolicy, PolicyFiles
+from ..policy.joint import CallPolicy, JointPolicy
+from ..records import record
+from ..tools import ToolRuntime
+from .layout import Layout, SandboxPolicy
+from .policies import ExecutionPolicy
+from .session import ShellError, ShellSession, open_session
+from .table import layout_of, same_files
 
 __all__ = ["Sandbox", "sandbox_of"]
 

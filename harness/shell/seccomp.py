@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from harness.records import record
+from ..records import record
 
 __all__ = ["no_lent_rights"]
 

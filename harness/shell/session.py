@@ -17,11 +17,11 @@ from typing import Literal, TypeAlias
 
 import anyio
 
-from harness.errors import ToolError
-from harness.records import record
-from harness.shell.output import Collector, Output, Sink
-from harness.shell.policies import Launch, ShellLimits
-from harness.shell.process import ShellProcess, start_process
+from ..errors import ToolError
+from ..records import record
+from .output import Collector, Output, Sink
+from .policies import Launch, ShellLimits
+from .process import ShellProcess, start_process
 
 __all__ = ["CommandResult", "Ending", "ShellError", "ShellSession", "open_session"]
 

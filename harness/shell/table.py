@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.backends.shared import SharedDirectory
-from harness.policy import BoundPolicy
-from harness.records import record
-from harness.shell.layout import Access, Layout, Mount
+from ..backends.shared import SharedDirectory
+from ..policy import BoundPolicy
+from ..records import record
+from .layout import Access, Layout, Mount
 
 __all__ = ["TableLimits", "layout_of", "same_files"]
 

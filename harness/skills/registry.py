@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.definition_files import DefinitionRegistry, no_such
-from harness.definition_sources import FileStat, Found, Source, identity
-from harness.errors import ToolError
-from harness.frontmatter import DefinitionError
-from harness.skills.definitions import SKILL_FILE, Skill, load_skill, skill_files
+from ..definition_files import DefinitionRegistry, no_such
+from ..definition_sources import FileStat, Found, Source, identity
+from ..errors import ToolError
+from ..frontmatter import DefinitionError
+from .definitions import SKILL_FILE, Skill, load_skill, skill_files
 
 __all__ = ["SkillRegistry", "UnknownSkill"]
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.store.base import (
+    from .base import (
         Delete,
         Embed,
         Filter,
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
         StoreOptions,
         Ttl,
     )
-    from harness.store.memory import MemoryStore
-    from harness.store.planned import PlannedStore
-    from harness.store.postgres import PostgresStore
-    from harness.store.sqlite import SqliteStore
+    from .memory import MemoryStore
+    from .planned import PlannedStore
+    from .postgres import PostgresStore
+    from .sqlite import SqliteStore
 
 __all__ = [
     "Delete",
@@ -62,14 +62,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "MemoryStore": "harness.store.memory",
-    "PlannedStore": "harness.store.planned",
-    "PostgresStore": "harness.store.postgres",
-    "SqliteStore": "harness.store.sqlite",
+    "MemoryStore": ".memory",
+    "PlannedStore": ".planned",
+    "PostgresStore": ".postgres",
+    "SqliteStore": ".sqlite",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module 'harness.store' has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "harness.store.base")), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, ".base"), __name__), name)

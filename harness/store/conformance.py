@@ -23,8 +23,8 @@ from contextlib import AbstractAsyncContextManager
 from inspect import iscoroutinefunction
 from types import ModuleType
 
-from harness.records import record
-from harness.store._promises import (
+from ..records import record
+from ._promises import (
     batches,
     expiry,
     filters,
@@ -35,8 +35,8 @@ from harness.store._promises import (
     searches,
     words,
 )
-from harness.store._promises.tools import OpenStore, letters
-from harness.store.base import Store, StoreOptions
+from ._promises.tools import OpenStore, letters
+from .base import Store, StoreOptions
 
 __all__ = ["OpenStore", "Promise", "check_store", "promises"]
 

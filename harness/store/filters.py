@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import JsonValue
 
-from harness.records import record
-from harness.store.base import Filter, InvalidOperation
-from harness.store.values import json_text
+from ..records import record
+from .base import Filter, InvalidOperation
+from .values import json_text
 
 __all__ = ["Condition", "Operator", "matches", "parse_filter"]
 

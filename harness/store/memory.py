@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from harness.store.base import (
+from .base import (
     Delete,
     Get,
     Item,
@@ -26,11 +26,11 @@ from harness.store.base import (
     StoreError,
     StoreOptions,
 )
-from harness.store.filters import matches
-from harness.store.names import begins_with, select
-from harness.store.planned import Planned, PlannedPut, PlannedSearch, PlannedStore
-from harness.store.values import decode
-from harness.store.vectors import Vector, cosine
+from .filters import matches
+from .names import begins_with, select
+from .planned import Planned, PlannedPut, PlannedSearch, PlannedStore
+from .values import decode
+from .vectors import Vector, cosine
 
 __all__ = ["MemoryStore"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from itertools import islice, takewhile
 from typing import Any, cast
 
-from harness.store.base import InvalidNamespace, InvalidOperation, ListNamespaces, Namespace
-from harness.store.values import is_unicode
+from .base import InvalidNamespace, InvalidOperation, ListNamespaces, Namespace
+from .values import is_unicode
 
 __all__ = [
     "ANY",

@@ -16,8 +16,8 @@ from typing import Any, Self, TypeAlias, Unpack, cast
 
 from pydantic import JsonValue
 
-from harness.records import record
-from harness.store.base import (
+from ..records import record
+from .base import (
     Delete,
     Filter,
     Get,
@@ -33,11 +33,11 @@ from harness.store.base import (
     StoreOptions,
     Ttl,
 )
-from harness.store.filters import Condition, parse_filter
-from harness.store.names import check_key, check_namespace, check_pattern
-from harness.store.texts import indexed_words, parse_index, query_words, texts_of
-from harness.store.values import encode, is_unicode
-from harness.store.vectors import Vector, embed_texts
+from .filters import Condition, parse_filter
+from .names import check_key, check_namespace, check_pattern
+from .texts import indexed_words, parse_index, query_words, texts_of
+from .values import encode, is_unicode
+from .vectors import Vector, embed_texts
 
 __all__ = ["Planned", "PlannedPut", "PlannedSearch", "PlannedStore"]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, Unpack
 
-from harness.postgres_database import AsyncConnection, PostgresDatabase
-from harness.store.base import Result, StoreOptions
-from harness.store.planned import Planned, PlannedStore
-from harness.store.postgres_queries import Work
-from harness.store.postgres_schema import STORE, pgvector_schema
+from ..postgres_database import AsyncConnection, PostgresDatabase
+from .base import Result, StoreOptions
+from .planned import Planned, PlannedStore
+from .postgres_queries import Work
+from .postgres_schema import STORE, pgvector_schema
 
 __all__ = ["PostgresStore"]
 

@@ -16,13 +16,13 @@ import anyio.to_thread
 from psycopg import AsyncConnection
 from psycopg.sql import Composed
 
-from harness.postgres_database import Tables
-from harness.store.base import Delete, Get, Item, ListNamespaces, Result
-from harness.store.names import stored, unstored
-from harness.store.planned import Planned, PlannedPut, PlannedSearch
-from harness.store.postgres_search import COLUMNS, LIVE, NOW, ItemQuery, namespace_query
-from harness.store.postgres_values import escaped_json, text_search_vector, unescaped
-from harness.store.vectors import Vector, other_length
+from ..postgres_database import Tables
+from .base import Delete, Get, Item, ListNamespaces, Result
+from .names import stored, unstored
+from .planned import Planned, PlannedPut, PlannedSearch
+from .postgres_search import COLUMNS, LIVE, NOW, ItemQuery, namespace_query
+from .postgres_values import escaped_json, text_search_vector, unescaped
+from .vectors import Vector, other_length
 
 __all__ = ["MOST_CANDIDATES", "Work"]
 

@@ -9,8 +9,8 @@ reads as a vector where it is installed.
 
 from __future__ import annotations
 
-from harness.postgres_database import AsyncConnection, DatabaseKind
-from harness.store.base import NewerStore, StoreError
+from ..postgres_database import AsyncConnection, DatabaseKind
+from .base import NewerStore, StoreError
 
 __all__ = ["STORE", "pgvector_schema"]
 

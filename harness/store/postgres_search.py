@@ -10,14 +10,14 @@ from typing import Any
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 
-from harness.postgres_database import Tables
-from harness.store.base import ListNamespaces, Namespace
-from harness.store.filters import Condition
-from harness.store.names import ANY, bounds, literal_prefix
-from harness.store.planned import PlannedSearch
-from harness.store.postgres_values import escaped_json, escaped_text, text_search_query
-from harness.store.values import json_text
-from harness.store.vectors import Vector
+from ..postgres_database import Tables
+from .base import ListNamespaces, Namespace
+from .filters import Condition
+from .names import ANY, bounds, literal_prefix
+from .planned import PlannedSearch
+from .postgres_values import escaped_json, escaped_text, text_search_query
+from .values import json_text
+from .vectors import Vector
 
 __all__ = ["COLUMNS", "LIVE", "NOW", "ItemQuery", "namespace_query"]
 

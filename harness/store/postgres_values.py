@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from harness.store.values import decode, json_text
+from .values import decode, json_text
 
 __all__ = ["escaped_json", "escaped_text", "text_search_query", "text_search_vector", "unescaped"]
 

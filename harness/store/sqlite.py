@@ -15,12 +15,12 @@ from typing import Self, Unpack
 
 import anyio
 
-from harness.database_files import Connection
-from harness.store.base import Delete, Result, StoreError, StoreOptions
-from harness.store.planned import Planned, PlannedPut, PlannedStore
-from harness.store.sqlite_file import open_reader, open_writer
-from harness.store.sqlite_queries import Work
-from harness.store.sqlite_similarity import add_similarity
+from ..database_files import Connection
+from .base import Delete, Result, StoreError, StoreOptions
+from .planned import Planned, PlannedPut, PlannedStore
+from .sqlite_file import open_reader, open_writer
+from .sqlite_queries import Work
+from .sqlite_similarity import add_similarity
 
 __all__ = ["SqliteStore"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from harness.database_files import DatabaseKind
-from harness.store.base import NewerStore, StoreError
+from ..database_files import DatabaseKind
+from .base import NewerStore, StoreError
 
 __all__ = ["open_reader", "open_writer"]
 

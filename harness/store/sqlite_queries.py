@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from harness.store.base import Delete, Get, Item, ListNamespaces, Namespace, Result
-from harness.store.filters import Condition, matches
-from harness.store.names import bounds, literal_prefix, select, stored, unstored
-from harness.store.planned import Planned, PlannedPut, PlannedSearch
-from harness.store.values import decode
-from harness.store.vectors import Vector, other_length
+from .base import Delete, Get, Item, ListNamespaces, Namespace, Result
+from .filters import Condition, matches
+from .names import bounds, literal_prefix, select, stored, unstored
+from .planned import Planned, PlannedPut, PlannedSearch
+from .values import decode
+from .vectors import Vector, other_length
 
 __all__ = ["Work"]
 

@@ -12,7 +12,7 @@ from array import array
 from functools import lru_cache
 from importlib import import_module
 
-from harness.store.vectors import Vector, cosine
+from .vectors import Vector, cosine
 
 __all__ = ["add_similarity", "load_extension"]
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 import regex
 from pydantic import JsonValue
 
-from harness.store.base import Index, InvalidOperation
+from .base import Index, InvalidOperation
 
 __all__ = ["Path", "indexed_words", "parse_index", "query_words", "texts_of"]
 

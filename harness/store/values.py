@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from harness.json_depth import MAX_DEPTH
-from harness.store.base import InvalidOperation
+from ..json_depth import MAX_DEPTH
+from .base import InvalidOperation
 
 __all__ = ["decode", "encode", "is_unicode", "json_text"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from operator import mul
 from typing import TypeAlias
 
-from harness.store.base import Embed, StoreError
+from .base import Embed, StoreError
 
 __all__ = ["Vector", "cosine", "direction", "embed_texts", "other_length"]
 

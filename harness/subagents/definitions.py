@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from harness.errors import AgentBuildError
-from harness.policy import CallPolicy
-from harness.records import record
+from ..errors import AgentBuildError
+from ..policy import CallPolicy
+from ..records import record
 
 if TYPE_CHECKING:
-    from harness.limits import Limits
-    from harness.loop.agent import Agent
-    from harness.loop.middleware import AgentMiddleware
-    from harness.middleware.human_in_the_loop import InterruptOnConfig
-    from harness.models.base import ChatModel
-    from harness.structured_output import ResponseFormat
-    from harness.tools import Tool
+    from ..limits import Limits
+    from ..loop.agent import Agent
+    from ..loop.middleware import AgentMiddleware
+    from ..middleware.human_in_the_loop import InterruptOnConfig
+    from ..models.base import ChatModel
+    from ..structured_output import ResponseFormat
+    from ..tools import Tool
 
 __all__ = [
     "GENERAL_PURPOSE",
@@ -135,14 +135,14 @@ class CompiledSubAgent:
     def __post_init__(self) -> None:
         _check(self)
         if not self.is_agent:
-            from harness.subagents.prebuilt import body_of
+            from .prebuilt import body_of
 
             body_of(self)
 
     @property
     def is_agent(self) -> bool:
         """Whether it runs an `Agent`."""
-        from harness.loop.agent import Agent
+        from ..loop.agent import Agent
 
         return isinstance(self.runnable, Agent)
 

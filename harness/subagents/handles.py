@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict, cast
 
-from harness.errors import ToolError
-from harness.records import record
-from harness.state import Mark, Reducer, State
-from harness.subagents.definitions import AnySubAgent, CompiledSubAgent
-from harness.tools import SubagentPlace, ToolRuntime
+from ..errors import ToolError
+from ..records import record
+from ..state import Mark, Reducer, State
+from ..tools import SubagentPlace, ToolRuntime
+from .definitions import AnySubAgent, CompiledSubAgent
 
 __all__ = [
     "Handle",

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 from typing import cast, get_args
 
-from harness.child_limits import bounds
-from harness.definition_sources import read_regular
-from harness.errors import AgentBuildError
-from harness.frontmatter import MAX_FILE_BYTES, DefinitionError, Frontmatter, decode
-from harness.limits import Limits
-from harness.policy import Policy, PolicyError
-from harness.skills.definitions import check_name
-from harness.subagents.definitions import Mode, SubAgent
+from ..child_limits import bounds
+from ..definition_sources import read_regular
+from ..errors import AgentBuildError
+from ..frontmatter import MAX_FILE_BYTES, DefinitionError, Frontmatter, decode
+from ..limits import Limits
+from ..policy import Policy, PolicyError
+from ..skills.definitions import check_name
+from .definitions import Mode, SubAgent
 
 __all__ = ["load_subagent"]
 

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import anyio
 
-from harness.errors import CheckpointError, ToolError
-from harness.limits import LimitReached
-from harness.loop.cancellation import FAILURES, as_failure
-from harness.subagents.definitions import CompiledSubAgent
-from harness.tool_results import result_of
-from harness.tool_signatures import ALL_ARGUMENTS, function_body, single_slot, slots_of
-from harness.tools import ToolFunction, ToolResult, ToolRuntime
+from ..errors import CheckpointError, ToolError
+from ..limits import LimitReached
+from ..loop.cancellation import FAILURES, as_failure
+from ..tool_results import result_of
+from ..tool_signatures import ALL_ARGUMENTS, function_body, single_slot, slots_of
+from ..tools import ToolFunction, ToolResult, ToolRuntime
+from .definitions import CompiledSubAgent
 
 __all__ = ["body_of", "run_function"]
 

@@ -6,17 +6,17 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.definition_files import DefinitionRegistry, no_such
-from harness.definition_sources import FileStat, Found, Source, file_stat
-from harness.errors import AgentBuildError, ToolError
-from harness.frontmatter import DefinitionError
-from harness.subagents.definitions import (
+from ..definition_files import DefinitionRegistry, no_such
+from ..definition_sources import FileStat, Found, Source, file_stat
+from ..errors import AgentBuildError, ToolError
+from ..frontmatter import DefinitionError
+from .definitions import (
     GENERAL_PURPOSE,
     AnySubAgent,
     CompiledSubAgent,
     SubAgent,
 )
-from harness.subagents.markdown import load_subagent
+from .markdown import load_subagent
 
 __all__ = ["SubAgentRegistry", "UnknownSubAgent"]
 

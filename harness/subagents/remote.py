@@ -17,15 +17,15 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from harness.agent import create_agent
-from harness.checkpoint.base import Run
-from harness.errors import AgentBuildError, ModelError, ToolError
-from harness.limits import Limits
-from harness.loop.interrupts import Interrupted
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.mcp_servers.config import MCPServer
-from harness.messages import (
+from ..agent import create_agent
+from ..checkpoint.base import Run
+from ..errors import AgentBuildError, ModelError, ToolError
+from ..limits import Limits
+from ..loop.interrupts import Interrupted
+from ..loop.middleware import AgentMiddleware
+from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ..mcp_servers.config import MCPServer
+from ..messages import (
     AIMessage,
     HumanMessage,
     Message,
@@ -34,11 +34,11 @@ from harness.messages import (
     ToolMessage,
     new_id,
 )
-from harness.models.base import ChatRequest, Delta
-from harness.subagents.definitions import CompiledSubAgent
-from harness.subagents.remote_runs import RemoteRuns, Standing
-from harness.tool_schemas import check_schema
-from harness.tools import ToolResult, ToolRuntime, tool
+from ..models.base import ChatRequest, Delta
+from ..tool_schemas import check_schema
+from ..tools import ToolResult, ToolRuntime, tool
+from .definitions import CompiledSubAgent
+from .remote_runs import RemoteRuns, Standing
 
 __all__ = ["remote_subagent"]
 

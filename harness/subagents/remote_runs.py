@@ -13,11 +13,11 @@ from typing import Any, Literal, TypeAlias, TypeGuard, cast
 import anyio
 from pydantic import JsonValue
 
-from harness.errors import ToolError
-from harness.mcp_servers.config import MCPServer
-from harness.mcp_servers.pool import Pool
-from harness.records import record
-from harness.tools import ToolResult
+from ..errors import ToolError
+from ..mcp_servers.config import MCPServer
+from ..mcp_servers.pool import Pool
+from ..records import record
+from ..tools import ToolResult
 
 __all__ = ["RemoteRuns", "Standing"]
 

@@ -6,7 +6,7 @@ API only; where the spans go is the application's choice, through an OpenTelemet
 
 from __future__ import annotations
 
-from harness.telemetry.journal import TracedCheckpointer
-from harness.telemetry.middleware import TelemetryMiddleware
+from .journal import TracedCheckpointer
+from .middleware import TelemetryMiddleware
 
 __all__ = ["TelemetryMiddleware", "TracedCheckpointer"]

@@ -13,13 +13,13 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
-from harness.loop.requests import ModelRequest, Runtime
-from harness.messages import AIMessage
-from harness.models.base import ChatModel, ChatRequest, Delta
-from harness.telemetry import names
-from harness.telemetry.content import answer_json, messages_json, system_json
-from harness.telemetry.failures import error_type, note_raised
-from harness.telemetry.metrics import Attributes, Metrics
+from ..loop.requests import ModelRequest, Runtime
+from ..messages import AIMessage
+from ..models.base import ChatModel, ChatRequest, Delta
+from . import names
+from .content import answer_json, messages_json, system_json
+from .failures import error_type, note_raised
+from .metrics import Attributes, Metrics
 
 __all__ = ["Chat", "Chats", "current"]
 

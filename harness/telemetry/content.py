@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from harness.loop.at_work import agent_at_work
-from harness.messages import (
+from ..loop.at_work import agent_at_work
+from ..messages import (
     AIMessage,
     AnswerBlock,
     Content,
@@ -22,11 +22,11 @@ from harness.messages import (
     ToolCall,
     ToolMessage,
 )
-from harness.models.base import PromptSection
-from harness.redaction.values import clean_json
+from ..models.base import PromptSection
+from ..redaction.values import clean_json
 
 if TYPE_CHECKING:
-    from harness.redaction.rules import Redactor
+    from ..redaction.rules import Redactor
 
 __all__ = ["answer_json", "call_json", "clean_text", "messages_json", "result_json", "system_json"]
 

@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias, cast
 import anyio
 from opentelemetry.trace import Span, Status, StatusCode
 
-from harness.errors import ModelError
-from harness.limits import LimitReached
-from harness.loop.interrupts import Interrupted
-from harness.telemetry import names
-from harness.telemetry.content import clean_text
+from ..errors import ModelError
+from ..limits import LimitReached
+from ..loop.interrupts import Interrupted
+from . import names
+from .content import clean_text
 
 __all__ = ["Ending", "error_type", "note_error", "note_raised"]
 

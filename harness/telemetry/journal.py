@@ -11,11 +11,11 @@ from opentelemetry.context import Context
 from opentelemetry.util.types import AttributeValue
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Checkpointer
-from harness.telemetry import names
-from harness.telemetry.failures import error_type, note_raised
-from harness.telemetry.metrics import Attributes
-from harness.telemetry.middleware import INSIDE, TelemetryMiddleware
+from ..checkpoint.base import Batch, Checkpointer
+from . import names
+from .failures import error_type, note_raised
+from .metrics import Attributes
+from .middleware import INSIDE, TelemetryMiddleware
 
 __all__ = ["TracedCheckpointer"]
 

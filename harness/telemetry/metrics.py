@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from opentelemetry.metrics import Histogram, Meter
 
-from harness.messages import Usage
-from harness.telemetry import names
+from ..messages import Usage
+from . import names
 
 __all__ = ["Attributes", "Metrics"]
 

@@ -11,11 +11,11 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Span, Status, StatusCode, TracerProvider
 
-from harness.checkpoint.base import Run
-from harness.loop.at_work import agent_at_work
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.model_call import configured
-from harness.loop.requests import (
+from ..checkpoint.base import Run
+from ..loop.at_work import agent_at_work
+from ..loop.middleware import AgentMiddleware
+from ..loop.model_call import configured
+from ..loop.requests import (
     InternalCall,
     InternalHandler,
     ModelHandler,
@@ -25,14 +25,14 @@ from harness.loop.requests import (
     ToolCallRequest,
     ToolHandler,
 )
-from harness.loop.tool_execution import REFUSED, REJECTED
-from harness.messages import AIMessage
-from harness.telemetry import names
-from harness.telemetry.chats import Chats, current
-from harness.telemetry.content import call_json, result_json
-from harness.telemetry.failures import error_type, note_error, note_raised
-from harness.telemetry.metrics import Metrics
-from harness.telemetry.spans import RunSpans
+from ..loop.tool_execution import REFUSED, REJECTED
+from ..messages import AIMessage
+from . import names
+from .chats import Chats, current
+from .content import call_json, result_json
+from .failures import error_type, note_error, note_raised
+from .metrics import Metrics
+from .spans import RunSpans
 
 __all__ = ["INSIDE", "SCOPE", "TelemetryMiddleware"]
 

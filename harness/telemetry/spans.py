@@ -21,11 +21,11 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from harness.checkpoint.base import Run
-from harness.records import record
-from harness.telemetry import names
-from harness.telemetry.content import clean_text
-from harness.telemetry.metrics import Metrics
+from ..checkpoint.base import Run
+from ..records import record
+from . import names
+from .content import clean_text
+from .metrics import Metrics
 
 __all__ = ["AgentSpan", "RunSpans"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
-from server.auth.caller import ALL_SCOPES, Caller, Scope
+from .caller import ALL_SCOPES, Caller, Scope
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Send

@@ -19,11 +19,11 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from harness.loop.event_buffer import raising_one
-from server.auth.caller import ALL_SCOPES
-from server.auth.challenges import Challenge, ScopesOf, StepUp
-from server.auth.tokens import TokenError, TokenFile, TokenVerifier
-from server.settings import Settings
+from ...harness.loop.event_buffer import raising_one
+from ..settings import Settings
+from .caller import ALL_SCOPES
+from .challenges import Challenge, ScopesOf, StepUp
+from .tokens import TokenError, TokenFile, TokenVerifier
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -125,7 +125,7 @@ def verifier(settings: Settings) -> Verifier | None:
     if "token" in settings.auth:
         found.append(TokenVerifier(TokenFile(settings.state_dir / "tokens.json")))
     if "oauth" in settings.auth:
-        from server.auth.oauth import JwtVerifier, KeySet
+        from .oauth import JwtVerifier, KeySet
 
         assert settings.oauth_issuer and settings.public_url  # Settings has made sure of it
         keys = KeySet(settings.oauth_issuer, settings.oauth_jwks_url)

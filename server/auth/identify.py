@@ -10,8 +10,8 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST
 
-from server.auth.caller import ALL_SCOPES, LOCAL, Caller, current_caller
-from server.auth.principals import Principals
+from .caller import ALL_SCOPES, LOCAL, Caller, current_caller
+from .principals import Principals
 
 __all__ = ["Identify"]
 

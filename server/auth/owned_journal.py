@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from harness.checkpoint.base import (
+from ...harness.checkpoint.base import (
     Checkpoint,
     Checkpointer,
     Interrupt,
@@ -14,7 +14,7 @@ from harness.checkpoint.base import (
     ThreadInfo,
     ThreadSlice,
 )
-from server.auth.caller import current_caller
+from .caller import current_caller
 
 __all__ = ["JournalReader", "OwnedJournal"]
 

@@ -7,8 +7,8 @@ import logging
 import os
 from pathlib import Path
 
-from harness.errors import HarnessError
-from server.auth.caller import Caller, owner_of
+from ...harness.errors import HarnessError
+from .caller import Caller, owner_of
 
 __all__ = ["Principals", "UnknownPrincipal"]
 

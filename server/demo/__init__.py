@@ -45,8 +45,8 @@ def _tell(folder: Path, live: bool) -> int:
     import anyio
     from mcp.shared.exceptions import MCPError
 
-    from server.demo.evidence import DemoFailed
-    from server.demo.view import View
+    from .evidence import DemoFailed
+    from .view import View
 
     view = View()
     started = time.monotonic()
@@ -77,9 +77,9 @@ def _tell(folder: Path, live: bool) -> int:
 async def _story(view: object, folder: Path, log: Path, live: bool) -> None:
     import anyio
 
-    from server.demo.process import ServerProcess
-    from server.demo.story import GATED, Story
-    from server.demo.view import View
+    from .process import ServerProcess
+    from .story import GATED, Story
+    from .view import View
 
     assert isinstance(view, View)
     root, state, config = folder / "files", folder / "state", folder / "config.toml"

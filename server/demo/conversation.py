@@ -10,9 +10,9 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult, TextContent, TextResourceContents
 
-from server.demo.evidence import DemoFailed
-from server.demo.run_tree import RunTree
-from server.demo.view import View
+from .evidence import DemoFailed
+from .run_tree import RunTree
+from .view import View
 
 __all__ = ["Conversation", "Facts"]
 

@@ -20,7 +20,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
-import server
+import deep_agent_mcp
 
 __all__ = ["ServerProcess"]
 
@@ -46,12 +46,12 @@ class ServerProcess:
     def __init__(
         self, arguments: Sequence[str], folder: Path, log: Path, variables: Sequence[str] = ()
     ) -> None:
-        self._command = [sys.executable, "-m", "server.cli", "serve", *arguments]
+        self._command = [sys.executable, "-m", "deep_agent_mcp", "serve", *arguments]
         self._folder = folder
         self.log = log
         self._env = get_default_environment()
         self._env.update({name: os.environ[name] for name in variables if name in os.environ})
-        self._env["PYTHONPATH"] = str(Path(server.__file__).resolve().parents[1])
+        self._env["PYTHONPATH"] = str(Path(deep_agent_mcp.__file__).resolve().parents[1])
         self._process: Process | None = None
 
     @property

@@ -15,11 +15,11 @@ from pathlib import Path
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from server.demo.conversation import Conversation, Facts
-from server.demo.evidence import DemoFailed, Journal, Stamp, open_calls, stamp
-from server.demo.process import ServerProcess
-from server.demo.run_tree import RunTree
-from server.demo.view import View
+from .conversation import Conversation, Facts
+from .evidence import DemoFailed, Journal, Stamp, open_calls, stamp
+from .process import ServerProcess
+from .run_tree import RunTree
+from .view import View
 
 __all__ = ["GATED", "Story"]
 

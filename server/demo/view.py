@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from server.demo.run_tree import Node, RunTree
+from .run_tree import Node, RunTree
 
 __all__ = ["View"]
 

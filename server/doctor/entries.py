@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from server.doctor.findings import Finding, broken, note, ok
-from server.install import (
+from ..install import (
     CLIENTS,
     KEY_VARIABLE,
     PLACES,
@@ -19,6 +18,7 @@ from server.install import (
     Placement,
     find_entry,
 )
+from .findings import Finding, broken, note, ok
 
 __all__ = ["examine_entries"]
 

@@ -6,23 +6,23 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import anyio.to_thread
 
-from harness.records import record
-from server.doctor.entries import examine_entries
-from server.doctor.findings import Finding, broken
-from server.doctor.handshakes import Handshake, shake_hands
-from server.doctor.known_clients import KNOWN_CLIENTS
-from server.doctor.packages import examine_packages
-from server.doctor.state import examine_journal, examine_state
-from server.doctor.surroundings import (
+from ...harness.records import record
+from ..install import Machine
+from ..settings import Settings, SettingsError
+from ..settings_sources import load_settings
+from .entries import examine_entries
+from .findings import Finding, broken
+from .handshakes import Handshake, shake_hands
+from .known_clients import KNOWN_CLIENTS
+from .packages import examine_packages
+from .state import examine_journal, examine_state
+from .surroundings import (
     examine_files,
     examine_key,
     examine_port,
     examine_sandbox,
     examine_search,
 )
-from server.install import Machine
-from server.settings import Settings, SettingsError
-from server.settings_sources import load_settings
 
 __all__ = ["Examination"]
 
@@ -65,7 +65,7 @@ class Examination:
         for finding in await examine_journal(settings):
             yield finding
         if self.live:
-            from server.doctor.live import examine_live_model
+            from .live import examine_live_model
 
             yield await examine_live_model(settings)
         for client in self.clients:

@@ -13,13 +13,14 @@ from typing import Any, cast
 
 import anyio
 
-import server
-from server.doctor.findings import Status
-from server.doctor.known_clients import KnownClient
-from server.doctor.wire import Wire, WireError
-from server.services import wait_budget
-from server.settings import Settings
-from server.version import version
+import deep_agent_mcp
+
+from ..services import wait_budget
+from ..settings import Settings
+from ..version import version
+from .findings import Status
+from .known_clients import KnownClient
+from .wire import Wire, WireError
 
 __all__ = [
     "Handshake",
@@ -42,7 +43,7 @@ LOOKS = {"threads": True, "skill": False}
 """Tools that only look and need no arguments -> whether the result has a structured half, too;
 documents have none."""
 
-SOURCES = Path(server.__file__).resolve().parents[1]
+SOURCES = Path(deep_agent_mcp.__file__).resolve().parents[1]
 
 
 @dataclass(slots=True)
@@ -91,7 +92,7 @@ def server_command(options: Sequence[str], state: Path) -> list[str]:
     So no run of another server is taken over, and no thread of the user is seen.
     """
     own = ["--state-dir", str(state), "--transport", "stdio"]
-    return [sys.executable, "-P", "-m", "server.cli", "serve", *options, *own]
+    return [sys.executable, "-P", "-m", "deep_agent_mcp", "serve", *options, *own]
 
 
 async def shake_hands(

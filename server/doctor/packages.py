@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 
-from server.doctor.findings import Finding, broken, note, ok
-from server.version import NAME, version
+from ..version import NAME, version
+from .findings import Finding, broken, note, ok
 
 __all__ = ["examine_packages"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from server.doctor.findings import Finding, Status
-from server.doctor.handshakes import Handshake
+from .findings import Finding, Status
+from .handshakes import Handshake
 
 __all__ = ["Report"]
 

@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from server.doctor.findings import Finding, broken, note, ok
-from server.settings import Settings
-from server.state_dir import StateDir
+from ..settings import Settings
+from ..state_dir import StateDir
+from .findings import Finding, broken, note, ok
 
 __all__ = ["examine_journal", "examine_state"]
 
@@ -48,7 +48,7 @@ async def examine_journal(settings: Settings) -> list[Finding]:
     path = StateDir(settings.state_dir).journal
     if not path.exists():
         return [ok("journal", "there is none yet")]
-    from harness.checkpoint.sqlite.migrations import MIGRATIONS
+    from ...harness.checkpoint.sqlite.migrations import MIGRATIONS
 
     newest = len(MIGRATIONS)
     restore = f"Restore a backup, or move {path} and its -wal and -shm files away."
@@ -75,8 +75,8 @@ def _version(path: Path) -> int:
 
 async def _opened(settings: Settings, text: str) -> Finding:
     """Open the journal as a server does; its version is ours, so that changes nothing."""
-    from harness.errors import HarnessError
-    from server.journals import open_journal
+    from ...harness.errors import HarnessError
+    from ..journals import open_journal
 
     try:
         async with open_journal(settings, StateDir(settings.state_dir)):

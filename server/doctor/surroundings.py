@@ -6,9 +6,9 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from server.doctor.findings import Finding, broken, note, ok
-from server.sampling.fallback import KEYS
-from server.settings import Settings
+from ..sampling.fallback import KEYS
+from ..settings import Settings
+from .findings import Finding, broken, note, ok
 
 __all__ = ["examine_files", "examine_key", "examine_port", "examine_sandbox", "examine_search"]
 
@@ -17,8 +17,8 @@ PROBE_SECONDS = 10.0
 
 def examine_key(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Look whether there is a key for the model; never what it is."""
-    from harness.models.registry import DEFAULT_MODEL, full_name
-    from server.sampling.model import is_sampling
+    from ...harness.models.registry import DEFAULT_MODEL, full_name
+    from ..sampling.model import is_sampling
 
     name = settings.model or DEFAULT_MODEL
     if is_sampling(name):
@@ -77,8 +77,8 @@ _FIXES = {
 
 
 def _bubblewrap_problem() -> str | None:
-    from harness.errors import AgentBuildError
-    from harness.shell.bubblewrap import BubblewrapExecutionPolicy
+    from ...harness.errors import AgentBuildError
+    from ...harness.shell.bubblewrap import BubblewrapExecutionPolicy
 
     try:
         BubblewrapExecutionPolicy().check()  # runs `true` in one
@@ -88,8 +88,8 @@ def _bubblewrap_problem() -> str | None:
 
 
 def _docker_problem() -> str | None:
-    from harness.errors import AgentBuildError
-    from harness.shell.docker import DockerExecutionPolicy
+    from ...harness.errors import AgentBuildError
+    from ...harness.shell.docker import DockerExecutionPolicy
 
     policy = DockerExecutionPolicy()
     try:
@@ -120,7 +120,7 @@ def _failure(command: Sequence[str], env: Mapping[str, str] | None) -> str | Non
 
 def examine_search() -> Iterator[Finding]:
     """Look for ripgrep, and run it."""
-    from harness.backends.ripgrep import find_ripgrep
+    from ...harness.backends.ripgrep import find_ripgrep
 
     found = find_ripgrep()
     install = "Run `pip install 'deep-agent-mcp[search]'`, or install ripgrep."
@@ -136,12 +136,12 @@ def examine_search() -> Iterator[Finding]:
 
 def examine_files(settings: Settings) -> Iterator[Finding]:
     """Read skills, subagents, memory, profiles and policy as a server does."""
-    from harness.errors import HarnessError
-    from harness.memory.files import MemoryFiles
-    from harness.profiles import ProfileRegistry
-    from harness.skills.registry import SkillRegistry
-    from harness.subagents.registry import SubAgentRegistry
-    from server.app import bundled_skills
+    from ...harness.errors import HarnessError
+    from ...harness.memory.files import MemoryFiles
+    from ...harness.profiles import ProfileRegistry
+    from ...harness.skills.registry import SkillRegistry
+    from ...harness.subagents.registry import SubAgentRegistry
+    from ..app import bundled_skills
 
     skills = SkillRegistry([(bundled_skills(), "bundled"), *settings.skills])
     agents = SubAgentRegistry(settings.agents)
@@ -168,7 +168,7 @@ def _counted(number: int, what: str) -> str:
 
 def examine_port(settings: Settings) -> Iterator[Finding]:
     """Look whether the port for HTTP is free; only a server that is to use it needs that."""
-    from server.transports import AddressError, bind
+    from ..transports import AddressError, bind
 
     address = f"{settings.host}:{settings.port}"
     try:

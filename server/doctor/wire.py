@@ -17,8 +17,8 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from server.doctor.known_clients import KnownClient
-from server.version import version
+from ..version import version
+from .known_clients import KnownClient
 
 __all__ = ["Wire", "WireError"]
 

@@ -1,8 +1,8 @@
 """Puts this server into MCP clients: one entry in the file where each keeps its list of servers."""
 
-from server.install.clients import CLIENTS, KEY_VARIABLE, Client
-from server.install.config_file import ConfigFileError
-from server.install.installer import (
+from .clients import CLIENTS, KEY_VARIABLE, Client
+from .config_file import ConfigFileError
+from .installer import (
     Change,
     InstallError,
     PathOption,
@@ -10,8 +10,8 @@ from server.install.installer import (
     Request,
     find_entry,
 )
-from server.install.machine import Machine, NotInstalled
-from server.install.places import PLACES, Scope
+from .machine import Machine, NotInstalled
+from .places import PLACES, Scope
 
 __all__ = [
     "CLIENTS",

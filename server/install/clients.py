@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from harness.records import record
-from server.install.places import Scope
+from ...harness.records import record
+from .places import Scope
 
 __all__ = ["CLIENTS", "KEY_VARIABLE", "Client", "Entry", "Input", "Start"]
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol, cast
 
 from pydantic import JsonValue
 
-from server.install import jsonc, toml_file
-from server.install.clients import Client, Entry, Start
+from . import jsonc, toml_file
+from .clients import Client, Entry, Start
 
 __all__ = ["Document", "document_of"]
 

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from harness.records import record
-from server.install.clients import CLIENTS, KEY_VARIABLE, Client, Start
-from server.install.config_file import ConfigFile
-from server.install.documents import document_of
-from server.install.jsonc import JsoncError
-from server.install.machine import Machine, own_command
-from server.install.places import PLACES, Scope
-from server.install.toml_file import TomlError
-from server.version import NAME
+from ...harness.records import record
+from ..version import NAME
+from .clients import CLIENTS, KEY_VARIABLE, Client, Start
+from .config_file import ConfigFile
+from .documents import document_of
+from .jsonc import JsoncError
+from .machine import Machine, own_command
+from .places import PLACES, Scope
+from .toml_file import TomlError
 
 __all__ = ["Change", "InstallError", "Placement", "Request", "find_entry"]
 
@@ -223,7 +223,7 @@ def _is_ours(entry: Any) -> bool:
         words += cast(list[Any], value) if isinstance(value, list) else [value]
     return any(
         isinstance(word, str)
-        and (word == "server.cli" or re.split(r"[\\/]", word)[-1].startswith(NAME))
+        and (word == "deep_agent_mcp" or re.split(r"[\\/]", word)[-1].startswith(NAME))
         for word in words
     )
 

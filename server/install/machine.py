@@ -11,8 +11,8 @@ from dataclasses import field
 from importlib import metadata
 from pathlib import Path
 
-from harness.records import record
-from server.version import NAME, version
+from ...harness.records import record
+from ..version import NAME, version
 
 __all__ = ["Machine", "NotInstalled", "own_command"]
 
@@ -110,4 +110,4 @@ def own_command(machine: Machine) -> tuple[str, ...]:
             "Nothing was changed. Run `pip install .` in the checkout, and then the "
             f"`{NAME}` that this installs."
         )
-    return (machine.python, "-m", "server.cli")
+    return (machine.python, "-m", "deep_agent_mcp")

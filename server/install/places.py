@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from server.install.machine import Machine
+from .machine import Machine
 
 __all__ = ["PLACES", "Scope"]
 

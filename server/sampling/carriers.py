@@ -21,12 +21,12 @@ from mcp.types import CONNECTION_CLOSED, CreateMessageResultWithTools
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from harness.errors import ModelError
-from harness.loop.event_buffer import raising_one
-from harness.models.overflow import is_overflow
-from server.auth.caller import current_caller, owner_of
-from server.open_requests import OpenRequests
-from server.sampling.desk import LEASE_SECONDS, Offer, SampledCall, SampledRun, SamplingDesk
+from ...harness.errors import ModelError
+from ...harness.loop.event_buffer import raising_one
+from ...harness.models.overflow import is_overflow
+from ..auth.caller import current_caller, owner_of
+from ..open_requests import OpenRequests
+from .desk import LEASE_SECONDS, Offer, SampledCall, SampledRun, SamplingDesk
 
 __all__ = ["LiveLender", "SamplingWay", "lending", "offer_of", "way_to_sample"]
 

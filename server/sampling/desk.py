@@ -24,14 +24,14 @@ from mcp.types import (
     InputResponse,
 )
 
-from harness.checkpoint.base import Run
-from harness.errors import ModelError
-from harness.lazy_event import LazyEvent
-from harness.loop.events import Event
-from harness.messages import new_id
-from harness.subagents.background.threads import parent_thread
-from server.sampling.activity import Activity
-from server.sampling.messages import Answer
+from ...harness.checkpoint.base import Run
+from ...harness.errors import ModelError
+from ...harness.lazy_event import LazyEvent
+from ...harness.loop.events import Event
+from ...harness.messages import new_id
+from ...harness.subagents.background.threads import parent_thread
+from .activity import Activity
+from .messages import Answer
 
 __all__ = [
     "GATHER_SECONDS",

@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from harness.errors import ModelError
-from harness.messages import AIMessage
-from harness.models.base import ChatModel, ChatRequest, Delta
-from server.lazy_model import LazyModel
-from server.sampling.desk import current_run
-from server.sampling.model import SamplingModel, declared
+from ...harness.errors import ModelError
+from ...harness.messages import AIMessage
+from ...harness.models.base import ChatModel, ChatRequest, Delta
+from ..lazy_model import LazyModel
+from .desk import current_run
+from .model import SamplingModel, declared
 
 __all__ = ["KEYS", "OwnOrClientsModel"]
 
@@ -94,7 +94,7 @@ def _is_lent() -> bool:
 
 
 def _is_missing_key(error: ModelError) -> bool:
-    from harness.models.anthropic import MISSING_KEY  # imported already, if it has raised
+    from ...harness.models.anthropic import MISSING_KEY  # imported already, if it has raised
 
     return error.kind == "auth" and str(error) == MISSING_KEY
 

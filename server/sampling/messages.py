@@ -26,8 +26,8 @@ from mcp.types import (
     ToolUseContent,
 )
 
-from harness.errors import ModelError
-from harness.messages import (
+from ...harness.errors import ModelError
+from ...harness.messages import (
     AIMessage,
     AnswerBlock,
     AudioBlock,
@@ -40,7 +40,7 @@ from harness.messages import (
     ToolMessage,
     new_id,
 )
-from harness.models.base import ChatRequest, ToolSpec
+from ...harness.models.base import ChatRequest, ToolSpec
 
 if TYPE_CHECKING:
     from mcp.types import RequestParamsMeta, Role, SamplingMessageContentBlock

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from harness.errors import ModelError
-from harness.messages import AIMessage
-from harness.models.base import ChatRequest, Delta
-from harness.models.registry import UnknownModel
-from server.sampling.desk import Offer, SampledCall, SampledRun, current_run
-from server.sampling.messages import MAX_TOKENS, answer_of, params_of
+from ...harness.errors import ModelError
+from ...harness.messages import AIMessage
+from ...harness.models.base import ChatRequest, Delta
+from ...harness.models.registry import UnknownModel
+from .desk import Offer, SampledCall, SampledRun, current_run
+from .messages import MAX_TOKENS, answer_of, params_of
 
 __all__ = ["SamplingModel", "declared", "is_sampling", "sampling_model"]
 

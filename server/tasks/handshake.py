@@ -19,11 +19,13 @@ from mcp.types import (
     PaginatedRequestParams,
 )
 
-from harness.errors import HarnessError
-from server.services import Context, Services
-from server.tasks.methods import TaskParams
-from server.tasks.negotiation import TASK_VERSION
-from server.tasks.states import (
+from ...harness.errors import HarnessError
+from ..services import Context, Services
+from ..tools.base import TaskStarted, ToolReply
+from ..tools.settling import settle
+from .methods import TaskParams
+from .negotiation import TASK_VERSION
+from .states import (
     POLL_MS,
     TaskState,
     find_task,
@@ -32,8 +34,6 @@ from server.tasks.states import (
     refusal,
     task_state,
 )
-from server.tools.base import TaskStarted, ToolReply
-from server.tools.settling import settle
 
 __all__ = ["HandshakeTasks"]
 

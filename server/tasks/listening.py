@@ -24,13 +24,13 @@ from mcp.types import (
     SubscriptionsListenResult,
 )
 
-from server.auth.caller import current_caller
-from server.services import Context, Services
-from server.sessions import MAX_WATCHED
-from server.tasks.methods import detailed
-from server.tasks.negotiation import require_tasks
-from server.tasks.states import TaskState, look_at, may_ask
-from server.uris import THREADS_URI, may_watch, thread_uri, threads_uri
+from ..auth.caller import current_caller
+from ..services import Context, Services
+from ..sessions import MAX_WATCHED
+from ..uris import THREADS_URI, may_watch, thread_uri, threads_uri
+from .methods import detailed
+from .negotiation import require_tasks
+from .states import TaskState, look_at, may_ask
 
 __all__ = ["TaskListenHandler"]
 

@@ -16,11 +16,11 @@ from mcp.types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from harness.errors import HarnessError
-from server import approvals
-from server.services import Context, Services
-from server.tasks.negotiation import require_tasks
-from server.tasks.states import (
+from ...harness.errors import HarnessError
+from .. import approvals
+from ..services import Context, Services
+from .negotiation import require_tasks
+from .states import (
     POLL_MS,
     TaskState,
     find_task,

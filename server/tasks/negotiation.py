@@ -6,7 +6,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from server.services import Context
+from ..services import Context
 
 __all__ = [
     "TASKS_EXTENSION",

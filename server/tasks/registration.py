@@ -10,10 +10,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST, METHOD_NOT_FOUND, PaginatedRequestParams, RequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from server.services import Context, Services
-from server.tasks.handshake import HandshakeTasks
-from server.tasks.methods import TaskMethods, TaskParams, TaskUpdateParams
-from server.tasks.negotiation import TASKS_EXTENSION
+from ..services import Context, Services
+from .handshake import HandshakeTasks
+from .methods import TaskMethods, TaskParams, TaskUpdateParams
+from .negotiation import TASKS_EXTENSION
 
 __all__ = ["add_tasks"]
 

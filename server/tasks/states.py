@@ -11,19 +11,19 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Interrupt, Run
-from harness.errors import HarnessError, UnknownRun
-from harness.records import record
-from server.approvals import way_to_ask
-from server.results import moment
-from server.runs import Snapshot
-from server.sampling.carriers import way_to_sample
-from server.sampling.desk import SampledCall
-from server.services import Context, Services
-from server.tools.base import without_advice
-from server.tools.driven import driven_result
-from server.tools.run_results import run_result
-from server.toolsets import withheld_tools, without
+from ...harness.checkpoint.base import Interrupt, Run
+from ...harness.errors import HarnessError, UnknownRun
+from ...harness.records import record
+from ..approvals import way_to_ask
+from ..results import moment
+from ..runs import Snapshot
+from ..sampling.carriers import way_to_sample
+from ..sampling.desk import SampledCall
+from ..services import Context, Services
+from ..tools.base import without_advice
+from ..tools.driven import driven_result
+from ..tools.run_results import run_result
+from ..toolsets import withheld_tools, without
 
 __all__ = [
     "POLL_MS",

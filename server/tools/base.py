@@ -18,11 +18,11 @@ from mcp.types import (
 )
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from harness.records import record
-from harness.tools import InvalidArguments, flat_schema
-from server.auth.caller import ALL_SCOPES, Scope
-from server.services import Context
-from server.toolsets import without
+from ...harness.records import record
+from ...harness.tools import InvalidArguments, flat_schema
+from ..auth.caller import ALL_SCOPES, Scope
+from ..services import Context
+from ..toolsets import without
 
 __all__ = [
     "Arguments",

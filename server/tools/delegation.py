@@ -11,12 +11,13 @@ from typing import Annotated, Any, Literal, cast
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, Tool
 from pydantic import Field, JsonValue
 
-from server.results import error, unknown
-from server.run_events import event_page
-from server.sampling.carriers import offer_of
-from server.services import Context, Services, wait_seconds
-from server.tasks.negotiation import takes_tasks
-from server.tools.base import (
+from ..results import error, unknown
+from ..run_events import event_page
+from ..sampling.carriers import offer_of
+from ..services import Context, Services, wait_seconds
+from ..tasks.negotiation import takes_tasks
+from ..uris import VIEWER_URI
+from .base import (
     Arguments,
     FaceTool,
     TaskStarted,
@@ -25,11 +26,10 @@ from server.tools.base import (
     parse,
     plain_schema,
 )
-from server.tools.driven import THREAD_ID
-from server.tools.replies import Reply, hand_over
-from server.tools.run_results import RUN_SCHEMA, run_result
-from server.tools.settling import resumed_run, settle
-from server.uris import VIEWER_URI
+from .driven import THREAD_ID
+from .replies import Reply, hand_over
+from .run_results import RUN_SCHEMA, run_result
+from .settling import resumed_run, settle
 
 __all__ = ["Delegation"]
 

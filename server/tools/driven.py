@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from pydantic import JsonValue
 
-from harness.messages import ToolMessage
-from harness.tools import Tool
-from server.results import Answer, error
-from server.runs import Snapshot
-from server.services import Context, Services, wait_seconds
-from server.tasks.negotiation import takes_tasks
-from server.tools.base import FaceTool, Handler, TaskStarted, ToolReply, define, plain
-from server.tools.run_results import run_result
-from server.tools.settling import resumed_run, settle
+from ...harness.messages import ToolMessage
+from ...harness.tools import Tool
+from ..results import Answer, error
+from ..runs import Snapshot
+from ..services import Context, Services, wait_seconds
+from ..tasks.negotiation import takes_tasks
+from .base import FaceTool, Handler, TaskStarted, ToolReply, define, plain
+from .run_results import run_result
+from .settling import resumed_run, settle
 
 __all__ = ["DRIVEN", "driven_result", "driven_tool"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from mcp.types import CallToolRequestParams, CallToolResult
 from pydantic import Field, JsonValue
 
-from harness.backends.base import FileError
-from server.results import Answer, error, unknown
-from server.rewinding import Rewound, rewind
-from server.services import Context, Services
-from server.thread_listing import list_threads, show_thread
-from server.tools.base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
+from ...harness.backends.base import FileError
+from ..results import Answer, error, unknown
+from ..rewinding import Rewound, rewind
+from ..services import Context, Services
+from ..thread_listing import list_threads, show_thread
+from .base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
 
 __all__ = ["History"]
 

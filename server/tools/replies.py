@@ -8,14 +8,14 @@ from dataclasses import replace
 from mcp.types import CallToolResult
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Interrupt
-from harness.errors import HarnessError
-from harness.records import record
-from server.approvals import too_late
-from server.auth.caller import current_caller
-from server.runs import RunManager, Snapshot
-from server.sampling.desk import Offer
-from server.tools.run_results import run_result
+from ...harness.checkpoint.base import Interrupt
+from ...harness.errors import HarnessError
+from ...harness.records import record
+from ..approvals import too_late
+from ..auth.caller import current_caller
+from ..runs import RunManager, Snapshot
+from ..sampling.desk import Offer
+from .run_results import run_result
 
 __all__ = ["REPEATED", "Reply", "hand_over"]
 

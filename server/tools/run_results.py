@@ -10,13 +10,13 @@ from typing import cast
 from mcp.types import CallToolResult
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Interrupt, Run
-from harness.limits import Used
-from server.approvals import show
-from server.results import Answer
-from server.run_events import EventPage
-from server.runs import Snapshot
-from server.sampling.desk import is_parked
+from ...harness.checkpoint.base import Interrupt, Run
+from ...harness.limits import Used
+from ..approvals import show
+from ..results import Answer
+from ..run_events import EventPage
+from ..runs import Snapshot
+from ..sampling.desk import is_parked
 
 __all__ = ["RUN_SCHEMA", "run_result"]
 

@@ -10,15 +10,15 @@ from typing import Any, cast
 import anyio
 from mcp.types import CallToolRequestParams, InputRequiredResult, InputResponse
 
-from harness.errors import HarnessError
-from harness.loop.event_buffer import raising_one
-from harness.loop.events import Emit
-from harness.records import record
-from server import approvals
-from server.progress import reporting
-from server.runs import Snapshot
-from server.sampling.carriers import LiveLender, SamplingWay, lending, way_to_sample
-from server.services import Context, Services
+from ...harness.errors import HarnessError
+from ...harness.loop.event_buffer import raising_one
+from ...harness.loop.events import Emit
+from ...harness.records import record
+from .. import approvals
+from ..progress import reporting
+from ..runs import Snapshot
+from ..sampling.carriers import LiveLender, SamplingWay, lending, way_to_sample
+from ..services import Context, Services
 
 __all__ = ["resumed_run", "settle"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from mcp.types import ReadResourceResult, Resource, TextResourceContents
 
-from server.uris import VIEWER_URI
-from server.viewer.page import viewer_html
+from ..uris import VIEWER_URI
+from .page import viewer_html
 
 __all__ = ["UI_EXTENSION", "UI_SETTINGS", "viewer_contents", "viewer_resource"]
 

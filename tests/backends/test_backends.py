@@ -3,9 +3,9 @@
 import anyio
 import pytest
 
-from harness.backends import base, search
-from harness.backends.base import FileError
-from harness.errors import ToolError
+from deep_agent_mcp.harness.backends import base, search
+from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.workbench import Bench
 from tests.patience import growing
 

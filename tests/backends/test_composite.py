@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from harness.agent import create_agent
-from harness.backends.base import FileError
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
-from harness.backends.store import StoreBackend
-from harness.errors import AgentBuildError
-from harness.messages import ToolMessage
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.store.memory import MemoryStore
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.backends.store import StoreBackend
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.store.memory import MemoryStore
+from deep_agent_mcp.harness.tools import tool
 from tests.backends.workbench import Bench
 from tests.loop.models import Turns, call, says
 

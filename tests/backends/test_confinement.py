@@ -16,13 +16,13 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.backends.base import FileError, Files
-from harness.backends.descriptor_tree import DescriptorTree
-from harness.backends.directory import DirectoryBackend
-from harness.backends.found import MAX_COUNTED
-from harness.backends.realpath_tree import RealpathTree, windows_problem
-from harness.backends.tree import Tree
-from harness.errors import ToolError
+from deep_agent_mcp.harness.backends.base import FileError, Files
+from deep_agent_mcp.harness.backends.descriptor_tree import DescriptorTree
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.found import MAX_COUNTED
+from deep_agent_mcp.harness.backends.realpath_tree import RealpathTree, windows_problem
+from deep_agent_mcp.harness.backends.tree import Tree
+from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.attack_paths import ATTACKS, FAMILIES, SECRET, Ground, lay_out
 from tests.backends.workbench import DISKS, Bench, make_backend
 

@@ -8,13 +8,13 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import anyio
 import pytest
 
-from harness.backends.base import FileError
-from harness.backends.descriptor_tree import DescriptorTree
-from harness.backends.directory import DirectoryBackend, native_to_virtual
-from harness.backends.realpath_tree import RealpathTree, windows_problem
-from harness.backends.search import Budget
-from harness.backends.tree import Present
-from harness.errors import AgentBuildError, ToolError
+from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.backends.descriptor_tree import DescriptorTree
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend, native_to_virtual
+from deep_agent_mcp.harness.backends.realpath_tree import RealpathTree, windows_problem
+from deep_agent_mcp.harness.backends.search import Budget
+from deep_agent_mcp.harness.backends.tree import Present
+from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
 from tests.backends.workbench import Bench, make_backend
 
 pytestmark = pytest.mark.anyio

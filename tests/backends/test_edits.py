@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.backends.attributes import Attributes
-from harness.backends.base import FileError
-from harness.errors import ToolError
+from deep_agent_mcp.harness.backends.attributes import Attributes
+from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.workbench import Bench
 
 pytestmark = pytest.mark.anyio

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness.backends.directory import DirectoryBackend
-from harness.backends.ignore import kept_by_gitignore
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.ignore import kept_by_gitignore
 from tests.backends.workbench import Bench
 
 pytestmark = pytest.mark.anyio

@@ -6,11 +6,11 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.agent import Agent, create_agent
-from harness.backends import ignore
-from harness.backends.state import StateBackend
-from harness.backends.transfer import upload_files
-from harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.backends import ignore
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.backends.transfer import upload_files
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from tests.loop.models import Turns, call, says
 from tests.patience import growing
 

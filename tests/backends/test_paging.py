@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness.backends import found
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.search import Budget
-from harness.backends.state import StateBackend
+from deep_agent_mcp.harness.backends import found
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.search import Budget
+from deep_agent_mcp.harness.backends.state import StateBackend
 from tests.backends.workbench import Bench
 
 pytestmark = pytest.mark.anyio

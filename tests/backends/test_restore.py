@@ -5,8 +5,8 @@ import os
 import anyio
 import pytest
 
-from harness.backends.base import FileError
-from harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from tests.backends.workbench import Bench
 
 pytestmark = pytest.mark.anyio

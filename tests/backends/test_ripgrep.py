@@ -11,11 +11,11 @@ import regex
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness.backends import directory_search, ripgrep
-from harness.backends.base import GrepMatch, Page
-from harness.backends.directory import DirectoryBackend
-from harness.backends.ripgrep import candidates, find_ripgrep
-from harness.backends.widened import widened
+from deep_agent_mcp.harness.backends import directory_search, ripgrep
+from deep_agent_mcp.harness.backends.base import GrepMatch, Page
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.ripgrep import candidates, find_ripgrep
+from deep_agent_mcp.harness.backends.widened import widened
 from tests.backends.workbench import Bench
 
 pytestmark = pytest.mark.anyio

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from harness.backends.base import FileError
-from harness.errors import ToolError
+from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.workbench import Bench
 
 pytestmark = pytest.mark.anyio

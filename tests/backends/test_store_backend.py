@@ -8,14 +8,14 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.backends import store as store_files
-from harness.backends.base import FileError
-from harness.backends.store import StoreBackend
-from harness.backends.store_turns import turn_of
-from harness.errors import AgentBuildError, ToolError
-from harness.store.base import Get, Item, Operation, Result, Search
-from harness.store.memory import MemoryStore
-from harness.store.sqlite import SqliteStore
+from deep_agent_mcp.harness.backends import store as store_files
+from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.backends.store import StoreBackend
+from deep_agent_mcp.harness.backends.store_turns import turn_of
+from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
+from deep_agent_mcp.harness.store.base import Get, Item, Operation, Result, Search
+from deep_agent_mcp.harness.store.memory import MemoryStore
+from deep_agent_mcp.harness.store.sqlite import SqliteStore
 from tests.backends.workbench import Bench
 
 pytestmark = pytest.mark.anyio

@@ -9,20 +9,20 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.agent import Agent, create_agent
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
-from harness.backends.store import StoreBackend
-from harness.backends.transfer import download_files, upload_files
-from harness.checkpoint.base import Batch
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import StaleThread, ThreadBusy, UnknownThread
-from harness.loop.carrier import RunOptions
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.pii import PIIMiddleware
-from harness.store.memory import MemoryStore
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.backends.store import StoreBackend
+from deep_agent_mcp.harness.backends.transfer import download_files, upload_files
+from deep_agent_mcp.harness.checkpoint.base import Batch
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import StaleThread, ThreadBusy, UnknownThread
+from deep_agent_mcp.harness.loop.carrier import RunOptions
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.store.memory import MemoryStore
 from tests.backends.workbench import BACKENDS, make_backend
 from tests.loop.models import Turns, call, says
 

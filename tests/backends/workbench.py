@@ -8,21 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.backends.base import Backend, Files
-from harness.backends.composite import CompositeBackend
-from harness.backends.descriptor_tree import DescriptorTree
-from harness.backends.directory import DirectoryBackend
-from harness.backends.realpath_tree import RealpathTree
-from harness.backends.state import StateBackend
-from harness.backends.store import StoreBackend
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.loop.requests import ToolCallOutcome, ToolCallRequest
-from harness.messages import ToolCall, ToolMessage
-from harness.middleware.filesystem import FilesystemMiddleware, FilesystemState
-from harness.state import AgentState, StateSchema
-from harness.store.memory import MemoryStore
-from harness.store.sqlite import SqliteStore
-from harness.tools import Tool, ToolResult, ToolRuntime
+from deep_agent_mcp.harness.backends.base import Backend, Files
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.descriptor_tree import DescriptorTree
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.realpath_tree import RealpathTree
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.backends.store import StoreBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolCallRequest
+from deep_agent_mcp.harness.messages import ToolCall, ToolMessage
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware, FilesystemState
+from deep_agent_mcp.harness.state import AgentState, StateSchema
+from deep_agent_mcp.harness.store.memory import MemoryStore
+from deep_agent_mcp.harness.store.sqlite import SqliteStore
+from deep_agent_mcp.harness.tools import Tool, ToolResult, ToolRuntime
 
 BACKENDS = (
     *("state", "store", "sqlite-store", "composite"),

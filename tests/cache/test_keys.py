@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.cache.keys import model_key, tool_key
-from harness.messages import (
+from deep_agent_mcp.harness.cache.keys import model_key, tool_key
+from deep_agent_mcp.harness.messages import (
     AIMessage,
     HumanMessage,
     ImageBlock,
@@ -19,7 +19,7 @@ from harness.messages import (
     ToolMessage,
     Usage,
 )
-from harness.models.base import ChatRequest, PromptSection, ToolSpec
+from deep_agent_mcp.harness.models.base import ChatRequest, PromptSection, ToolSpec
 
 MODEL = "anthropic:claude-sonnet-5"
 

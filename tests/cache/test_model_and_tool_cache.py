@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.cache.memory import MemoryCache
-from harness.cache.model_cache import ModelCache
-from harness.cache.sqlite import SqliteCache
-from harness.cache.tool_cache import ToolCache
-from harness.messages import (
+from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.cache.model_cache import ModelCache
+from deep_agent_mcp.harness.cache.sqlite import SqliteCache
+from deep_agent_mcp.harness.cache.tool_cache import ToolCache
+from deep_agent_mcp.harness.messages import (
     AIMessage,
     HumanMessage,
     ImageBlock,
@@ -17,8 +17,8 @@ from harness.messages import (
     ToolCall,
     Usage,
 )
-from harness.state import ChannelWrite
-from harness.tools import CachePolicy, ToolResult, tool
+from deep_agent_mcp.harness.state import ChannelWrite
+from deep_agent_mcp.harness.tools import CachePolicy, ToolResult, tool
 
 pytestmark = pytest.mark.anyio
 

@@ -20,9 +20,9 @@ from dataclasses import replace
 
 import anyio
 
-from harness.checkpoint.base import Batch, FileChange, step_id
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import CheckpointError
+from deep_agent_mcp.harness.checkpoint.base import Batch, FileChange, step_id
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError
 from tests.checkpoint.committer import full_batch
 from tests.checkpoint.records import step_batch
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from harness.checkpoint.base import Batch, Checkpointer, FileChange, step_id
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import StaleThread
+from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer, FileChange, step_id
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import StaleThread
 from tests.checkpoint.records import checkpoint, run, step_batch, task
 
 if TYPE_CHECKING:
-    from harness.checkpoint.postgres import PostgresCheckpointer
+    from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 
 TASKS = 3
 
@@ -41,7 +41,7 @@ def made(path: str) -> SqliteCheckpointer | PostgresCheckpointer:
     kind, _, place = path.partition(":")
     if kind != "postgres":
         return SqliteCheckpointer(path)
-    from harness.checkpoint.postgres import PostgresCheckpointer
+    from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 
     return PostgresCheckpointer(place, schema="processes", connections=4)
 

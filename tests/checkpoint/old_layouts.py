@@ -6,7 +6,7 @@ import sqlite3
 import zlib
 from pathlib import Path
 
-from harness.checkpoint.base import Batch
+from deep_agent_mcp.harness.checkpoint.base import Batch
 
 APPLICATION_ID = 0x44414D31
 

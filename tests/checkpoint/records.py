@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from harness.checkpoint.base import Checkpointer, step_id
-from harness.checkpoint.conformance.records import (
+from deep_agent_mcp.harness.checkpoint.base import Checkpointer, step_id
+from deep_agent_mcp.harness.checkpoint.conformance.records import (
     THREAD,
     checkpoint,
     grow,

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from harness.checkpoint.redis import RedisCheckpointer
+from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer
 from tests.checkpoint import committer
 from tests.redis_server import SERVER
 

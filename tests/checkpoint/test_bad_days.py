@@ -19,9 +19,9 @@ from anyio import create_task_group, fail_after
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from harness.checkpoint.base import step_id
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import CheckpointError
+from deep_agent_mcp.harness.checkpoint.base import step_id
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError
 from tests.checkpoint.bad_days import THREADS
 from tests.checkpoint.committer import full_batch
 from tests.checkpoint.test_processes import ROOT, check_whole, killed_after, line

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.checkpoint.codec import compress, decompress, plain
+from deep_agent_mcp.harness.checkpoint.codec import compress, decompress, plain
 
 texts = st.binary(max_size=300) | st.text("ab ", min_size=70, max_size=400).map(str.encode)
 

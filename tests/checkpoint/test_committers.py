@@ -13,10 +13,16 @@ import anyio
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from harness.checkpoint import base
-from harness.checkpoint.base import Batch, Checkpoint, StoredWrite, TaskWrites, step_id
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import StaleThread
+from deep_agent_mcp.harness.checkpoint import base
+from deep_agent_mcp.harness.checkpoint.base import (
+    Batch,
+    Checkpoint,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+)
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import StaleThread
 from tests.checkpoint.conftest import locked
 from tests.checkpoint.records import (
     THREAD,

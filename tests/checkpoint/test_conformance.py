@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.checkpoint.base import Batch, Checkpointer
-from harness.checkpoint.conformance import (
+from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer
+from deep_agent_mcp.harness.checkpoint.conformance import (
     LAWS,
     Law,
     NotConforming,
@@ -19,8 +19,8 @@ from harness.checkpoint.conformance import (
     unfinished,
     verify,
 )
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 
 pytestmark = pytest.mark.anyio
 

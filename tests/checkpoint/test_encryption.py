@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.checkpoint.base import (
+from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     Checkpointer,
     FileChange,
@@ -27,15 +27,15 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.checkpoint.codec import compress, decompress
-from harness.checkpoint.conformance import LAWS, Law
-from harness.checkpoint.encryption import EncryptedCheckpointer, require_plain
-from harness.checkpoint.keyring import Keyring
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sealing import Sealer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import CheckpointError
-from harness.records import changed
+from deep_agent_mcp.harness.checkpoint.codec import compress, decompress
+from deep_agent_mcp.harness.checkpoint.conformance import LAWS, Law
+from deep_agent_mcp.harness.checkpoint.encryption import EncryptedCheckpointer, require_plain
+from deep_agent_mcp.harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sealing import Sealer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError
+from deep_agent_mcp.harness.records import changed
 from tests.checkpoint.records import THREAD, checkpoint, grow, interrupt, run, step_batch, task
 
 pytestmark = pytest.mark.anyio
@@ -475,7 +475,7 @@ async def test_large_values_are_sealed_and_opened_off_the_event_loop(
 
 def test_the_cipher_is_imported_by_the_first_use_of_a_key():
     code = (
-        "import sys; from harness.checkpoint import encryption, keyring, memory\n"
+        "import sys; from deep_agent_mcp.harness.checkpoint import encryption, keyring, memory\n"
         "keys = keyring.Keyring.parse(keyring.Keyring.generate())\n"
         "assert 'cryptography' not in sys.modules\n"
         "encryption.EncryptedCheckpointer(memory.MemoryCheckpointer(), keys)\n"

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent import create_agent
-from harness.checkpoint import codec
-from harness.checkpoint.base import (
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.checkpoint import codec
+from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     FileChange,
     RunEvent,
@@ -29,10 +29,10 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.checkpoint.codec import SHARED_FROM
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.checkpoint.transfer import export_thread
-from harness.errors import CheckpointError, HarnessError
+from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.transfer import export_thread
+from deep_agent_mcp.harness.errors import CheckpointError, HarnessError
 from tests.checkpoint.records import THREAD, grow, interrupt, loaded, run, step_batch, task
 from tests.loop.models import Turns, says
 

@@ -18,7 +18,7 @@ import anyio
 import pytest
 from anyio import create_task_group, fail_after, move_on_after
 
-from harness.checkpoint.base import (
+from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     Checkpointer,
     FileChange,
@@ -27,11 +27,11 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.postgres import PostgresCheckpointer
-from harness.checkpoint.redis import RedisCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import CheckpointError, StaleThread, UnknownThread
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
+from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError, StaleThread, UnknownThread
 from tests.checkpoint.records import loaded, step_batch
 from tests.databases import Database
 from tests.redis_server import SERVER, keys

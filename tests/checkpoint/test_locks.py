@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from anyio import run_process
 
-from harness.checkpoint.base import Batch, Checkpoint, step_id
-from harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpoint, step_id
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 
 pytestmark = pytest.mark.anyio
 
 VISIT = """
 import sys, anyio
-from harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 async def main():
     async with SqliteCheckpointer(sys.argv[1]) as journal:
         await journal.threads()

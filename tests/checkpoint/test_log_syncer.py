@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from anyio import fail_after, to_thread
 
-from harness.checkpoint.base import step_id
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.checkpoint.sqlite.log_syncer import LogSyncer
+from deep_agent_mcp.harness.checkpoint.base import step_id
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite.log_syncer import LogSyncer
 from tests.checkpoint.records import THREAD, loaded, step_batch, values
 
 pytestmark = pytest.mark.anyio
@@ -93,7 +93,7 @@ async def test_a_commit_that_nobody_could_sync_later_is_not_stored(
     async with SqliteCheckpointer(path) as journal:
         batch = replace(step_batch(None, "a"), synced=False)
         with monkeypatch.context() as patched:
-            patched.setattr("harness.checkpoint.sqlite.committer.LogSyncer", refuse)
+            patched.setattr("deep_agent_mcp.harness.checkpoint.sqlite.committer.LogSyncer", refuse)
             with pytest.raises(RuntimeError, match="new thread"):
                 await journal.commit(batch)
         assert await journal.load(THREAD) is None

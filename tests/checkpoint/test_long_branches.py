@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.checkpoint.base import Batch, Checkpoint, Snapshot, StoredWrite, TaskWrites, step_id
-from harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.base import (
+    Batch,
+    Checkpoint,
+    Snapshot,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+)
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from tests.checkpoint.records import THREAD, checkpoint, loaded, step_batch, task, values
 
 pytestmark = pytest.mark.anyio

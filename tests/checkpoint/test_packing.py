@@ -12,10 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.checkpoint import codec
-from harness.checkpoint.base import Batch, FileChange, StoredWrite, TaskWrites, step_id
-from harness.checkpoint.codec import SHARED_FROM
-from harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint import codec
+from deep_agent_mcp.harness.checkpoint.base import (
+    Batch,
+    FileChange,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+)
+from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from tests.checkpoint.old_layouts import write_second
 from tests.checkpoint.records import THREAD, checkpoint, loaded, step_batch, task, values
 

@@ -6,9 +6,15 @@ import anyio
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from harness.checkpoint.base import Batch, FileChange, StoredWrite, TaskWrites, step_id
-from harness.checkpoint.postgres import PostgresCheckpointer
-from harness.errors import CheckpointError, NewerDatabase
+from deep_agent_mcp.harness.checkpoint.base import (
+    Batch,
+    FileChange,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+)
+from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError, NewerDatabase
 from tests.checkpoint.postgres_journals import count, locked, opened, rows
 from tests.checkpoint.records import THREAD, grow, loaded, step_batch, values
 from tests.databases import Database, blocked

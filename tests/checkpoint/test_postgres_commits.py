@@ -12,7 +12,7 @@ from anyio import create_task_group, fail_after
 from anyio.abc import Process
 from psycopg.conninfo import make_conninfo
 
-from harness.checkpoint.base import (
+from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     Checkpointer,
     EventLimits,
@@ -23,12 +23,12 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.checkpoint.postgres import PostgresCheckpointer
-from harness.checkpoint.postgres import committer as postgres_committer
-from harness.checkpoint.postgres.session import Session
-from harness.errors import CheckpointError, StaleThread
-from harness.postgres_database import Tables
-from harness.records import changed
+from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
+from deep_agent_mcp.harness.checkpoint.postgres import committer as postgres_committer
+from deep_agent_mcp.harness.checkpoint.postgres.session import Session
+from deep_agent_mcp.harness.errors import CheckpointError, StaleThread
+from deep_agent_mcp.harness.postgres_database import Tables
+from deep_agent_mcp.harness.records import changed
 from tests.checkpoint.postgres_journals import count, locked, opened, rows
 from tests.checkpoint.records import (
     THREAD,
@@ -535,7 +535,8 @@ async def test_events_beyond_the_limits_go(database: Database, schema: str) -> N
 
 
 def test_a_missing_extra_is_named() -> None:
-    code = "import sys; sys.modules['psycopg'] = None; import harness.checkpoint.postgres"
+    hidden = "import sys; sys.modules['psycopg'] = None"
+    code = f"{hidden}; import deep_agent_mcp.harness.checkpoint.postgres"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
     assert "pip install 'deep-agent-mcp[postgres]'" in done.stderr
 

@@ -7,10 +7,10 @@ from contextlib import nullcontext
 
 import pytest
 
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.conformance import LAWS, Law
-from harness.checkpoint.encryption import EncryptedCheckpointer
-from harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.harness.checkpoint.base import Checkpointer
+from deep_agent_mcp.harness.checkpoint.conformance import LAWS, Law
+from deep_agent_mcp.harness.checkpoint.encryption import EncryptedCheckpointer
+from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from tests.checkpoint.postgres_journals import opened
 from tests.databases import Database
 

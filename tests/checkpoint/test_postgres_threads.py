@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.agent import create_agent
-from harness.checkpoint import codec
-from harness.checkpoint.base import (
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.checkpoint import codec
+from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     Checkpointer,
     FileChange,
@@ -28,13 +28,13 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.postgres import PostgresCheckpointer
-from harness.checkpoint.postgres.schema import JOURNAL
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.checkpoint.transfer import export_thread, import_thread
-from harness.errors import CheckpointError, HarnessError
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
+from deep_agent_mcp.harness.checkpoint.postgres.schema import JOURNAL
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.transfer import export_thread, import_thread
+from deep_agent_mcp.harness.errors import CheckpointError, HarnessError
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.checkpoint.postgres_journals import opened, rows
 from tests.checkpoint.records import THREAD, grow, interrupt, loaded, loads, run, step_batch, task
 from tests.checkpoint.test_properties import Move, check, moves, replay, whole

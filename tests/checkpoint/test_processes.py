@@ -14,7 +14,7 @@ from anyio import open_process as open_in_full
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from tests.checkpoint.committer import TASKS
 from tests.checkpoint.records import values
 from tests.nursery import environment

@@ -14,10 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.checkpoint.base import Batch, Checkpointer, Snapshot, StoredWrite, TaskWrites, step_id
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer, pages
-from harness.errors import StaleThread
+from deep_agent_mcp.harness.checkpoint.base import (
+    Batch,
+    Checkpointer,
+    Snapshot,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+)
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer, pages
+from deep_agent_mcp.harness.errors import StaleThread
 from tests.checkpoint.records import THREAD, checkpoint
 
 State = dict[str, tuple[bytes, ...]]

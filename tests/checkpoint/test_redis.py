@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from anyio import create_task_group
 
-from harness.agent import Agent, create_agent
-from harness.checkpoint.base import (
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     Checkpointer,
     EventLimits,
@@ -26,15 +26,15 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.checkpoint.codec import SHARED_FROM
-from harness.checkpoint.conformance import LAWS, Law
-from harness.checkpoint.encryption import EncryptedCheckpointer
-from harness.checkpoint.keyring import Keyring
-from harness.checkpoint.redis import RedisCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.checkpoint.transfer import export_thread, import_thread
-from harness.errors import CheckpointError, NewerDatabase
-from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
+from deep_agent_mcp.harness.checkpoint.conformance import LAWS, Law
+from deep_agent_mcp.harness.checkpoint.encryption import EncryptedCheckpointer
+from deep_agent_mcp.harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.transfer import export_thread, import_thread
+from deep_agent_mcp.harness.errors import CheckpointError, NewerDatabase
+from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
 from tests.checkpoint.records import (
     THREAD,
     grow,
@@ -339,11 +339,15 @@ async def test_a_server_that_keeps_nothing_on_disk_is_named_once(
     keys: Keys, caplog: pytest.LogCaptureFixture
 ):
     config = keys.server.config_get("appendonly", "save")
-    with caplog.at_level(logging.WARNING, "harness.checkpoint.redis.journal"):
+    with caplog.at_level(logging.WARNING, "deep_agent_mcp.harness.checkpoint.redis.journal"):
         async with journal_at(keys) as journal:
             await journal.open()
             await grow(journal, "a")
-    told = [one.message for one in caplog.records if one.name == "harness.checkpoint.redis.journal"]
+    told = [
+        one.message
+        for one in caplog.records
+        if one.name == "deep_agent_mcp.harness.checkpoint.redis.journal"
+    ]
     if config == {"appendonly": "no", "save": ""}:
         (message,) = told
         assert "keeps nothing on disk" in message
@@ -366,7 +370,7 @@ def test_a_missing_extra_is_named():
 import sys
 sys.modules["redis"] = None
 try:
-    import harness.checkpoint.redis
+    import deep_agent_mcp.harness.checkpoint.redis
 except ImportError as error:
     print(error)
 """

@@ -21,10 +21,10 @@ from anyio.abc import Process, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from redis.asyncio import Redis
 
-from harness.checkpoint.base import Batch, FileChange, StoredWrite, step_id
-from harness.checkpoint.redis import RedisCheckpointer, connections
-from harness.checkpoint.redis.tasks import thread_key
-from harness.errors import CheckpointError, HarnessError, StaleThread
+from deep_agent_mcp.harness.checkpoint.base import Batch, FileChange, StoredWrite, step_id
+from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer, connections
+from deep_agent_mcp.harness.checkpoint.redis.tasks import thread_key
+from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, StaleThread
 from tests import piped
 from tests.checkpoint.records import THREAD, grow, loaded, loads, run, step_batch, values
 from tests.checkpoint.test_processes import check_whole, line

@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.checkpoint.base import Batch, Checkpointer, FileChange, step_id
-from harness.errors import CheckpointError, StaleThread
+from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer, FileChange, step_id
+from deep_agent_mcp.harness.errors import CheckpointError, StaleThread
 from tests.checkpoint.records import THREAD, checkpoint, grow, interrupt, run, step_batch, task
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.checkpoint.base import (
+from deep_agent_mcp.harness.checkpoint.base import (
     Checkpoint,
     FileChange,
     Interrupt,
@@ -19,12 +19,12 @@ from harness.checkpoint.base import (
     RunEvent,
     StoredWrite,
 )
-from harness.checkpoint.cipher import Cipher
-from harness.checkpoint.keyring import Keyring
-from harness.checkpoint.laws import CONTENT
-from harness.checkpoint.sealing import FIELDS, Sealer, is_sealed
-from harness.errors import CheckpointError
-from harness.records import changed
+from deep_agent_mcp.harness.checkpoint.cipher import Cipher
+from deep_agent_mcp.harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.harness.checkpoint.laws import CONTENT
+from deep_agent_mcp.harness.checkpoint.sealing import FIELDS, Sealer, is_sealed
+from deep_agent_mcp.harness.errors import CheckpointError
+from deep_agent_mcp.harness.records import changed
 
 KEYS = [Keyring.generate() for _ in range(2)]
 SEALER = Sealer(Cipher(Keyring.parse(KEYS[0])))
@@ -200,8 +200,8 @@ def test_an_answer_cannot_be_taken_for_given():
 def test_a_runs_key_is_found_however_other_values_are_stored(monkeypatch: pytest.MonkeyPatch):
     long = "key " * 100
     stored = SEALER.keys_of_runs(long)
-    monkeypatch.setattr("harness.checkpoint.codec._DICTIONARY", b"another")
-    monkeypatch.setattr("harness.checkpoint.codec._PLAIN", b"x")
+    monkeypatch.setattr("deep_agent_mcp.harness.checkpoint.codec._DICTIONARY", b"another")
+    monkeypatch.setattr("deep_agent_mcp.harness.checkpoint.codec._PLAIN", b"x")
     assert SEALER.keys_of_runs(long) == stored
 
 

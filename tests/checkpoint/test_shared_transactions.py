@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 from anyio import create_task_group, wait_all_tasks_blocked
 
-from harness.checkpoint.base import Batch, FileChange, StoredWrite, TaskWrites, step_id
-from harness.checkpoint.codec import SHARED_FROM
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import CheckpointError, StaleThread
+from deep_agent_mcp.harness.checkpoint.base import (
+    Batch,
+    FileChange,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+)
+from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError, StaleThread
 from tests.checkpoint.conftest import locked
 from tests.checkpoint.records import (
     THREAD,

@@ -17,7 +17,7 @@ import anyio
 import pytest
 from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 
-from harness.checkpoint.base import (
+from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     FileChange,
     RunEvent,
@@ -26,10 +26,10 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.checkpoint.codec import SHARED_FROM
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.checkpoint.sqlite.schema import open_writer
-from harness.errors import CheckpointError, NewerDatabase
+from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite.schema import open_writer
+from deep_agent_mcp.harness.errors import CheckpointError, NewerDatabase
 from tests.checkpoint import old_layouts
 from tests.checkpoint.conftest import locked
 from tests.checkpoint.records import (

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.checkpoint.base import (
+from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     Checkpointer,
     FileChange,
@@ -23,10 +23,10 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.checkpoint.transfer import MalformedExport, export_thread, import_thread
-from harness.errors import CheckpointError, UnknownThread
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.transfer import MalformedExport, export_thread, import_thread
+from deep_agent_mcp.harness.errors import CheckpointError, UnknownThread
 from tests.checkpoint.records import (
     THREAD,
     checkpoint,

@@ -34,19 +34,19 @@ from mcp.types import (
 )
 from mcp.types import Tool as ToolDefinition
 
-import server.app
-import server.face
-from harness.deep_agent import create_deep_agent
-from harness.tools import ToolRuntime, tool
-from server.app import create_app
-from server.face import Face
-from server.prompts import Prompts
-from server.resources import Resources
-from server.services import Context
-from server.settings_sources import load_settings
-from server.tools.base import FaceTool, TaskStarted, ToolReply, define
-from server.tools.driven import DRIVEN
-from server.transports import bind, serve_http, stop_on_signals
+import deep_agent_mcp.server.app
+import deep_agent_mcp.server.face
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.server.app import create_app
+from deep_agent_mcp.server.face import Face
+from deep_agent_mcp.server.prompts import Prompts
+from deep_agent_mcp.server.resources import Resources
+from deep_agent_mcp.server.services import Context
+from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.tools.base import FaceTool, TaskStarted, ToolReply, define
+from deep_agent_mcp.server.tools.driven import DRIVEN
+from deep_agent_mcp.server.transports import bind, serve_http, stop_on_signals
 from tests.conformance.fixture_tools import (
     binary,
     escalating,
@@ -290,11 +290,11 @@ async def main(place: str) -> None:
     listener = bind(settings.host, settings.port)
     driven = (*DRIVEN, *(one.name for one in JOBS))
     with (
-        patch.object(server.app, "create_deep_agent", _with_jobs),
-        patch.object(server.app, "Face", FixtureFace),
-        patch.object(server.face, "DRIVEN", driven),
-        patch.object(server.face, "Resources", FixtureResources),
-        patch.object(server.face, "Prompts", FixturePrompts),
+        patch.object(deep_agent_mcp.server.app, "create_deep_agent", _with_jobs),
+        patch.object(deep_agent_mcp.server.app, "Face", FixtureFace),
+        patch.object(deep_agent_mcp.server.face, "DRIVEN", driven),
+        patch.object(deep_agent_mcp.server.face, "Resources", FixtureResources),
+        patch.object(deep_agent_mcp.server.face, "Prompts", FixturePrompts),
         stop_on_signals() as stop,
     ):
         async with create_app(settings) as app:

@@ -31,8 +31,8 @@ from mcp.types import (
     Tool,
 )
 
-from server.services import Context
-from server.tools.base import FaceTool, TaskStarted, ToolReply
+from deep_agent_mcp.server.services import Context
+from deep_agent_mcp.server.tools.base import FaceTool, TaskStarted, ToolReply
 
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5E"

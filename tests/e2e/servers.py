@@ -18,7 +18,7 @@ import yaml
 from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult
 
-from harness.mcp_servers.transports import sse_streams
+from deep_agent_mcp.harness.mcp_servers.transports import sse_streams
 from tests.nursery import Process, environment, start
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ class Setup:
             path = self.place / "script.yaml"
             path.write_text(yaml.safe_dump(self.script, sort_keys=False), encoding="utf-8")
             flags += ["--model", f"scripted:{path}"]
-        return [sys.executable, "-m", "server.cli", "serve", *flags, *self.flags]
+        return [sys.executable, "-m", "deep_agent_mcp", "serve", *flags, *self.flags]
 
     def environment(self) -> dict[str, str]:
         return environment(self.place, **self.env)

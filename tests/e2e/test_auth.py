@@ -19,9 +19,9 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import ElicitRequestParams, ElicitResult, Request
 
-from harness.mcp_servers.transports import sse_streams
-from server.auth.caller import Caller, Scope
-from server.auth.tokens import TokenFile
+from deep_agent_mcp.harness.mcp_servers.transports import sse_streams
+from deep_agent_mcp.server.auth.caller import Caller, Scope
+from deep_agent_mcp.server.auth.tokens import TokenFile
 from tests.e2e.conftest import SCRIPT
 from tests.e2e.servers import ERAS, Era, HttpServer, Setup, call, connected, refused
 from tests.e2e.task_client import ANYTHING

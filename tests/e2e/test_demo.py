@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-import server.demo
+import deep_agent_mcp.server.demo
 from tests import nursery
 from tests.fake_anthropic.server import FakeAnthropic
 
@@ -28,13 +28,13 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 def live(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     env = nursery.environment(folder, TMPDIR=str(folder), **more)
-    return nursery.run([sys.executable, "-m", "server.cli", "demo", "--live"], env, folder)
+    return nursery.run([sys.executable, "-m", "deep_agent_mcp", "demo", "--live"], env, folder)
 
 
 def demo(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         # -P: as the console script, which does not look for modules in the current directory.
-        [sys.executable, "-P", "-m", "server.cli", "demo"],
+        [sys.executable, "-P", "-m", "deep_agent_mcp", "demo"],
         cwd=folder,
         env=environment(folder, **more),
         stdin=subprocess.DEVNULL,
@@ -104,8 +104,8 @@ def test_a_run_that_goes_otherwise_fails_the_demo_with_a_reason(
 ) -> None:
     script = tmp_path / "script.yaml"
     script.write_text("- text: I would rather not.\n")
-    monkeypatch.setattr(server.demo, "SCRIPT", script)
-    assert server.demo.main(False) == 1
+    monkeypatch.setattr(deep_agent_mcp.server.demo, "SCRIPT", script)
+    assert deep_agent_mcp.server.demo.main(False) == 1
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "The demo failed" in text
     assert "should be so and is not: Run run_" in text

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from tests.e2e.servers import Setup, call, connected
 from tests.e2e.test_threads_beside_a_server import threads
 

@@ -11,15 +11,15 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.agent import Agent, RunOptions
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.loop.run_context import RunControl
-from harness.mcp_servers import HttpServer, MCPServer, StdioServer
-from harness.messages import ToolMessage
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.remote import remote_subagent
+from deep_agent_mcp.harness.agent import Agent, RunOptions
+from deep_agent_mcp.harness.checkpoint.base import Checkpointer
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.mcp_servers import HttpServer, MCPServer, StdioServer
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.remote import remote_subagent
 from tests.e2e.servers import Setup, connected
 from tests.e2e.servers import call as call_server
 from tests.loop.models import Turns, call, says

@@ -16,7 +16,7 @@ import pytest
 from anyio.abc import SocketStream
 from mcp import Client, MCPError
 
-from server.auth.tokens import TokenFile
+from deep_agent_mcp.server.auth.tokens import TokenFile
 from tests.e2e.conftest import SCRIPT
 from tests.e2e.servers import HttpServer, Setup, call, connected
 

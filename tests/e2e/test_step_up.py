@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from server.auth.tokens import TokenFile
+from deep_agent_mcp.server.auth.tokens import TokenFile
 from tests.e2e.conftest import SCRIPT
 from tests.e2e.servers import HttpServer, Setup
 from tests.server.test_oauth import AUDIENCE, Issuer

@@ -12,7 +12,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp.types import ElicitRequestParams, ElicitResult
 
-from harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from tests.e2e.conftest import SCRIPT
 from tests.e2e.raw_client import raw_client
 from tests.e2e.servers import HttpServer, Setup, call, connected, data_of

@@ -29,7 +29,7 @@ SCRIPT = {
 async def threads(setup: Setup, *args: str) -> subprocess.CompletedProcess[str]:
     where = ["--state-dir", str(setup.state), "--root", str(setup.root)]
 
-    command = [sys.executable, "-m", "server.cli", "threads", *where, *args]
+    command = [sys.executable, "-m", "deep_agent_mcp", "threads", *where, *args]
     return await anyio.to_thread.run_sync(run, command, setup.environment(), setup.place)
 
 

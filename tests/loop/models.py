@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 import anyio
 
-from harness.messages import AIMessage, TextBlock, ToolCall
-from harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.messages import AIMessage, TextBlock, ToolCall
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 
 Turn = AIMessage | Exception | Callable[[ChatRequest], AIMessage]
 

@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, NotRequired, TypedDict
 
-from harness.agent import Agent, RunOptions, RunResult, create_agent
-from harness.loop.events import Event
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import Runtime
-from harness.messages import AIMessage
-from harness.models.base import ChatRequest, Delta
-from harness.state import Mark, Reducer
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
+from deep_agent_mcp.harness.loop.events import Event
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import Runtime
+from deep_agent_mcp.harness.messages import AIMessage
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.state import Mark, Reducer
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from harness.agent import Agent, RunResult, create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import AgentBuildError
-from harness.loop.middleware import AgentMiddleware
-from harness.messages import HumanMessage, ToolMessage
-from harness.policy import Policy, Rule
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunResult, create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.messages import HumanMessage, ToolMessage
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -8,16 +8,16 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import RunEnded
-from harness.limits import Limits
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.run_context import RunControl
-from harness.messages import AIMessage, ToolMessage
-from harness.models.base import Delta
-from harness.policy import Policy, Rule
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import RunEnded
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.messages import AIMessage, ToolMessage
+from deep_agent_mcp.harness.models.base import Delta
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -6,11 +6,11 @@ from collections import Counter
 import anyio
 import pytest
 
-from harness.agent import Agent, RunOptions, create_agent
-from harness.checkpoint.base import Batch, TaskWrites
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.policy import Policy, Rule
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Batch, TaskWrites
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

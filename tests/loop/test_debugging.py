@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.agent import RunOptions
+from deep_agent_mcp.harness.agent import RunOptions
 from tests.loop.test_factory import looking
 
 pytestmark = pytest.mark.anyio

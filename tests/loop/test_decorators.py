@@ -7,9 +7,9 @@ from typing import Any, NotRequired, TypedDict
 
 import pytest
 
-from harness.agent import create_agent
-from harness.errors import AgentBuildError, MiddlewareError
-from harness.loop.decorators import (
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
+from deep_agent_mcp.harness.loop.decorators import (
     after_agent,
     after_model,
     before_agent,
@@ -18,7 +18,7 @@ from harness.loop.decorators import (
     wrap_model_call,
     wrap_tool_call,
 )
-from harness.loop.middleware import (
+from deep_agent_mcp.harness.loop.middleware import (
     AgentMiddleware,
     check_middleware,
     hook_config,
@@ -26,9 +26,9 @@ from harness.loop.middleware import (
     is_async_hook,
     jumps_of,
 )
-from harness.messages import HumanMessage
-from harness.models.base import PromptSection
-from harness.tools import tool
+from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.models.base import PromptSection
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

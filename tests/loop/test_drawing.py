@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent import create_agent
-from harness.deep_agent import create_deep_agent
-from harness.loop.drawing import draw_mermaid
-from harness.loop.middleware import AgentMiddleware, HookName, hook_config
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.loop.drawing import draw_mermaid
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, HookName, hook_config
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

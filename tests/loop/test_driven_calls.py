@@ -5,14 +5,14 @@ import gc
 import anyio
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.base import Batch, FileChange
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import StaleThread
-from harness.loop.engine import AgentLoop
-from harness.loop.run_context import RunContext
-from harness.policy import Policy, Rule
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Batch, FileChange
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import StaleThread
+from deep_agent_mcp.harness.loop.engine import AgentLoop
+from deep_agent_mcp.harness.loop.run_context import RunContext
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -5,18 +5,18 @@ from collections.abc import AsyncGenerator, Sequence
 import anyio
 import pytest
 
-from harness.agent import Agent, RunOptions, create_agent
-from harness.errors import ModelError
-from harness.limits import Limits
-from harness.loop.events import Event
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.loop.run_context import RunControl
-from harness.messages import AIMessage
-from harness.middleware.model_fallback import ModelFallbackMiddleware
-from harness.middleware.model_retry import ModelRetryMiddleware
-from harness.middleware.pii import PIIMiddleware
-from harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.events import Event
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.messages import AIMessage
+from deep_agent_mcp.harness.middleware.model_fallback import ModelFallbackMiddleware
+from deep_agent_mcp.harness.middleware.model_retry import ModelRetryMiddleware
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from tests.loop.models import Turns, call, says
 from tests.loop.streaming import look, read
 

@@ -3,9 +3,9 @@
 import anyio
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import (
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import (
     InvalidAnswer,
     ModelError,
     RunEnded,
@@ -15,11 +15,11 @@ from harness.errors import (
     UnknownRun,
     UnknownThread,
 )
-from harness.limits import Limits
-from harness.loop.run_context import RunControl
-from harness.messages import AIMessage, HumanMessage, ToolMessage
-from harness.policy import Policy, Rule
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

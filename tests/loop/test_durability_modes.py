@@ -8,16 +8,16 @@ from typing import Any, get_args
 import anyio
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.backends.directory import DirectoryBackend
-from harness.checkpoint.base import Batch
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.errors import CheckpointError, StaleThread
-from harness.loop.run_journal import Durability
-from harness.messages import ToolMessage
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.checkpoint.base import Batch
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import CheckpointError, StaleThread
+from deep_agent_mcp.harness.loop.run_journal import Durability
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

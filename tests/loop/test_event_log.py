@@ -8,13 +8,13 @@ from typing import get_args
 import anyio
 import pytest
 
-from harness.agent import Agent, RunOptions, create_agent
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.loop.events import Event
-from harness.loop.run_journal import Durability
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Checkpointer
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.loop.events import Event
+from deep_agent_mcp.harness.loop.run_journal import Durability
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from harness.agent import create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.loop.middleware import AgentMiddleware, hook_config
-from harness.messages import ToolMessage
-from harness.policy import Policy, Rule, Verdict
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.policy import Policy, Rule, Verdict
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -5,14 +5,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent import RunOptions, create_agent
-from harness.errors import InvalidUpdate, MiddlewareError
-from harness.loop.decorators import after_agent, after_model, before_agent, before_model
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import Command, Send
-from harness.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
-from harness.policy import Policy, Rule
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.errors import InvalidUpdate, MiddlewareError
+from deep_agent_mcp.harness.loop.decorators import (
+    after_agent,
+    after_model,
+    before_agent,
+    before_model,
+)
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import Command, Send
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent import Agent, RunOptions, RunResult, create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import InvalidAnswer, RunEnded, UnknownInterrupt
-from harness.loop.middleware import HOOKS, AgentMiddleware
-from harness.messages import ToolMessage
-from harness.policy import Policy, Rule
-from harness.retries import RetryPolicy
-from harness.state import Reducer
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import InvalidAnswer, RunEnded, UnknownInterrupt
+from deep_agent_mcp.harness.loop.middleware import HOOKS, AgentMiddleware
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.retries import RetryPolicy
+from deep_agent_mcp.harness.state import Reducer
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

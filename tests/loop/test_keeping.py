@@ -4,16 +4,16 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.base import Batch
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import CheckpointError, ModelError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
-from harness.messages import ToolCall, ToolMessage
-from harness.middleware.tool_call_limit import ToolCallLimitMiddleware
-from harness.state import Mark, State
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Batch
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError, ModelError
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
+from deep_agent_mcp.harness.messages import ToolCall, ToolMessage
+from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.state import Mark, State
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

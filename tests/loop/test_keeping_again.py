@@ -10,16 +10,16 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from harness.agent import Agent, RunOptions, create_agent
-from harness.checkpoint.base import Batch, Checkpointer
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import ModelError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
-from harness.messages import Usage
-from harness.state import Reducer, State
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
+from deep_agent_mcp.harness.messages import Usage
+from deep_agent_mcp.harness.state import Reducer, State
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

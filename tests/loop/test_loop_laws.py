@@ -17,15 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent import Agent, RunOptions, RunResult, create_agent
-from harness.checkpoint.base import Batch, Interrupt
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import CheckpointError, ToolError
-from harness.limits import Limits
-from harness.messages import AIMessage, HumanMessage, ToolCall, ToolMessage
-from harness.policy import Policy, Rule
-from harness.tools import Tool, ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError, ToolError
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolCall, ToolMessage
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import Tool, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 APPROVE = {"decision": "approve"}

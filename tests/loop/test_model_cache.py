@@ -6,16 +6,16 @@ from contextlib import asynccontextmanager
 import pytest
 from pydantic import BaseModel
 
-from harness.agent import Agent, RunOptions, create_agent
-from harness.cache.base import Cache, CacheError
-from harness.cache.memory import MemoryCache
-from harness.cache.sqlite import SqliteCache
-from harness.errors import ModelError, ToolError
-from harness.limits import Limits
-from harness.loop.middleware import AgentMiddleware
-from harness.messages import AIMessage, TextBlock, ToolMessage, Usage
-from harness.policy import Policy, Rule
-from harness.tools import CachePolicy, ToolResult, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
+from deep_agent_mcp.harness.cache.base import Cache, CacheError
+from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.cache.sqlite import SqliteCache
+from deep_agent_mcp.harness.errors import ModelError, ToolError
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.messages import AIMessage, TextBlock, ToolMessage, Usage
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import CachePolicy, ToolResult, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

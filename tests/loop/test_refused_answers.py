@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.agent import create_agent
-from harness.loop.decorators import after_model
-from harness.messages import HumanMessage
-from harness.middleware.model_fallback import ModelFallbackMiddleware
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.loop.decorators import after_model
+from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.middleware.model_fallback import ModelFallbackMiddleware
+from deep_agent_mcp.harness.tools import tool
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.loop.models import Turns, says
 from tests.models.calls import claude

@@ -14,12 +14,12 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.agent import Agent, RunOptions, RunResult, create_agent
-from harness.checkpoint.base import Interrupt
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.loop.middleware import AgentMiddleware
-from harness.policy import Policy, Rule
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Interrupt
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -2,16 +2,19 @@
 
 import pytest
 
-from harness.agent import RunResult, create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.messages import AIMessage, HumanMessage, ToolMessage
-from harness.middleware.context_editing import ClearToolUsesEdit, ContextEditingMiddleware
-from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
-from harness.middleware.skill_grants import active_skills
-from harness.middleware.tool_call_limit import ToolCallLimitMiddleware
-from harness.models.base import ChatRequest
-from harness.tools import Tool, tool
+from deep_agent_mcp.harness.agent import RunResult, create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.middleware.context_editing import (
+    ClearToolUsesEdit,
+    ContextEditingMiddleware,
+)
+from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.skill_grants import active_skills
+from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.tools import Tool, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

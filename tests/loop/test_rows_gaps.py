@@ -7,19 +7,19 @@ from typing import Any, NotRequired, TypedDict
 import pytest
 from pydantic import BaseModel
 
-from harness.agent import RunOptions, create_agent
-from harness.cache.memory import MemoryCache
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.errors import AgentBuildError
-from harness.limits import Limits
-from harness.loop.decorators import after_model, before_model
-from harness.loop.middleware import AgentMiddleware
-from harness.messages import AIMessage, RemoveMessage, ToolMessage
-from harness.middleware.subagents import SubAgentMiddleware
-from harness.middleware.todo_list import TodoListMiddleware
-from harness.subagents.registry import SubAgentRegistry
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.decorators import after_model, before_model
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.messages import AIMessage, RemoveMessage, ToolMessage
+from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
+from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.streaming import read
 

@@ -4,10 +4,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from harness.checkpoint.base import Batch, FileChange, step_id
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import CheckpointError, StaleThread
-from harness.loop.run_journal import AsyncJournal, ExitJournal, RunJournal
+from deep_agent_mcp.harness.checkpoint.base import Batch, FileChange, step_id
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError, StaleThread
+from deep_agent_mcp.harness.loop.run_journal import AsyncJournal, ExitJournal, RunJournal
 from tests.checkpoint.records import THREAD, grow, step_batch
 
 pytestmark = pytest.mark.anyio

@@ -4,14 +4,14 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.limits import Limits, Meter
-from harness.messages import HumanMessage, ToolMessage, Usage
-from harness.policy import Policy, Rule
-from harness.prices import Price
-from harness.tools import RetryPolicy, ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.limits import Limits, Meter
+from deep_agent_mcp.harness.messages import HumanMessage, ToolMessage, Usage
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.prices import Price
+from deep_agent_mcp.harness.tools import RetryPolicy, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_gate import results
 
@@ -159,7 +159,7 @@ async def test_near_the_deadline_the_model_is_told_to_wrap_up():
             super().__init__(limits, used, clock=lambda: clock[0], **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.loop.agent_runs.Meter", Clocked)
+        patch.setattr("deep_agent_mcp.harness.loop.agent_runs.Meter", Clocked)
         result = await agent.ainvoke("go", options=within(seconds=100))
     assert result.run.answer == "in time"
     assert "95 % of this run's 100 seconds are used up" in str(result.run.reason)

@@ -8,13 +8,13 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.base import Run
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import ModelError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.run_context import RunControl
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Run
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
@@ -125,7 +125,7 @@ async def test_one_that_hangs_keeps_nobody_else_from_being_told(
         async def run_stopped(self, run: Run) -> None:
             await anyio.sleep_forever()
 
-    monkeypatch.setattr("harness.loop.carrier._STOP_SECONDS", 0.05)
+    monkeypatch.setattr("deep_agent_mcp.harness.loop.carrier._STOP_SECONDS", 0.05)
     told = Told()
     with caplog.at_level(logging.WARNING):
         await create_agent(Turns(says("done")), [], middleware=[Hangs(), told]).ainvoke("go")

@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent import create_agent
-from harness.errors import AgentBuildError, InvalidUpdate
-from harness.loop.decorators import after_agent, after_model, before_agent, before_model
-from harness.messages import (
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.errors import AgentBuildError, InvalidUpdate
+from deep_agent_mcp.harness.loop.decorators import (
+    after_agent,
+    after_model,
+    before_agent,
+    before_model,
+)
+from deep_agent_mcp.harness.messages import (
     REMOVE_ALL,
     AIMessage,
     HumanMessage,
@@ -21,9 +26,9 @@ from harness.messages import (
     ToolCall,
     ToolMessage,
 )
-from harness.state import AgentState, Mark, Overwrite, Reducer
-from harness.tools import ToolResult, ToolRuntime, tool
-from harness.transcript import add_messages
+from deep_agent_mcp.harness.state import AgentState, Mark, Overwrite, Reducer
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.transcript import add_messages
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
-from harness.agent import RunOptions, RunResult, create_agent
-from harness.errors import InvalidUpdate, ThreadBusy, UnknownThread
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.run_context import RunControl
-from harness.messages import AIMessage
-from harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.agent import RunOptions, RunResult, create_agent
+from deep_agent_mcp.harness.errors import InvalidUpdate, ThreadBusy, UnknownThread
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.messages import AIMessage
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from tests.loop.models import Turns, call, says
 from tests.loop.streaming import Seen, Typing, family, look, noting, read
 

@@ -8,17 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent import RunOptions, create_agent
-from harness.cache.memory import MemoryCache
-from harness.errors import ModelError
-from harness.loop.events import Event
-from harness.loop.middleware import AgentMiddleware
-from harness.messages import AIMessage, HumanMessage, RemoveMessage, TextBlock, ThinkingBlock
-from harness.middleware.summarization import SummarizationMiddleware
-from harness.models.base import ChatRequest, Delta
-from harness.policy import Policy, Rule
-from harness.state import Mark
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.loop.events import Event
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.messages import (
+    AIMessage,
+    HumanMessage,
+    RemoveMessage,
+    TextBlock,
+    ThinkingBlock,
+)
+from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.state import Mark
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.streaming import Notes, Seen, Typing, family, look, noting, read
 

@@ -5,16 +5,16 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import pytest
 from pydantic import JsonValue
 
-from harness.agent import Agent, RunOptions, create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import AgentBuildError, InvalidUpdate, ModelError
-from harness.limits import Limits
-from harness.loop.middleware import AgentMiddleware, hook_config
-from harness.loop.requests import ModelResponse
-from harness.state import Mark, Reducer
-from harness.structured_output import StructuredOutputError
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import AgentBuildError, InvalidUpdate, ModelError
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
+from deep_agent_mcp.harness.loop.requests import ModelResponse
+from deep_agent_mcp.harness.state import Mark, Reducer
+from deep_agent_mcp.harness.structured_output import StructuredOutputError
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_structured_answers import (
     CITY,

@@ -6,13 +6,13 @@ from typing import Annotated, NotRequired, TypedDict
 import anyio
 import pytest
 
-from harness.agent import create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import ModelError
-from harness.messages import ToolMessage
-from harness.policy import Policy, Rule
-from harness.state import Mark, Reducer
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.state import Mark, Reducer
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -7,13 +7,13 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from harness.agent import Agent, RunResult, create_agent
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import InvalidUpdate, ThreadBusy, UnknownRun
-from harness.messages import AIMessage
-from harness.models.base import ChatRequest, Delta
-from harness.policy import Policy, Rule
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import Agent, RunResult, create_agent
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import InvalidUpdate, ThreadBusy, UnknownRun
+from deep_agent_mcp.harness.messages import AIMessage
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 
 

@@ -7,14 +7,14 @@ from contextvars import ContextVar
 import anyio
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.errors import MiddlewareError, ModelError
-from harness.limits import Limits
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.run_context import RunControl
-from harness.messages import ToolMessage
-from harness.policy import Policy, Rule
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.errors import MiddlewareError, ModelError
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

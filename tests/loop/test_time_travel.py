@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent import Agent, create_agent
-from harness.checkpoint.base import Checkpoint
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import (
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Checkpoint
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import (
     InvalidUpdate,
     ModelError,
     RunEnded,
@@ -19,8 +19,8 @@ from harness.errors import (
     UnknownCheckpoint,
     UnknownThread,
 )
-from harness.loop.middleware import AgentMiddleware, hook_config
-from harness.messages import (
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
+from deep_agent_mcp.harness.messages import (
     REMOVE_ALL,
     AIMessage,
     HumanMessage,
@@ -28,9 +28,9 @@ from harness.messages import (
     TextBlock,
     ToolMessage,
 )
-from harness.policy import Policy, Rule
-from harness.state import Reducer
-from harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.state import Reducer
+from deep_agent_mcp.harness.tools import ToolResult, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent import Agent, RunOptions, RunResult, create_agent
-from harness.checkpoint.base import Batch, ThreadSlice
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import RunEnded, StaleThread, ThreadBusy
-from harness.loop.run_context import RunControl
-from harness.messages import HumanMessage
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Batch, ThreadSlice
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import RunEnded, StaleThread, ThreadBusy
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import anyio
 import mcp.server  # noqa: F401  a second that no test shall be charged with
 import pytest
 
-from harness.mcp_servers import MCPToolsMiddleware
+from deep_agent_mcp.harness.mcp_servers import MCPToolsMiddleware
 from tests.mcp_servers.support import raw_server, sdk_server
 
 

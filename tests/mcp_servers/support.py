@@ -9,9 +9,9 @@ from pathlib import Path
 
 import anyio
 
-from harness.agent import Agent, create_agent
-from harness.mcp_servers import MCPToolsMiddleware, StdioServer
-from harness.messages import ToolMessage
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.mcp_servers import MCPToolsMiddleware, StdioServer
+from deep_agent_mcp.harness.messages import ToolMessage
 from tests.loop.models import Turns, says
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import AgentBuildError
-from harness.mcp_servers import HttpServer, MCPServer, MCPToolsMiddleware, SseServer, StdioServer
-from harness.mcp_servers.names import check_names, digest_name, offered_names, prefix_of
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.mcp_servers import (
+    HttpServer,
+    MCPServer,
+    MCPToolsMiddleware,
+    SseServer,
+    StdioServer,
+)
+from deep_agent_mcp.harness.mcp_servers.names import (
+    check_names,
+    digest_name,
+    offered_names,
+    prefix_of,
+)
 from tests.mcp_servers.support import ROOT
 
 
@@ -50,9 +61,9 @@ def test_secrets_are_not_shown():
 def test_naming_servers_does_not_import_the_sdk_or_start_anything():
     program = """
 import sys, threading
-import harness
-from harness.agent import create_agent
-from harness.mcp_servers import *
+from deep_agent_mcp import harness
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.mcp_servers import *
 from tests.loop.models import Turns
 tools = MCPToolsMiddleware({"a": StdioServer("no-such-program"), "b": HttpServer("http://x/mcp")})
 create_agent(Turns(), middleware=[tools.only(["a"])])

@@ -8,7 +8,7 @@ import sys
 import anyio
 import pytest
 
-from harness.mcp_servers import HttpServer, StdioServer, connection
+from deep_agent_mcp.harness.mcp_servers import HttpServer, StdioServer, connection
 from tests.loop.models import call
 from tests.mcp_servers.support import (
     ROOT,
@@ -198,7 +198,7 @@ def test_a_program_that_ends_without_closing_leaves_no_process(tmp_path):
 import sys
 import mcp.client.stdio
 from tests.mcp_servers.support import *
-from harness.mcp_servers import MCPToolsMiddleware
+from deep_agent_mcp.harness.mcp_servers import MCPToolsMiddleware
 from tests.loop.models import call
 mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT = 0.1
 tools = MCPToolsMiddleware({"raw": raw_server("stays")})

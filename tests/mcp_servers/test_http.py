@@ -6,8 +6,8 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest
 
-from harness.mcp_servers import HttpServer, SseServer
-from harness.mcp_servers.transports import sse_streams
+from deep_agent_mcp.harness.mcp_servers import HttpServer, SseServer
+from deep_agent_mcp.harness.mcp_servers.transports import sse_streams
 from tests.loop.models import call
 from tests.mcp_servers.support import agent_with, http_server, lines, results
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from harness.agent import create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import InvalidAnswer, ToolError
-from harness.mcp_servers.dialogue import Dialogue, Memory, Question, Round
-from harness.mcp_servers.line import Floor, Line
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import InvalidAnswer, ToolError
+from deep_agent_mcp.harness.mcp_servers.dialogue import Dialogue, Memory, Question, Round
+from deep_agent_mcp.harness.mcp_servers.line import Floor, Line
 from tests.loop.models import Turns, call, says
 from tests.mcp_servers.support import agent_with, lines, results, until
 

@@ -5,11 +5,11 @@ import threading
 import anyio
 import pytest
 
-from harness.agent import create_agent
-from harness.loop.carrier import RunOptions
-from harness.messages import ImageBlock, TextBlock
-from harness.policy import Policy, Rule
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.loop.carrier import RunOptions
+from deep_agent_mcp.harness.messages import ImageBlock, TextBlock
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 from tests.mcp_servers.support import agent_with, lines, raw_server, results, until
 

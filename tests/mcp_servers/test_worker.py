@@ -5,7 +5,7 @@ import threading
 import anyio
 import pytest
 
-from harness.mcp_servers.worker import Inbox, Worker, WorkerStopped
+from deep_agent_mcp.harness.mcp_servers.worker import Inbox, Worker, WorkerStopped
 
 pytestmark = pytest.mark.anyio
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harness.loop.middleware import AgentMiddleware, settle
-from harness.loop.requests import ModelRequest, ModelResponse
-from harness.messages import AIMessage, HumanMessage, TextBlock
-from harness.state import AgentState, State, StateSchema
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, settle
+from deep_agent_mcp.harness.loop.requests import ModelRequest, ModelResponse
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, TextBlock
+from deep_agent_mcp.harness.state import AgentState, State, StateSchema
 from tests.loop.models import Turns
 from tests.middleware.support import runtime
 

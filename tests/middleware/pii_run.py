@@ -7,18 +7,24 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import NotRequired, TypedDict
 
-from harness.agent import create_agent
-from harness.backends.state import StateBackend
-from harness.checkpoint.base import Checkpointer
-from harness.loop.agent import Agent
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import Runtime, Send
-from harness.messages import AIMessage, HumanMessage, TextBlock, ThinkingBlock, ToolCall
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.pii import PIIMiddleware
-from harness.models.base import ChatRequest, Delta
-from harness.store.base import Store
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.base import Checkpointer
+from deep_agent_mcp.harness.loop.agent import Agent
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import Runtime, Send
+from deep_agent_mcp.harness.messages import (
+    AIMessage,
+    HumanMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolCall,
+)
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.store.base import Store
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call
 
 
@@ -111,7 +117,7 @@ async def ask(about: str, runtime: ToolRuntime) -> str:
 @tool
 async def again() -> object:
     """Have another call made."""
-    from harness.loop.requests import Command
+    from deep_agent_mcp.harness.loop.requests import Command
 
     return Command(send=[Send("report", {"to": secret(12)})])
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.limits import Limits, Meter
-from harness.loop.requests import ModelRequest, ModelResponse, Runtime
-from harness.messages import AIMessage, Message, TextBlock, ToolCall, ToolMessage
-from harness.models.base import ChatModel, PromptSection
-from harness.tools import Tool
+from deep_agent_mcp.harness.limits import Limits, Meter
+from deep_agent_mcp.harness.loop.requests import ModelRequest, ModelResponse, Runtime
+from deep_agent_mcp.harness.messages import AIMessage, Message, TextBlock, ToolCall, ToolMessage
+from deep_agent_mcp.harness.models.base import ChatModel, PromptSection
+from deep_agent_mcp.harness.tools import Tool
 
 
 def _nobody_to_ask(message: str, **more: Any) -> Any:

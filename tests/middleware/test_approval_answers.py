@@ -5,14 +5,17 @@ from typing import Any
 
 import pytest
 
-from harness.agent import Agent, RunResult, create_agent
-from harness.errors import InvalidAnswer
-from harness.loop.decorators import after_model, wrap_tool_call
-from harness.loop.middleware import AgentMiddleware
-from harness.messages import ImageBlock, TextBlock, ToolMessage
-from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
-from harness.middleware.tool_retry import ToolRetryMiddleware
-from harness.tools import Tool, ToolResult, tool
+from deep_agent_mcp.harness.agent import Agent, RunResult, create_agent
+from deep_agent_mcp.harness.errors import InvalidAnswer
+from deep_agent_mcp.harness.loop.decorators import after_model, wrap_tool_call
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.messages import ImageBlock, TextBlock, ToolMessage
+from deep_agent_mcp.harness.middleware.human_in_the_loop import (
+    HumanInTheLoopMiddleware,
+    InterruptOnConfig,
+)
+from deep_agent_mcp.harness.middleware.tool_retry import ToolRetryMiddleware
+from deep_agent_mcp.harness.tools import Tool, ToolResult, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

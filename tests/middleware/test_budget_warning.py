@@ -2,12 +2,12 @@
 
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.limits import Limits
-from harness.messages import AIMessage, HumanMessage, Usage
-from harness.middleware.budget_warning import BudgetWarningMiddleware
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Usage
+from deep_agent_mcp.harness.middleware.budget_warning import BudgetWarningMiddleware
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

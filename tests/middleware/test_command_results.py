@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.middleware.command_results import paged
-from harness.shell.jobs import JobPage
+from deep_agent_mcp.harness.middleware.command_results import paged
+from deep_agent_mcp.harness.shell.jobs import JobPage
 
 
 def told(ended: str | None, page: JobPage | None, asked: int | None = None) -> str:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.agent import create_agent
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import AgentBuildError, MiddlewareError
-from harness.loop.requests import ExtendedModelResponse, ModelResponse
-from harness.messages import (
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
+from deep_agent_mcp.harness.loop.requests import ExtendedModelResponse, ModelResponse
+from deep_agent_mcp.harness.messages import (
     AIMessage,
     HumanMessage,
     ImageBlock,
@@ -23,19 +23,19 @@ from harness.messages import (
     ToolMessage,
     Usage,
 )
-from harness.middleware.context_editing import (
+from deep_agent_mcp.harness.middleware.context_editing import (
     ClearToolUsesEdit,
     ContextEditingMiddleware,
     ContextEditingState,
     Frontier,
 )
-from harness.middleware.context_edits import frontier_place
-from harness.middleware.prompt_caching import PromptCachingMiddleware
-from harness.middleware.summarization import SummarizationMiddleware, SummaryChunk
-from harness.models.base import PromptSection
-from harness.state import Mark, StateSchema
-from harness.token_counting import messages_tokens
-from harness.tools import tool
+from deep_agent_mcp.harness.middleware.context_edits import frontier_place
+from deep_agent_mcp.harness.middleware.prompt_caching import PromptCachingMiddleware
+from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware, SummaryChunk
+from deep_agent_mcp.harness.models.base import PromptSection
+from deep_agent_mcp.harness.state import Mark, StateSchema
+from deep_agent_mcp.harness.token_counting import messages_tokens
+from deep_agent_mcp.harness.tools import tool
 from tests.fake_anthropic import FakeAnthropic
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, answer, loops, model_request

@@ -5,16 +5,16 @@ from typing import Any, NotRequired, TypedDict
 
 import pytest
 
-from harness.agent import RunResult, create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.loop.decorators import wrap_tool_call
-from harness.loop.middleware import AgentMiddleware
-from harness.messages import AIMessage, HumanMessage, ToolMessage
-from harness.middleware.skills import SkillsMiddleware
-from harness.models.base import ChatRequest
-from harness.skills import SkillRegistry
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunResult, create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.loop.decorators import wrap_tool_call
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.skills import SkillRegistry
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.skills.folders import write_skill
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent import create_agent
-from harness.backends.directory import DirectoryBackend
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import AgentBuildError
-from harness.messages import (
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.messages import (
     AIMessage,
     AudioBlock,
     DocumentBlock,
@@ -20,12 +20,15 @@ from harness.messages import (
     ToolMessage,
     VideoBlock,
 )
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.pii import PIIMiddleware
-from harness.middleware.unsupported_content import MediaSupport, UnsupportedContentMiddleware
-from harness.token_counting import messages_tokens
-from harness.tools import tool
-from harness.transcript_text import transcript_text
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.middleware.unsupported_content import (
+    MediaSupport,
+    UnsupportedContentMiddleware,
+)
+from deep_agent_mcp.harness.token_counting import messages_tokens
+from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.transcript_text import transcript_text
 from tests.loop.models import Turns, call, says
 from tests.middleware.test_unsupported_content import CLAUDE, Named, seen
 from tests.models.test_anthropic_requests import sent

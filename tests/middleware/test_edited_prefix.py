@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from harness.messages import HumanMessage, Message
-from harness.middleware.edited_prefix import EditedMessages, EditedPrefixes
+from deep_agent_mcp.harness.messages import HumanMessage, Message
+from deep_agent_mcp.harness.middleware.edited_prefix import EditedMessages, EditedPrefixes
 
 ONE, TWO, THREE = (HumanMessage(text) for text in ("one", "two", "three"))
 

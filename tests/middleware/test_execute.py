@@ -9,22 +9,22 @@ import anyio
 import jsonschema
 import pytest
 
-from harness.agent import Agent, RunOptions, create_agent
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.shared import with_workspace
-from harness.backends.state import StateBackend
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.errors import AgentBuildError
-from harness.messages import AIMessage, ToolCall, ToolMessage
-from harness.middleware.execute import ExecuteMiddleware
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.models.base import ChatRequest
-from harness.policy import Policy, PolicyFiles, Rule
-from harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from harness.shell.policies import ExecutionPolicy, HostExecutionPolicy, ShellLimits
-from harness.subagents.definitions import SubAgent
+from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.shared import with_workspace
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.messages import AIMessage, ToolCall, ToolMessage
+from deep_agent_mcp.harness.middleware.execute import ExecuteMiddleware
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.policy import Policy, PolicyFiles, Rule
+from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
+from deep_agent_mcp.harness.shell.policies import ExecutionPolicy, HostExecutionPolicy, ShellLimits
+from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from tests.loop.models import Turn, Turns, call, says
 from tests.patience import growing
 from tests.shell.support import need_bubblewrap

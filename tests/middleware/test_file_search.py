@@ -5,10 +5,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.agent import create_agent
-from harness.errors import AgentBuildError
-from harness.messages import ToolMessage
-from harness.middleware.file_search import FilesystemFileSearchMiddleware
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.middleware.file_search import FilesystemFileSearchMiddleware
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
@@ -186,8 +186,8 @@ async def test_results_come_in_pages_one_after_the_other_past_every_cap(root: Pa
 async def test_where_no_more_is_looked_for_the_answer_says_so(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.backends.found.MAX_RESULTS", 2)
-    monkeypatch.setattr("harness.backends.found.MOST", 3)
+    monkeypatch.setattr("deep_agent_mcp.harness.backends.found.MAX_RESULTS", 2)
+    monkeypatch.setattr("deep_agent_mcp.harness.backends.found.MOST", 3)
     found = await answer(root, "glob_search", pattern="*", offset=2)
     assert "no more are looked for: narrow the search" in found.text
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.backends.base import FileError
-from harness.errors import AgentBuildError, ToolError
-from harness.loop.requests import ToolCallOutcome, ToolCallRequest
-from harness.messages import AIMessage, ImageBlock, TextBlock, ToolCall, ToolMessage
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.tools import InvalidArguments
+from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
+from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolCallRequest
+from deep_agent_mcp.harness.messages import AIMessage, ImageBlock, TextBlock, ToolCall, ToolMessage
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.tools import InvalidArguments
 from tests.backends.workbench import BACKENDS, Bench, make_backend, opened
 
 pytestmark = pytest.mark.anyio

@@ -6,17 +6,23 @@ from typing import Any
 
 import pytest
 
-from harness.agent import create_agent
-from harness.backends.base import Backend, FileError
-from harness.backends.directory import DirectoryBackend
-from harness.backends.path_claims import PathClaims
-from harness.backends.state import StateBackend
-from harness.deep_agent import create_deep_agent
-from harness.errors import AgentBuildError, ToolError
-from harness.messages import AIMessage, HumanMessage, ImageBlock, TextBlock, ToolMessage
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.models.base import ChatRequest
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.base import Backend, FileError
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.path_claims import PathClaims
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
+from deep_agent_mcp.harness.messages import (
+    AIMessage,
+    HumanMessage,
+    ImageBlock,
+    TextBlock,
+    ToolMessage,
+)
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.tools import tool
 from tests.backends.workbench import BACKENDS, Bench, opened
 from tests.loop.models import Turns, call, says
 

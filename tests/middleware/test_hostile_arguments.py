@@ -9,17 +9,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness.agent import create_agent
-from harness.backends.base import Backend
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
-from harness.backends.store import StoreBackend
-from harness.loop.agent import Agent
-from harness.messages import ToolMessage
-from harness.middleware.file_search import FilesystemFileSearchMiddleware
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.store.memory import MemoryStore
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.base import Backend
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.backends.store import StoreBackend
+from deep_agent_mcp.harness.loop.agent import Agent
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.middleware.file_search import FilesystemFileSearchMiddleware
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.store.memory import MemoryStore
 from tests.loop.models import Turns, call
 
 SECRET = "plums and 4711"

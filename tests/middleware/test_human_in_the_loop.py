@@ -2,14 +2,17 @@ from typing import Any, cast
 
 import pytest
 
-from harness.agent import Agent, create_agent
-from harness.errors import AgentBuildError, InvalidAnswer
-from harness.loop.carrier import RunResult
-from harness.loop.requests import ToolCallRequest
-from harness.messages import ToolCall, ToolMessage
-from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
-from harness.policy import ALL_DECISIONS, Verdict
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.errors import AgentBuildError, InvalidAnswer
+from deep_agent_mcp.harness.loop.carrier import RunResult
+from deep_agent_mcp.harness.loop.requests import ToolCallRequest
+from deep_agent_mcp.harness.messages import ToolCall, ToolMessage
+from deep_agent_mcp.harness.middleware.human_in_the_loop import (
+    HumanInTheLoopMiddleware,
+    InterruptOnConfig,
+)
+from deep_agent_mcp.harness.policy import ALL_DECISIONS, Verdict
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 

@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from harness.errors import ModelError
-from harness.limits import LimitReached, Limits, Meter
-from harness.messages import AIMessage, HumanMessage, Usage
-from harness.middleware.internal_calls import answer_of
-from harness.middleware.summary_prompts import SUMMARY_TEMPLATES
-from harness.middleware.summary_writer import SummaryFailed, SummaryWriter
-from harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.limits import LimitReached, Limits, Meter
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Usage
+from deep_agent_mcp.harness.middleware.internal_calls import answer_of
+from deep_agent_mcp.harness.middleware.summary_prompts import SUMMARY_TEMPLATES
+from deep_agent_mcp.harness.middleware.summary_writer import SummaryFailed, SummaryWriter
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from tests.loop.models import Turns, says
 
 pytestmark = pytest.mark.anyio

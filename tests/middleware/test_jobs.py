@@ -14,19 +14,19 @@ import anyio.to_thread
 import jsonschema
 import pytest
 
-from harness.agent import Agent, RunResult
-from harness.backends.directory import DirectoryBackend
-from harness.backends.shared import with_workspace
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.errors import ToolError
-from harness.messages import HumanMessage, ToolCall, ToolMessage
-from harness.middleware.execute import ExecuteMiddleware
-from harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from harness.shell.jobs import JobLimits, JobPool
-from harness.shell.session import open_session
+from deep_agent_mcp.harness.agent import Agent, RunResult
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.shared import with_workspace
+from deep_agent_mcp.harness.checkpoint.base import Checkpointer
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import ToolError
+from deep_agent_mcp.harness.messages import HumanMessage, ToolCall, ToolMessage
+from deep_agent_mcp.harness.middleware.execute import ExecuteMiddleware
+from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
+from deep_agent_mcp.harness.shell.jobs import JobLimits, JobPool
+from deep_agent_mcp.harness.shell.session import open_session
 from tests.loop.models import Turn, Turns, call, says
 from tests.shell.support import need_bubblewrap, other_process
 
@@ -347,7 +347,7 @@ async def test_a_killed_process_takes_its_jobs_along_and_the_next_one_says_so(
         import anyio
         import os
         from pathlib import Path
-        from harness.checkpoint.sqlite import SqliteCheckpointer
+        from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
         from tests.middleware.test_jobs import Jobs
 
         async def main():

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from harness.agent import RunResult, create_agent
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.messages import AIMessage, ToolMessage
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.models.base import ChatRequest
-from harness.policy import Policy, Rule
-from harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.agent import RunResult, create_agent
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.messages import AIMessage, ToolMessage
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.tools import ToolResult, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.test_filesystem import kept_at, next_call
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.agent import RunResult, create_agent
-from harness.backends.state import StateBackend
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.errors import ModelError
-from harness.messages import (
+from deep_agent_mcp.harness.agent import RunResult, create_agent
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.messages import (
     AIMessage,
     HumanMessage,
     ImageBlock,
@@ -21,12 +21,12 @@ from harness.messages import (
     ToolMessage,
     Usage,
 )
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
-from harness.middleware.summarization import SummarizationMiddleware
-from harness.models.base import ChatRequest
-from harness.token_counting import messages_tokens, system_tokens, tools_tokens
-from harness.tools import tool
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
+from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.token_counting import messages_tokens, system_tokens, tools_tokens
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, answer, loops, model_request
 from tests.middleware.test_summarization import Summariser, assert_paired, overflow

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import AgentBuildError, MiddlewareError, ModelError
-from harness.limits import Limits
-from harness.loop.decorators import wrap_model_call
-from harness.messages import (
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError, ModelError
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.decorators import wrap_model_call
+from deep_agent_mcp.harness.messages import (
     AIMessage,
     HumanMessage,
     Message,
@@ -18,12 +18,12 @@ from harness.messages import (
     TextBlock,
     ThinkingBlock,
 )
-from harness.middleware.model_fallback import ModelFallbackMiddleware
-from harness.middleware.model_retry import ModelRetryMiddleware
-from harness.middleware.prompt_caching import PromptCachingMiddleware
-from harness.models.registry import UnknownModel
-from harness.models.scripted import ScriptedModel
-from harness.tools import tool
+from deep_agent_mcp.harness.middleware.model_fallback import ModelFallbackMiddleware
+from deep_agent_mcp.harness.middleware.model_retry import ModelRetryMiddleware
+from deep_agent_mcp.harness.middleware.prompt_caching import PromptCachingMiddleware
+from deep_agent_mcp.harness.models.registry import UnknownModel
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
+from deep_agent_mcp.harness.tools import tool
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.loop.models import Turns, call, says
 from tests.models.calls import claude

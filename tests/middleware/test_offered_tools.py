@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from harness.agent import Agent, create_agent
-from harness.deep_agent import create_deep_agent
-from harness.errors import MiddlewareError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.middleware.shell import ShellToolMiddleware
-from harness.middleware.tool_call_limit import ToolCallLimitMiddleware
-from harness.middleware.tool_emulation import LLMToolEmulator
-from harness.middleware.tool_error import ToolErrorMiddleware
-from harness.middleware.tool_retry import ToolRetryMiddleware
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import MiddlewareError
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
+from deep_agent_mcp.harness.middleware.shell import ShellToolMiddleware
+from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.middleware.tool_emulation import LLMToolEmulator
+from deep_agent_mcp.harness.middleware.tool_error import ToolErrorMiddleware
+from deep_agent_mcp.harness.middleware.tool_retry import ToolRetryMiddleware
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

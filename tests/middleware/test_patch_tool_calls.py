@@ -3,9 +3,9 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
-from harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
-from harness.state import AgentState, Overwrite, StateSchema
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
+from deep_agent_mcp.harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
+from deep_agent_mcp.harness.state import AgentState, Overwrite, StateSchema
 from tests.middleware.support import answer, runtime
 
 

@@ -15,16 +15,16 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from harness.agent import RunOptions, RunResult, create_agent
-from harness.cache.memory import MemoryCache
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import AgentBuildError
-from harness.loop.events import Event, StreamMode
-from harness.loop.middleware import AgentMiddleware, hook_config
-from harness.loop.requests import Command, Send
-from harness.loop.run_context import RunControl
-from harness.messages import (
+from deep_agent_mcp.harness.agent import RunOptions, RunResult, create_agent
+from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.loop.events import Event, StreamMode
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
+from deep_agent_mcp.harness.loop.requests import Command, Send
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.messages import (
     AIMessage,
     HumanMessage,
     TextBlock,
@@ -32,14 +32,14 @@ from harness.messages import (
     ToolCall,
     ToolMessage,
 )
-from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
-from harness.middleware.pii import PIIDetectionError, PIIMiddleware
-from harness.models.base import Delta
-from harness.policy import Policy, Rule
-from harness.redaction.rules import Strategy
-from harness.store.base import StoreError
-from harness.store.memory import MemoryStore
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.pii import PIIDetectionError, PIIMiddleware
+from deep_agent_mcp.harness.models.base import Delta
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.redaction.rules import Strategy
+from deep_agent_mcp.harness.store.base import StoreError
+from deep_agent_mcp.harness.store.memory import MemoryStore
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.pii_run import GIVEN, PLANTED, Seen, Typed, planted_run
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from harness.agent import create_agent
-from harness.backends.store import StoreBackend
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import Runtime
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.pii import PIIMiddleware
-from harness.state import State
-from harness.store.base import Get, Put
-from harness.store.memory import MemoryStore
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.store import StoreBackend
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import Runtime
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.state import State
+from deep_agent_mcp.harness.store.base import Get, Put
+from deep_agent_mcp.harness.store.memory import MemoryStore
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
@@ -71,7 +71,7 @@ async def test_a_rule_that_blocks_keeps_it_out_of_the_store() -> None:
 
 async def test_tokens_are_in_the_vault_before_an_item_names_them() -> None:
     store, vault = MemoryStore(), MemoryStore()
-    from harness.redaction.vault import StoreVault
+    from deep_agent_mcp.harness.redaction.vault import StoreVault
 
     middleware = tools_redacted("tokenize", vault=StoreVault(vault))
     agent = create_agent(model(), [remember], middleware=[middleware], store=store)

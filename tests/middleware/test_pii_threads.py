@@ -7,22 +7,22 @@ from typing import Any, get_args
 
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.backends.base import FileError
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import AgentBuildError
-from harness.loop.agent import Agent
-from harness.messages import AIMessage, HumanMessage, TextBlock, ToolMessage
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.pii import PIIMiddleware
-from harness.middleware.pii_threads import redact_thread
-from harness.redaction.rules import Strategy
-from harness.store.memory import MemoryStore
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.base import Checkpointer
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.loop.agent import Agent
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, TextBlock, ToolMessage
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.middleware.pii_threads import redact_thread
+from deep_agent_mcp.harness.redaction.rules import Strategy
+from deep_agent_mcp.harness.store.memory import MemoryStore
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -5,12 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import AgentBuildError, MiddlewareError
-from harness.loop.requests import ModelRequest
-from harness.messages import AIMessage, HumanMessage, Message, TextBlock
-from harness.middleware.prompt_caching import MAX_BREAKPOINTS, PromptCachingMiddleware
-from harness.models.base import ChatModel, PromptSection, ToolSpec
-from harness.tools import tool
+from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
+from deep_agent_mcp.harness.loop.requests import ModelRequest
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, TextBlock
+from deep_agent_mcp.harness.middleware.prompt_caching import (
+    MAX_BREAKPOINTS,
+    PromptCachingMiddleware,
+)
+from deep_agent_mcp.harness.models.base import ChatModel, PromptSection, ToolSpec
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns
 from tests.middleware.support import Sent, answer, loops, model_request
 

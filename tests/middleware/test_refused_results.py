@@ -5,14 +5,14 @@ from typing import Annotated, NotRequired, TypedDict
 
 import pytest
 
-from harness.agent import create_agent
-from harness.loop.middleware import AgentMiddleware
-from harness.messages import ImageBlock, TextBlock
-from harness.middleware.pii import PIIMiddleware
-from harness.middleware.tool_call_limit import ToolCallLimitMiddleware
-from harness.state import Reducer
-from harness.subagents.definitions import SubAgent
-from harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.messages import ImageBlock, TextBlock
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.state import Reducer
+from deep_agent_mcp.harness.subagents.definitions import SubAgent
+from deep_agent_mcp.harness.tools import ToolResult, tool
 from tests.loop.models import Turns, call, says
 from tests.subagents.family import Cast, family, heard, task, told
 

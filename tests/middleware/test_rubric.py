@@ -5,14 +5,21 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import AgentBuildError, ModelError
-from harness.limits import Limits
-from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, Usage
-from harness.middleware.rubric import Criterion, Evaluation, RubricMiddleware
-from harness.models.base import ChatRequest, Delta
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.messages import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    TextBlock,
+    ToolCall,
+    Usage,
+)
+from deep_agent_mcp.harness.middleware.rubric import Criterion, Evaluation, RubricMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

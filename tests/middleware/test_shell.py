@@ -10,20 +10,20 @@ import anyio
 import jsonschema
 import pytest
 
-from harness.agent import Agent, RunOptions, RunResult, create_agent
-from harness.backends.directory import DirectoryBackend
-from harness.backends.shared import with_workspace
-from harness.backends.state import StateBackend
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import AgentBuildError, ModelError
-from harness.loop.run_context import RunControl
-from harness.messages import AIMessage, ToolCall, ToolMessage
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.shell import OUTPUT_DIRECTORY, ShellToolMiddleware
-from harness.policy import Policy, PolicyFiles, Rule
-from harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from harness.shell.policies import HostExecutionPolicy
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.shared import with_workspace
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.messages import AIMessage, ToolCall, ToolMessage
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.shell import OUTPUT_DIRECTORY, ShellToolMiddleware
+from deep_agent_mcp.harness.policy import Policy, PolicyFiles, Rule
+from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
+from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turn, Turns, call, says
 from tests.patience import growing
 from tests.shell.support import Witness, need_bubblewrap, other_process
@@ -596,7 +596,7 @@ def test_wrong_arguments_are_refused_when_it_is_built(
 
 def test_it_can_be_imported_where_there_is_no_posix() -> None:
     hidden = "sys.modules.update(fcntl=None, resource=None)"
-    code = f"import sys; {hidden}; import harness.middleware.shell"
+    code = f"import sys; {hidden}; import deep_agent_mcp.harness.middleware.shell"
     with other_process("-W", "error", "-c", code) as child:
         assert child.wait(60) == 0
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
-from harness.middleware.short_arguments import shortened
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
+from deep_agent_mcp.harness.middleware.short_arguments import shortened
 from tests.middleware.support import answer
 
 LONG = "x" * 3_000

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from harness.agent import create_agent
-from harness.errors import ToolError
-from harness.messages import HumanMessage, ToolMessage
-from harness.middleware.skills import SkillsMiddleware
-from harness.skills import SkillRegistry
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.errors import ToolError
+from deep_agent_mcp.harness.messages import HumanMessage, ToolMessage
+from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
+from deep_agent_mcp.harness.skills import SkillRegistry
 from tests.loop.models import Turns, call, says
 from tests.middleware.hooks import Thread
 from tests.skills.folders import save_by_rename, skill_text, write_skill

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from harness.agent import create_agent
-from harness.backends.state import StateBackend
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.errors import AgentBuildError
-from harness.messages import AIMessage, HumanMessage, Message, ToolMessage
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.skills import SkillsMiddleware
-from harness.middleware.summarization import SummarizationMiddleware, SummaryChunk
-from harness.models.base import ChatRequest, ToolSpec
-from harness.skills import SkillRegistry
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, ToolMessage
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
+from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware, SummaryChunk
+from deep_agent_mcp.harness.models.base import ChatRequest, ToolSpec
+from deep_agent_mcp.harness.skills import SkillRegistry
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.hooks import Thread
 from tests.skills.folders import save_by_rename, skill_text, write_skill

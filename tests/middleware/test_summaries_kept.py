@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent import Agent, create_agent
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import ModelError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.memory import MemoryFiles
-from harness.messages import AIMessage, HumanMessage
-from harness.middleware.memory import MemoryMiddleware
-from harness.middleware.model_retry import ModelRetryMiddleware
-from harness.middleware.summarization import SummarizationMiddleware
-from harness.models.base import ChatRequest
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Checkpointer
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
+from deep_agent_mcp.harness.memory import MemoryFiles
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage
+from deep_agent_mcp.harness.middleware.memory import MemoryMiddleware
+from deep_agent_mcp.harness.middleware.model_retry import ModelRetryMiddleware
+from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 from tests.skills.folders import save
 
@@ -108,7 +108,7 @@ async def test_retries_of_one_call_share_it() -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 async def test_it_is_stored_whatever_the_durability(durability: str) -> None:
-    from harness.agent import RunOptions
+    from deep_agent_mcp.harness.agent import RunOptions
 
     model, journal = Main(down()), MemoryCheckpointer()
     options = RunOptions(durability=durability)  # type: ignore[arg-type]

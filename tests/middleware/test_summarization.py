@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import AgentBuildError, ModelError
-from harness.loop.requests import ExtendedModelResponse, ModelRequest, ModelResponse
-from harness.messages import (
+from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
+from deep_agent_mcp.harness.loop.requests import ExtendedModelResponse, ModelRequest, ModelResponse
+from deep_agent_mcp.harness.messages import (
     AIMessage,
     HumanMessage,
     Message,
@@ -19,17 +19,17 @@ from harness.messages import (
     ToolMessage,
     Usage,
 )
-from harness.middleware.summarization import (
+from deep_agent_mcp.harness.middleware.summarization import (
     SummarizationMiddleware,
     SummarizationState,
     SummaryChunk,
     Trigger,
     build_view,
 )
-from harness.middleware.summary_view import cuts
-from harness.models.base import ChatRequest, Delta, PromptSection
-from harness.state import Mark, StateSchema
-from harness.token_counting import messages_tokens, text_tokens
+from deep_agent_mcp.harness.middleware.summary_view import cuts
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta, PromptSection
+from deep_agent_mcp.harness.state import Mark, StateSchema
+from deep_agent_mcp.harness.token_counting import messages_tokens, text_tokens
 from tests.middleware.support import Sent, answer, loops, model_request
 
 pytestmark = pytest.mark.anyio

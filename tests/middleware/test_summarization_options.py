@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from harness.agent import create_agent
-from harness.backends.history import history_file
-from harness.backends.state import StateBackend
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import AgentBuildError, ModelError
-from harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
-from harness.middleware.filesystem import FilesystemMiddleware
-from harness.middleware.summarization import SummarizationMiddleware
-from harness.models.base import ChatRequest
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.history import history_file
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, says
 from tests.loop.models import call as asks
 from tests.middleware.support import Sent, answer, loops, model_request

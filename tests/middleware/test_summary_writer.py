@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import ModelError
-from harness.limits import Limits, Meter
-from harness.messages import AIMessage, HumanMessage
-from harness.middleware.summary_prompts import SummaryTemplate
-from harness.middleware.summary_writer import SummaryFailed, SummaryWriter
-from harness.models.base import ChatRequest
-from harness.token_counting import text_tokens
-from harness.transcript_text import transcript_text
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.limits import Limits, Meter
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage
+from deep_agent_mcp.harness.middleware.summary_prompts import SummaryTemplate
+from deep_agent_mcp.harness.middleware.summary_writer import SummaryFailed, SummaryWriter
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.token_counting import text_tokens
+from deep_agent_mcp.harness.transcript_text import transcript_text
 from tests.loop.models import says
 
 pytestmark = pytest.mark.anyio

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from harness.agent import create_agent
-from harness.errors import AgentBuildError
-from harness.middleware.tool_descriptions import ToolDescriptionMiddleware
-from harness.models.base import ToolSpec
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.middleware.tool_descriptions import ToolDescriptionMiddleware
+from deep_agent_mcp.harness.models.base import ToolSpec
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, model_request
 

@@ -6,17 +6,27 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import AgentBuildError, MiddlewareError, ModelError
-from harness.limits import Limits
-from harness.loop.requests import ModelRequest
-from harness.loop.run_context import RunControl
-from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, Usage
-from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
-from harness.middleware.tool_selection import LLMToolSelectorMiddleware, ToolSelection
-from harness.models.base import ChatRequest, Delta, ToolSpec
-from harness.tools import Tool, tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError, ModelError
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.requests import ModelRequest
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.messages import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    TextBlock,
+    ToolCall,
+    Usage,
+)
+from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tool_selection import (
+    LLMToolSelectorMiddleware,
+    ToolSelection,
+)
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta, ToolSpec
+from deep_agent_mcp.harness.tools import Tool, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, loops, model_request
 

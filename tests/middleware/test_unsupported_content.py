@@ -3,10 +3,20 @@ from dataclasses import replace
 
 import pytest
 
-from harness.agent import create_agent
-from harness.errors import AgentBuildError
-from harness.messages import HumanMessage, ImageBlock, Message, TextBlock, ToolCall, ToolMessage
-from harness.middleware.unsupported_content import MediaSupport, UnsupportedContentMiddleware
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.messages import (
+    HumanMessage,
+    ImageBlock,
+    Message,
+    TextBlock,
+    ToolCall,
+    ToolMessage,
+)
+from deep_agent_mcp.harness.middleware.unsupported_content import (
+    MediaSupport,
+    UnsupportedContentMiddleware,
+)
 from tests.fake_anthropic import FakeAnthropic
 from tests.loop.models import Turns
 from tests.middleware.support import Sent, answer, loops, model_request

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from harness.messages import AIMessage, HumanMessage, Message
-from harness.models.anthropic import AnthropicModel
-from harness.models.base import ChatModel, ChatRequest, Delta
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message
+from deep_agent_mcp.harness.models.anthropic import AnthropicModel
+from deep_agent_mcp.harness.models.base import ChatModel, ChatRequest, Delta
 
 
 async def collect(model: ChatModel, request: ChatRequest) -> tuple[list[Delta], AIMessage]:

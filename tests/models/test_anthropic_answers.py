@@ -5,8 +5,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from harness.errors import ModelError
-from harness.messages import (
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.messages import (
     AIMessage,
     HumanMessage,
     ProviderBlock,
@@ -17,8 +17,8 @@ from harness.messages import (
     ToolMessage,
     Usage,
 )
-from harness.models._anthropic_stream import AnswerBuilder
-from harness.models.base import ChatRequest, Delta, ToolSpec
+from deep_agent_mcp.harness.models._anthropic_stream import AnswerBuilder
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta, ToolSpec
 from tests.fake_anthropic import Answer, FakeAnthropic, sign
 from tests.models.calls import ask, claude, collect, request
 

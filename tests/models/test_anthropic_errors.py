@@ -4,8 +4,8 @@ from email.utils import formatdate
 import anyio
 import pytest
 
-from harness.errors import ModelError
-from harness.models.anthropic import AnthropicModel
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.models.anthropic import AnthropicModel
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.models.calls import ask, claude
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from harness.errors import ModelError
-from harness.messages import HumanMessage, Message
-from harness.models.anthropic import AnthropicModel
-from harness.models.base import ChatRequest
-from harness.structured_output import (
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.messages import HumanMessage, Message
+from deep_agent_mcp.harness.models.anthropic import AnthropicModel
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.structured_output import (
     AutoStrategy,
     ProviderStrategy,
     StructuredOutput,

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from harness.errors import ModelError
-from harness.messages import (
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.messages import (
     AIMessage,
     HumanMessage,
     ImageBlock,
@@ -15,7 +15,7 @@ from harness.messages import (
     ToolCall,
     ToolMessage,
 )
-from harness.models.base import PromptSection, ToolSpec
+from deep_agent_mcp.harness.models.base import PromptSection, ToolSpec
 from tests.fake_anthropic import FakeAnthropic
 from tests.models.calls import ask, claude
 

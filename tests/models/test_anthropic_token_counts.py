@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.agent import create_agent
-from harness.errors import ModelError
-from harness.middleware.summarization import SummarizationMiddleware
-from harness.models.base import PromptSection, ToolSpec
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
+from deep_agent_mcp.harness.models.base import PromptSection, ToolSpec
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.models.calls import claude, request
 

@@ -9,10 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.models.anthropic import AnthropicModel
-from harness.models.configurable import ConfigurableModel, configured
-from harness.models.registry import DEFAULT_MODEL, PROVIDERS, UnknownModel, init_chat_model
-from harness.models.scripted import ScriptedModel
+from deep_agent_mcp.harness.models.anthropic import AnthropicModel
+from deep_agent_mcp.harness.models.configurable import ConfigurableModel, configured
+from deep_agent_mcp.harness.models.registry import (
+    DEFAULT_MODEL,
+    PROVIDERS,
+    UnknownModel,
+    init_chat_model,
+)
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from tests.models.calls import ask
 
 pytestmark = pytest.mark.anyio
@@ -108,7 +113,9 @@ def test_any_lets_a_run_set_everything() -> None:
     assert model.configured(values).name == OPUS
 
 
-@pytest.mark.parametrize("name", ["openai:gpt", "os:system", "harness.models.base:X", "", 7, None])
+@pytest.mark.parametrize(
+    "name", ["openai:gpt", "os:system", "deep_agent_mcp.harness.models.base:X", "", 7, None]
+)
 def test_a_run_chooses_among_known_providers_only(name: object) -> None:
     with pytest.raises(UnknownModel) as raised:
         configurable("any").configured({"model": name})

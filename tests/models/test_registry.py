@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.models.anthropic import AnthropicModel
-from harness.models.registry import DEFAULT_MODEL, PROVIDERS, UnknownModel, init_chat_model
-from harness.models.scripted import ScriptedModel
+from deep_agent_mcp.harness.models.anthropic import AnthropicModel
+from deep_agent_mcp.harness.models.registry import (
+    DEFAULT_MODEL,
+    PROVIDERS,
+    UnknownModel,
+    init_chat_model,
+)
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
 
 
 def test_a_full_name_gives_the_providers_model() -> None:
@@ -62,7 +67,8 @@ def test_a_setting_of_the_wrong_type_is_refused() -> None:
 
 def test_making_a_model_does_not_import_the_sdk() -> None:
     code = (
-        "import sys; from harness.models.registry import init_chat_model, DEFAULT_MODEL;"
+        "import sys\n"
+        "from deep_agent_mcp.harness.models.registry import init_chat_model, DEFAULT_MODEL\n"
         "m = init_chat_model(DEFAULT_MODEL); m.name; m.context_window;"
         "print([n for n in sys.modules if n.split('.')[0] in ('anthropic', 'httpx2')])"
     )
@@ -86,10 +92,10 @@ def test_the_context_window_is_known_per_family(model: str, window: int | None) 
 def test_concurrent_first_calls_import_the_sdk_off_the_event_loop() -> None:
     code = """
 import sys, threading, anyio
-from harness.errors import ModelError
-from harness.messages import HumanMessage
-from harness.models.anthropic import AnthropicModel
-from harness.models.base import ChatRequest
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.models.anthropic import AnthropicModel
+from deep_agent_mcp.harness.models.base import ChatRequest
 
 threads = []
 class Watch:

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall, ToolMessage
+from deep_agent_mcp.harness.messages import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    TextBlock,
+    ToolCall,
+    ToolMessage,
+)
 from tests.fake_anthropic import FakeAnthropic
 from tests.models.calls import ask, claude
 

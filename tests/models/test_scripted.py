@@ -6,10 +6,17 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.errors import ModelError
-from harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolMessage, Usage
-from harness.models.base import Delta, PromptSection, ToolSpec
-from harness.models.scripted import ScriptedModel, ScriptError
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.messages import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    TextBlock,
+    ToolMessage,
+    Usage,
+)
+from deep_agent_mcp.harness.models.base import Delta, PromptSection, ToolSpec
+from deep_agent_mcp.harness.models.scripted import ScriptedModel, ScriptError
 from tests.models.calls import ask, collect, request
 
 pytestmark = pytest.mark.anyio

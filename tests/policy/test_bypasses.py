@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness.policy import Policy, PolicyError, Rule
+from deep_agent_mcp.harness.policy import Policy, PolicyError, Rule
 
 ALLOWED = Policy(
     [

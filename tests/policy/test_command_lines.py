@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.policy import Policy, PolicyError, Rule
-from harness.policy.command_lines import parse_line
+from deep_agent_mcp.harness.policy import Policy, PolicyError, Rule
+from deep_agent_mcp.harness.policy.command_lines import parse_line
 
 STATUS = Policy((Rule("allow", command=["git status", "git log", "ls", "find"]),), default="deny")
 NO_RM = Policy((Rule("deny", command=["rm", "git push", "mkfs*"]),))

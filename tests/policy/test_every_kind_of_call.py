@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.directory import DirectoryBackend
-from harness.backends.shared import with_workspace
-from harness.deep_agent import create_deep_agent
-from harness.loop.carrier import RunOptions, RunResult
-from harness.messages import ToolMessage
-from harness.middleware import ShellToolMiddleware
-from harness.policy import PolicyFiles
-from harness.shell import BubblewrapExecutionPolicy
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.shared import with_workspace
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.loop.carrier import RunOptions, RunResult
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.middleware import ShellToolMiddleware
+from deep_agent_mcp.harness.policy import PolicyFiles
+from deep_agent_mcp.harness.shell import BubblewrapExecutionPolicy
 from tests.loop.models import Turns, call, says
 from tests.mcp_servers.support import raw_server
 from tests.shell.support import need_bubblewrap

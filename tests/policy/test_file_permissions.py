@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent import create_agent
-from harness.backends.base import Backend
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.file_tools import file_tools
-from harness.backends.policed_files import policed
-from harness.backends.state import StateBackend
-from harness.backends.store import StoreBackend
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.middleware.file_search import FilesystemFileSearchMiddleware
-from harness.policy import Policy, Rule
-from harness.store.memory import MemoryStore
-from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
-from harness.subagents.registry import SubAgentRegistry
-from harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.base import Backend
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.file_tools import file_tools
+from deep_agent_mcp.harness.backends.policed_files import policed
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.backends.store import StoreBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.middleware.file_search import FilesystemFileSearchMiddleware
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.store.memory import MemoryStore
+from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
+from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from harness.policy import Policy, PolicyError, PolicyFiles, Rule
-from server.cli import cli
+from deep_agent_mcp.harness.policy import Policy, PolicyError, PolicyFiles, Rule
+from deep_agent_mcp.server.cli import cli
 
 
 def judged(rule: Rule, tool: str, args: dict[str, Any], **more: Any) -> str:

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from harness.policy import Policy, PolicyError
+from deep_agent_mcp.harness.policy import Policy, PolicyError
 
 SOURCE = "agents/reader.md"
 TEXT = """

@@ -4,18 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent import create_agent
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
-from harness.deep_agent import create_deep_agent
-from harness.loop.carrier import RunOptions
-from harness.messages import ToolMessage
-from harness.middleware.file_search import FilesystemFileSearchMiddleware
-from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
-from harness.policy import Policy, Rule
-from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
-from harness.subagents.registry import SubAgentRegistry
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.loop.carrier import RunOptions
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.middleware.file_search import FilesystemFileSearchMiddleware
+from deep_agent_mcp.harness.middleware.human_in_the_loop import (
+    HumanInTheLoopMiddleware,
+    InterruptOnConfig,
+)
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

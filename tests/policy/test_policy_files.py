@@ -7,10 +7,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.policy import Policy, PolicyError, PolicyFiles, Rule, toml_file
-from harness.policy.tables import PolicyText
-from server.file_reports import FileReports
-from server.hot_reload import watch
+from deep_agent_mcp.harness.policy import Policy, PolicyError, PolicyFiles, Rule, toml_file
+from deep_agent_mcp.harness.policy.tables import PolicyText
+from deep_agent_mcp.server.file_reports import FileReports
+from deep_agent_mcp.server.hot_reload import watch
 
 FULL = """\
 [defaults]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from harness.backends.file_tools import ALL_FILE_TOOLS, file_tools
-from harness.backends.state import StateBackend
-from harness.policy import Policy, PolicyFiles, Rule, Verdict
-from harness.policy.boundaries import boundaries
-from harness.policy.reach import PathPattern, patterns, reach
+from deep_agent_mcp.harness.backends.file_tools import ALL_FILE_TOOLS, file_tools
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.policy import Policy, PolicyFiles, Rule, Verdict
+from deep_agent_mcp.harness.policy.boundaries import boundaries
+from deep_agent_mcp.harness.policy.reach import PathPattern, patterns, reach
 
 TOOLS = {one.name: one for one in file_tools(StateBackend(), ALL_FILE_TOOLS)}
 WRITERS = ("write_file", "edit_file", "delete_file")

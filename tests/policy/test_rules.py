@@ -10,11 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from harness.deep_agent import create_deep_agent
-from harness.mcp_servers import MCPTool
-from harness.models.scripted import ScriptedModel
-from harness.policy import NarrowedPolicy, Policy, PolicyError, Rule, Verdict, strictest
-from harness.tools import Tool, tool
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.mcp_servers import MCPTool
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
+from deep_agent_mcp.harness.policy import (
+    NarrowedPolicy,
+    Policy,
+    PolicyError,
+    Rule,
+    Verdict,
+    strictest,
+)
+from deep_agent_mcp.harness.tools import Tool, tool
 
 
 def tool_of(server: str = "", name: str = "t", **hints: bool) -> Tool:

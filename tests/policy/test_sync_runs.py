@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from harness.backends.directory import DirectoryBackend
-from harness.deep_agent import create_deep_agent
-from harness.messages import ToolMessage
-from harness.policy import Policy, Rule
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.policy import Policy, Rule
 from tests.loop.models import Turns, call, says
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.profiles import ProfileRegistry
+from deep_agent_mcp.harness.profiles import ProfileRegistry
 
 
 def test_a_profile_is_as_specific_as_the_closest_of_its_names(tmp_path: Path) -> None:

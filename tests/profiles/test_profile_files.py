@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import AgentBuildError
-from harness.frontmatter import DefinitionError
-from harness.models.anthropic import AnthropicModel
-from harness.prices import PRICES
-from harness.profiles import GeneralPurpose, Profile, ProfileRegistry, profile_for
-from harness.profiles.files import load_profile
-from harness.profiles.registry import BUILTIN
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.frontmatter import DefinitionError
+from deep_agent_mcp.harness.models.anthropic import AnthropicModel
+from deep_agent_mcp.harness.prices import PRICES
+from deep_agent_mcp.harness.profiles import GeneralPurpose, Profile, ProfileRegistry, profile_for
+from deep_agent_mcp.harness.profiles.files import load_profile
+from deep_agent_mcp.harness.profiles.registry import BUILTIN
 
 WHOLE = '''\
 models = ["anthropic:claude-opus-*", "other"]

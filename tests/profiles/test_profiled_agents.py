@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from harness.deep_agent import SYSTEM_PROMPT, create_deep_agent
-from harness.errors import AgentBuildError
-from harness.loop.middleware import AgentMiddleware
-from harness.messages import ToolMessage
-from harness.middleware.prompt_caching import PromptCachingMiddleware
-from harness.middleware.subagents import SubAgentMiddleware
-from harness.models.anthropic import AnthropicModel
-from harness.models.base import ChatRequest
-from harness.profiles import GeneralPurpose, Profile, ProfileRegistry, profile_for
-from harness.skills.registry import SkillRegistry
-from harness.subagents.registry import SubAgentRegistry
-from harness.tools import tool
+from deep_agent_mcp.harness.deep_agent import SYSTEM_PROMPT, create_deep_agent
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.middleware.prompt_caching import PromptCachingMiddleware
+from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
+from deep_agent_mcp.harness.models.anthropic import AnthropicModel
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.profiles import GeneralPurpose, Profile, ProfileRegistry, profile_for
+from deep_agent_mcp.harness.skills.registry import SkillRegistry
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
+from deep_agent_mcp.harness.tools import tool
 from tests.fake_anthropic import FakeAnthropic
 from tests.loop.models import Turns, call, says
 

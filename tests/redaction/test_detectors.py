@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import AgentBuildError, MiddlewareError
-from harness.redaction.builtin import BUILTIN
-from harness.redaction.custom import CallableDetector, RegexDetector
-from harness.redaction.engine import EngineDetector
-from harness.redaction.rules import Keys, PIIDetectionError, Redactor, Strategy
+from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
+from deep_agent_mcp.harness.redaction.builtin import BUILTIN
+from deep_agent_mcp.harness.redaction.custom import CallableDetector, RegexDetector
+from deep_agent_mcp.harness.redaction.engine import EngineDetector
+from deep_agent_mcp.harness.redaction.rules import Keys, PIIDetectionError, Redactor, Strategy
 from tests.redaction.samples import HARMLESS, SECRETS
 from tests.redaction.test_streams import ALL, pieces_of_text, redactor, rule, texts
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from harness.errors import MiddlewareError
-from harness.redaction.custom import CallableDetector
-from harness.redaction.engine import EngineDetector
-from harness.redaction.rules import Keys, Redactor
-from harness.redaction.stores import ScreenedStore
-from harness.redaction.streams import TextStream
-from harness.store.base import Namespace, Put
-from harness.store.memory import MemoryStore
+from deep_agent_mcp.harness.errors import MiddlewareError
+from deep_agent_mcp.harness.redaction.custom import CallableDetector
+from deep_agent_mcp.harness.redaction.engine import EngineDetector
+from deep_agent_mcp.harness.redaction.rules import Keys, Redactor
+from deep_agent_mcp.harness.redaction.stores import ScreenedStore
+from deep_agent_mcp.harness.redaction.streams import TextStream
+from deep_agent_mcp.harness.store.base import Namespace, Put
+from deep_agent_mcp.harness.store.memory import MemoryStore
 from tests.redaction.samples import IBANS
 from tests.redaction.test_streams import redactor, rule, streamed
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.loop.screening import Screen, current_screen, working_in
-from harness.middleware.pii import PIIMiddleware
-from harness.redaction.rules import Keys
+from deep_agent_mcp.harness.loop.screening import Screen, current_screen, working_in
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.redaction.rules import Keys
 
 
 def test_a_screen_is_the_current_one_for_as_long_as_its_call_is_worked_on():

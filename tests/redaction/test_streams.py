@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.models.base import Delta
-from harness.redaction.builtin import BUILTIN
-from harness.redaction.custom import CallableDetector, RegexDetector
-from harness.redaction.detector import Detector
-from harness.redaction.rules import Keys, PIIDetectionError, Redactor, Rule, Strategy
-from harness.redaction.streams import DeltaStream, JsonStream, TextStream
-from harness.redaction.values import clean_json
+from deep_agent_mcp.harness.models.base import Delta
+from deep_agent_mcp.harness.redaction.builtin import BUILTIN
+from deep_agent_mcp.harness.redaction.custom import CallableDetector, RegexDetector
+from deep_agent_mcp.harness.redaction.detector import Detector
+from deep_agent_mcp.harness.redaction.rules import Keys, PIIDetectionError, Redactor, Rule, Strategy
+from deep_agent_mcp.harness.redaction.streams import DeltaStream, JsonStream, TextStream
+from deep_agent_mcp.harness.redaction.values import clean_json
 from tests.redaction.samples import SECRETS
 
 PLACES = frozenset({"input", "output", "tools"})

@@ -9,12 +9,18 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from harness.messages import AIMessage, DocumentBlock, HumanMessage, ProviderBlock, ToolMessage
-from harness.models.base import Delta
-from harness.redaction.custom import CallableDetector
-from harness.redaction.rules import Keys, Redactor
-from harness.redaction.streams import DeltaStream, JsonStream
-from harness.redaction.values import clean_json, clean_message
+from deep_agent_mcp.harness.messages import (
+    AIMessage,
+    DocumentBlock,
+    HumanMessage,
+    ProviderBlock,
+    ToolMessage,
+)
+from deep_agent_mcp.harness.models.base import Delta
+from deep_agent_mcp.harness.redaction.custom import CallableDetector
+from deep_agent_mcp.harness.redaction.rules import Keys, Redactor
+from deep_agent_mcp.harness.redaction.streams import DeltaStream, JsonStream
+from deep_agent_mcp.harness.redaction.values import clean_json, clean_message
 from tests.redaction.test_streams import redactor, rule
 
 CARDS = redactor(rule("credit_card"))

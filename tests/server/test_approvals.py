@@ -9,9 +9,9 @@ from jsonschema import validate
 from mcp.types import ElicitResult
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Interrupt
-from harness.loop.interrupts import approval_schema
-from server.approvals import decisions, input_required, show
+from deep_agent_mcp.harness.checkpoint.base import Interrupt
+from deep_agent_mcp.harness.loop.interrupts import approval_schema
+from deep_agent_mcp.server.approvals import decisions, input_required, show
 
 
 def question(schema: dict[str, JsonValue], kind: Any = "question") -> Interrupt:

@@ -7,13 +7,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.limits import Limits
-from harness.subagents.background.tasks import NewTask
-from server.background import ServedTasks
-from server.runs import RunManager
-from server.state_dir import StateDir
-from server.takeover import ServerProcesses
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.server.background import ServedTasks
+from deep_agent_mcp.server.runs import RunManager
+from deep_agent_mcp.server.state_dir import StateDir
+from deep_agent_mcp.server.takeover import ServerProcesses
 from tests.loop.models import says
 from tests.subagents.background.support import Gate, family
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests import nursery
 
-CLI = (sys.executable, "-m", "server.cli")
+CLI = (sys.executable, "-m", "deep_agent_mcp")
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -34,10 +34,11 @@ def run(
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys, server.cli\n"
-        "try: server.cli.main()\n"
+        "import sys\nfrom deep_agent_mcp.server import cli\n"
+        "try: cli.main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'mcp', 'mcp_types', 'pydantic', 'anyio', 'rich', 'yaml', 'harness'}\n"
+        "heavy = {'mcp', 'mcp_types', 'pydantic', 'anyio', 'rich', 'yaml',\n"
+        "    'deep_agent_mcp.harness'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
@@ -50,9 +51,9 @@ def test_help_imports_nothing_heavy() -> None:
 START = """
 import sys, mcp.server.lowlevel, mcp.server.stdio
 bare = set(sys.modules)
-import server.cli, server.transports
-from server.app import built_agent
-from server.settings_sources import load_settings
+import deep_agent_mcp.server.cli, deep_agent_mcp.server.transports
+from deep_agent_mcp.server.app import built_agent
+from deep_agent_mcp.server.settings_sources import load_settings
 built_agent(load_settings({'state_dir': sys.argv[1]}, {}))
 """
 """What a server without options imports before its first answer."""
@@ -73,8 +74,9 @@ def after_a_start(code: str, tmp_path: Path) -> object:
 def test_a_start_without_options_imports_nothing_that_few_need(tmp_path: Path) -> None:
     code = (
         "few = {'bracex', 'cryptography', 'httpx', 'jwt', 'opentelemetry.sdk', 'regex', 'rich',\n"
-        "    'uvicorn', 'watchfiles', 'wcmatch', 'harness.backends.directory',\n"
-        "    'harness.telemetry', 'server.background', 'server.hot_reload', 'server.telemetry'}\n"
+        "    'uvicorn', 'watchfiles', 'wcmatch', 'deep_agent_mcp.harness.backends.directory',\n"
+        "    'deep_agent_mcp.harness.telemetry', 'deep_agent_mcp.server.background',\n"
+        "    'deep_agent_mcp.server.hot_reload', 'deep_agent_mcp.server.telemetry'}\n"
         "print(sorted(few & ({*sys.modules} - bare)))"
     )
     assert after_a_start(code, tmp_path) == []
@@ -84,14 +86,14 @@ def test_a_start_does_not_wait_for_the_standard_dataclasses(tmp_path: Path) -> N
     code = """
 from dataclasses import fields, is_dataclass
 slow = []
-for module in [one for one in sys.modules if one.partition('.')[0] in ('harness', 'server')]:
+for module in [one for one in sys.modules if one.startswith('deep_agent_mcp.')]:
     for kind in vars(sys.modules[module]).values():
         if not isinstance(kind, type) or not is_dataclass(kind) or kind.__module__ != module:
             continue
         could = kind.__bases__ == (object,) and all(one.init for one in fields(kind))
         frozen = kind.__dataclass_params__.frozen and '__slots__' in vars(kind)
         if could and frozen and kind.__init__.__code__.co_filename == '<string>':
-            slow.append(f'{module}.{kind.__qualname__}: make it a harness.records.record')
+            slow.append(f'{module}.{kind.__qualname__}: make it a record of harness/records.py')
 print(sorted(slow))
 """
     assert after_a_start(code, tmp_path) == []

@@ -11,12 +11,12 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from server.app import App, create_app
-from server.live_agent import LiveModels
-from server.live_settings import LiveSettings
-from server.profile_files import ProfileFiles
-from server.settings import Settings
-from server.settings_sources import load_settings
+from deep_agent_mcp.server.app import App, create_app
+from deep_agent_mcp.server.live_agent import LiveModels
+from deep_agent_mcp.server.live_settings import LiveSettings
+from deep_agent_mcp.server.profile_files import ProfileFiles
+from deep_agent_mcp.server.settings import Settings
+from deep_agent_mcp.server.settings_sources import load_settings
 from tests.skills.folders import save_by_rename, write_skill
 
 pytestmark = pytest.mark.anyio
@@ -179,7 +179,7 @@ def test_what_is_half_saved_when_it_is_read_lifts_nothing(
     tmp_path: Path, saved: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "config.toml"
-    monkeypatch.setattr("server.settings_sources.default_config_file", lambda: path)
+    monkeypatch.setattr("deep_agent_mcp.server.settings_sources.default_config_file", lambda: path)
     path.write_text('approve = ["edit_*"]\n')
 
     def read() -> Settings:
@@ -192,7 +192,7 @@ def test_what_is_half_saved_when_it_is_read_lifts_nothing(
 
 
 def test_a_setting_that_cannot_hold_is_refused_whole(tmp_path: Path) -> None:
-    from harness.errors import AgentBuildError
+    from deep_agent_mcp.harness.errors import AgentBuildError
 
     config = Config(tmp_path)
     live = config.live()

@@ -21,30 +21,30 @@ import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
-from harness.checkpoint.sqlite.migrations import MIGRATIONS
-from harness.deep_agent import create_deep_agent
-from harness.models.scripted import ScriptedModel
-from server.cli import cli
-from server.doctor import Finding, Handshake
-from server.doctor.entries import examine_entries
-from server.doctor.findings import broken
-from server.doctor.handshakes import shake_hands
-from server.doctor.known_clients import KNOWN_CLIENTS, KnownClient
-from server.doctor.live import examine_live_model
-from server.doctor.packages import examine_packages, wrong_versions
-from server.doctor.report import Report
-from server.doctor.state import examine_journal, examine_state
-from server.doctor.surroundings import (
+from deep_agent_mcp.harness.checkpoint.sqlite.migrations import MIGRATIONS
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
+from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.doctor import Finding, Handshake
+from deep_agent_mcp.server.doctor.entries import examine_entries
+from deep_agent_mcp.server.doctor.findings import broken
+from deep_agent_mcp.server.doctor.handshakes import shake_hands
+from deep_agent_mcp.server.doctor.known_clients import KNOWN_CLIENTS, KnownClient
+from deep_agent_mcp.server.doctor.live import examine_live_model
+from deep_agent_mcp.server.doctor.packages import examine_packages, wrong_versions
+from deep_agent_mcp.server.doctor.report import Report
+from deep_agent_mcp.server.doctor.state import examine_journal, examine_state
+from deep_agent_mcp.server.doctor.surroundings import (
     examine_files,
     examine_key,
     examine_port,
     examine_sandbox,
     examine_search,
 )
-from server.install import Machine
-from server.install_commands import INSTALLABLE
-from server.settings import Settings
-from server.settings_sources import load_settings
+from deep_agent_mcp.server.install import Machine
+from deep_agent_mcp.server.install_commands import INSTALLABLE
+from deep_agent_mcp.server.settings import Settings
+from deep_agent_mcp.server.settings_sources import load_settings
 from tests import nursery
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.patience import free_port, growing
@@ -131,7 +131,8 @@ def _fake_server(home: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None
     script = home / "fake.py"
     script.write_text("import sys, json, time\n" + code)
     monkeypatch.setattr(
-        "server.doctor.handshakes.server_command", lambda *_: [sys.executable, str(script)]
+        "deep_agent_mcp.server.doctor.handshakes.server_command",
+        lambda *_: [sys.executable, str(script)],
     )
 
 
@@ -192,9 +193,9 @@ async def test_a_server_that_says_nothing_is_given_up_and_ended(
 ) -> None:
     code = "import os\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     _fake_server(home, monkeypatch, code)
-    monkeypatch.setattr("server.doctor.wire.END_SECONDS", 0.1)
+    monkeypatch.setattr("deep_agent_mcp.server.doctor.wire.END_SECONDS", 0.1)
     for seconds in growing(0.5):
-        monkeypatch.setattr("server.doctor.handshakes.GIVE_UP_SECONDS", seconds)
+        monkeypatch.setattr("deep_agent_mcp.server.doctor.handshakes.GIVE_UP_SECONDS", seconds)
         made = await shake_hands(KNOWN_CLIENTS["codex"], [], settings(), "deep-agent")
         if (home / "pid").exists() and (home / "pid").read_text():
             break
@@ -204,7 +205,7 @@ async def test_a_server_that_says_nothing_is_given_up_and_ended(
 
 
 def test_a_slow_answer_is_a_note_and_a_late_one_breaks_it() -> None:
-    from server.doctor.handshakes import judge_speed
+    from deep_agent_mcp.server.doctor.handshakes import judge_speed
 
     for seconds, status in ((1.0, "ok"), (3.0, "note"), (11.0, "broken")):
         made = Handshake(KNOWN_CLIENTS["codex"], seconds)
@@ -213,7 +214,7 @@ def test_a_slow_answer_is_a_note_and_a_late_one_breaks_it() -> None:
 
 
 def test_instructions_longer_than_a_client_keeps_are_noted() -> None:
-    from server.doctor.handshakes import judge_instructions
+    from deep_agent_mcp.server.doctor.handshakes import judge_instructions
 
     made = Handshake(KNOWN_CLIENTS["claude-code"])
     judge_instructions(made, "x" * 2_048)
@@ -223,7 +224,7 @@ def test_instructions_longer_than_a_client_keeps_are_noted() -> None:
 
 
 def test_too_many_tools_are_noted() -> None:
-    from server.doctor.handshakes import judge_names
+    from deep_agent_mcp.server.doctor.handshakes import judge_names
 
     client: KnownClient = KNOWN_CLIENTS["cursor"]
     made = Handshake(client)
@@ -279,7 +280,7 @@ def test_a_state_directory_without_permission_is_broken(home: Path) -> None:
 
 
 async def _journal(home: Path) -> Path:
-    from harness.checkpoint.sqlite import SqliteCheckpointer
+    from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 
     state = home / "state"
     state.mkdir(mode=0o700)
@@ -321,9 +322,9 @@ async def test_a_damaged_journal_is_broken(home: Path) -> None:
 
 
 async def test_an_encrypted_journal_without_its_key_is_broken(home: Path) -> None:
-    from harness.checkpoint.keyring import Keyring
-    from server.journals import open_journal
-    from server.state_dir import StateDir
+    from deep_agent_mcp.harness.checkpoint.keyring import Keyring
+    from deep_agent_mcp.server.journals import open_journal
+    from deep_agent_mcp.server.state_dir import StateDir
 
     state = home / "state"
     sealed = settings(state_dir=state, journal_key=Keyring.generate())
@@ -375,7 +376,7 @@ def test_a_sandbox_that_fails_is_broken(home: Path, monkeypatch: pytest.MonkeyPa
 
 def test_search_without_ripgrep_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(examine_search()).status in ("ok", "note")
-    monkeypatch.setattr("harness.backends.ripgrep.find_ripgrep", lambda: None)
+    monkeypatch.setattr("deep_agent_mcp.harness.backends.ripgrep.find_ripgrep", lambda: None)
     fixed(only(examine_search()), "note", "no ripgrep")
 
 
@@ -444,7 +445,7 @@ async def test_a_model_that_cannot_be_called_is_broken(home: Path) -> None:
 # --- the command -----------------------------------------------------------------------------
 
 
-DOCTOR = (sys.executable, "-m", "server.cli", "doctor")
+DOCTOR = (sys.executable, "-m", "deep_agent_mcp", "doctor")
 
 
 def doctor(home: Path, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -505,7 +506,7 @@ def heeds_interrupts() -> Iterator[None]:
 def test_interrupted_it_leaves_no_server_behind(home: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(home)}
     with subprocess.Popen(
-        [sys.executable, "-P", "-u", "-m", "server.cli", "doctor"],
+        [sys.executable, "-P", "-u", "-m", "deep_agent_mcp", "doctor"],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -14,8 +14,8 @@ import pytest
 from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
-from server.app import App, create_app
-from server.settings_sources import load_settings
+from deep_agent_mcp.server.app import App, create_app
+from deep_agent_mcp.server.settings_sources import load_settings
 
 pytestmark = pytest.mark.anyio
 

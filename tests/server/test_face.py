@@ -24,17 +24,23 @@ from mcp.types import (
     Result,
 )
 
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.messages import AIMessage, HumanMessage, TextBlock, ToolCall, ToolMessage
-from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
-from server.app import App, create_app
-from server.services import Context, wait_seconds
-from server.settings import SettingsError
-from server.settings_sources import load_settings
-from server.subagent_texts import listed
-from server.tasks import listening
-from server.transcripts import transcript
-from server.uris import parse_skill, parse_thread, skill_uri, thread_uri
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.messages import (
+    AIMessage,
+    HumanMessage,
+    TextBlock,
+    ToolCall,
+    ToolMessage,
+)
+from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
+from deep_agent_mcp.server.app import App, create_app
+from deep_agent_mcp.server.services import Context, wait_seconds
+from deep_agent_mcp.server.settings import SettingsError
+from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.subagent_texts import listed
+from deep_agent_mcp.server.tasks import listening
+from deep_agent_mcp.server.transcripts import transcript
+from deep_agent_mcp.server.uris import parse_skill, parse_thread, skill_uri, thread_uri
 from tests.e2e.task_client import TaskChange, Tasks, listen_to
 from tests.e2e.task_client import ask as task_method
 

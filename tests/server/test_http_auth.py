@@ -14,9 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from server.auth import http, tokens
-from server.auth.tokens import TokenFile
-from server.settings import Settings
+from deep_agent_mcp.server.auth import http, tokens
+from deep_agent_mcp.server.auth.tokens import TokenFile
+from deep_agent_mcp.server.settings import Settings
 
 pytestmark = pytest.mark.anyio
 

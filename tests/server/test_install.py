@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from server.cli import cli
-from server.install import CLIENTS, PLACES, Machine, NotInstalled
-from server.install.jsonc import parse
-from server.install.machine import own_command
-from server.install_commands import INSTALLABLE
+from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.install import CLIENTS, PLACES, Machine, NotInstalled
+from deep_agent_mcp.server.install.jsonc import parse
+from deep_agent_mcp.server.install.machine import own_command
+from deep_agent_mcp.server.install_commands import INSTALLABLE
 
 KEY = "sk-ant-secret-of-the-test"
 
@@ -510,7 +510,7 @@ def test_a_directory_without_permission_is_said(home: Path) -> None:
 
 
 def test_a_change_by_the_client_at_that_moment_is_not_written_over(home: Path) -> None:
-    from server.install import Change, ConfigFileError, Placement, Request
+    from deep_agent_mcp.server.install import Change, ConfigFileError, Placement, Request
 
     path = seeded(home, "claude-code")
     change = Change.install(Request(Placement.of("claude-code", "user", "x")), Machine.here())
@@ -611,7 +611,7 @@ def test_the_script_that_was_called_is_what_clients_start(home: Path) -> None:
 def test_a_checkout_that_is_not_installed_cannot_be_put_anywhere(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.install.machine.version", lambda: "0+source")
+    monkeypatch.setattr("deep_agent_mcp.server.install.machine.version", lambda: "0+source")
     with pytest.raises(NotInstalled, match="pip install"):
         own_command(Machine("linux", home, home, {}, ("-m",), str(home / "python")))
 

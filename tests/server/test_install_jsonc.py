@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.install.jsonc import (
+from deep_agent_mcp.server.install.jsonc import (
     JsoncError,
     append_item,
     parse,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.checkpoint.keyring import Keyring
-from server.cli import cli
-from server.state_dir import StateDir
+from deep_agent_mcp.harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.state_dir import StateDir
 from tests.nursery import environment, run
 from tests.server.test_thread_commands import Office, write
 
@@ -151,7 +151,7 @@ def test_nothing_is_sealed_while_somebody_uses_the_journal(office: Office) -> No
 def test_nobody_begins_to_use_a_journal_that_is_being_sealed(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.state_dir.ALONE_SECONDS", 0.05)
+    monkeypatch.setattr("deep_agent_mcp.server.state_dir.ALONE_SECONDS", 0.05)
     with StateDir.open(office.state).alone():
         done = threads(office, "list")
         assert done.exit_code == 1 and "being sealed or unsealed" in done.stderr
@@ -164,7 +164,7 @@ def serve(office: Office, *flags: str, **environ: str) -> subprocess.CompletedPr
     """Serve a client that says nothing."""
     home = office.state.parent
     where = ["--state-dir", str(office.state), "--root", str(home / "root")]
-    command = [sys.executable, "-m", "server.cli", "serve", *where, *flags]
+    command = [sys.executable, "-m", "deep_agent_mcp", "serve", *where, *flags]
     return run(command, environment(home, **environ), home)
 
 

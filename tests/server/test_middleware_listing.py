@@ -7,16 +7,19 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from harness.agent import create_agent
-from harness.loop.middleware import HOOKS, AgentMiddleware
-from harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
-from harness.middleware.model_fallback import ModelFallbackMiddleware
-from harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
-from harness.middleware.pii import PIIMiddleware
-from harness.middleware.tool_retry import ToolRetryMiddleware
-from harness.models.scripted import ScriptedModel
-from server.cli import cli
-from server.middleware_listing import list_middleware
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.loop.middleware import HOOKS, AgentMiddleware
+from deep_agent_mcp.harness.middleware.human_in_the_loop import (
+    HumanInTheLoopMiddleware,
+    InterruptOnConfig,
+)
+from deep_agent_mcp.harness.middleware.model_fallback import ModelFallbackMiddleware
+from deep_agent_mcp.harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.middleware.tool_retry import ToolRetryMiddleware
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
+from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.middleware_listing import list_middleware
 
 
 def run(*args: str, **env: str) -> str:

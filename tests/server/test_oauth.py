@@ -20,8 +20,8 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
-from server.auth.challenges import Challenge, StepUp
-from server.auth.oauth import JwtVerifier, KeySet
+from deep_agent_mcp.server.auth.challenges import Challenge, StepUp
+from deep_agent_mcp.server.auth.oauth import JwtVerifier, KeySet
 
 pytestmark = pytest.mark.anyio
 
@@ -164,10 +164,10 @@ async def test_a_new_key_of_the_issuer_is_found_and_a_flood_of_unknown_ones_asks
     for _ in range(20):
         assert await check.verify_token(issuer.token("new")) is None
     assert issuer.fetched == 1
-    monkeypatch.setattr("server.auth.oauth._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("deep_agent_mcp.server.auth.oauth._RETRY_SECONDS", 0.0)
     assert await check.verify_token(issuer.token("new")) is not None
     issuer.broken = True
-    monkeypatch.setattr("server.auth.oauth._FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("deep_agent_mcp.server.auth.oauth._FRESH_SECONDS", 0.0)
     assert await check.verify_token(issuer.token()) is not None
 
 
@@ -208,7 +208,7 @@ async def test_keys_are_not_believed_for_ever_when_the_issuer_is_gone(
     check = verifier(issuer)
     assert await check.verify_token(issuer.token()) is not None
     issuer.broken = True
-    monkeypatch.setattr("server.auth.oauth._LAST_SECONDS", 0.0)
+    monkeypatch.setattr("deep_agent_mcp.server.auth.oauth._LAST_SECONDS", 0.0)
     assert await check.verify_token(issuer.token()) is None
 
 

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from mcp import Client
 
-from harness.checkpoint.keyring import Keyring
-from harness.errors import AgentBuildError
-from server.app import built_agent, create_app
-from server.own_files import places_in
-from server.settings import Settings
-from server.settings_sources import load_settings
+from deep_agent_mcp.harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.server.app import built_agent, create_app
+from deep_agent_mcp.server.own_files import places_in
+from deep_agent_mcp.server.settings import Settings
+from deep_agent_mcp.server.settings_sources import load_settings
 from tests.e2e.servers import call, refused, text_of
 from tests.server.test_face import served
 
@@ -170,7 +170,7 @@ async def test_a_configuration_that_the_next_server_would_read_cannot_be_planted
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "server.own_files.default_config_file", lambda: root / "new" / "config.toml"
+        "deep_agent_mcp.server.own_files.default_config_file", lambda: root / "new" / "config.toml"
     )
     config = root / "settings.toml"
     config.write_text("port = 1\n")

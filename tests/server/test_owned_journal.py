@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from harness.checkpoint.base import Batch, Checkpointer, Run, ThreadInfo
-from harness.checkpoint.memory import MemoryCheckpointer
-from server.auth.caller import LOCAL, Caller, current_caller
-from server.auth.owned_journal import OwnedJournal
+from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer, Run, ThreadInfo
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.server.auth.caller import LOCAL, Caller, current_caller
+from deep_agent_mcp.server.auth.owned_journal import OwnedJournal
 
 pytestmark = pytest.mark.anyio
 

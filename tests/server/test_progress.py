@@ -7,10 +7,10 @@ from itertools import pairwise
 import anyio
 import pytest
 
-from harness.errors import UnknownRun
-from harness.loop.events import Event
-from server import progress
-from server.progress import describe, reporting
+from deep_agent_mcp.harness.errors import UnknownRun
+from deep_agent_mcp.harness.loop.events import Event
+from deep_agent_mcp.server import progress
+from deep_agent_mcp.server.progress import describe, reporting
 
 pytestmark = pytest.mark.anyio
 

@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 
+from deep_agent_mcp.server.doctor.known_clients import KNOWN_CLIENTS
+from deep_agent_mcp.server.doctor.wire import Wire
 from release.mcpb import USER_CONFIG, VARIABLES, build
 from release.project import REPO, Project
 from release.registry import mcpb_package, server_entry
-from server.doctor.known_clients import KNOWN_CLIENTS
-from server.doctor.wire import Wire
 
 VERSION = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
@@ -132,7 +132,7 @@ def test_nothing_is_in_the_bundle_that_does_not_belong_there(bundle: Path) -> No
         assert held.testzip() is None
     tops = {name.split("/")[0] for name in names}
     expected = {"manifest.json", "main.py", "README.md", "pyproject.toml"}
-    assert tops == {*expected, "harness", "server", "skills"}
+    assert tops == {*expected, "deep_agent_mcp", "harness", "server", "skills"}
     assert not [name for name in names if "__pycache__" in name or "/." in name]
     assert bundle.stat().st_size < 5 << 20
 

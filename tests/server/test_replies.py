@@ -12,20 +12,20 @@ import pytest
 from mcp import Client
 from pydantic import JsonValue
 
-from harness.agent import Agent, create_agent
-from harness.checkpoint.base import Batch, Interrupt
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import HarnessError
-from harness.limits import Limits
-from harness.loop.carrier import Carrier
-from harness.tool_runtime import ToolRuntime
-from harness.tools import tool
-from server.live_run import LiveRun
-from server.run_carrier import RunCarrier
-from server.runs import RunManager
-from server.state_dir import StateDir
-from server.takeover import ServerProcesses
-from server.tools.replies import REPEATED, Reply, hand_over
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import HarnessError
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.carrier import Carrier
+from deep_agent_mcp.harness.tool_runtime import ToolRuntime
+from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.server.live_run import LiveRun
+from deep_agent_mcp.server.run_carrier import RunCarrier
+from deep_agent_mcp.server.runs import RunManager
+from deep_agent_mcp.server.state_dir import StateDir
+from deep_agent_mcp.server.takeover import ServerProcesses
+from deep_agent_mcp.server.tools.replies import REPEATED, Reply, hand_over
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import call, data_of, refused, text_of
 from tests.loop.models import Turns

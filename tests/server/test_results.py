@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from server.results import MAX_CHARS, Answer, error, moment, unknown
+from deep_agent_mcp.server.results import MAX_CHARS, Answer, error, moment, unknown
 
 
 @given(

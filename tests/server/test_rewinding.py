@@ -10,17 +10,17 @@ import anyio
 import pytest
 from mcp import Client
 
-from harness.backends.base import FileError
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
-from harness.checkpoint.base import Batch
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.errors import RunEnded
-from server.app import create_app
-from server.rewinding import rewind
-from server.settings_sources import load_settings
+from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.base import Batch
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import RunEnded
+from deep_agent_mcp.server.app import create_app
+from deep_agent_mcp.server.rewinding import rewind
+from deep_agent_mcp.server.settings_sources import load_settings
 from tests.e2e.servers import call, refused, text_of
 from tests.loop.models import Turns, says
 from tests.loop.models import call as calls

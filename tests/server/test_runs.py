@@ -10,22 +10,22 @@ import anyio
 import pytest
 import yaml
 
-from harness.agent import Agent, RunOptions, RunResult
-from harness.backends import search
-from harness.checkpoint.base import Run
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import CheckpointError, HarnessError, ThreadBusy, UnknownRun
-from harness.limits import Limits
-from server import run_carrier
-from server.app import App, create_app
-from server.auth.caller import ALL_SCOPES, Caller, current_caller
-from server.auth.principals import Principals, UnknownPrincipal
-from server.live_run import LiveRun
-from server.run_carrier import RunCarrier
-from server.settings_sources import load_settings
-from server.state_dir import StateDir
-from server.takeover import ServerProcesses
-from server.thread_gate import GateHolder, ThreadGates
+from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult
+from deep_agent_mcp.harness.backends import search
+from deep_agent_mcp.harness.checkpoint.base import Run
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, ThreadBusy, UnknownRun
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.server import run_carrier
+from deep_agent_mcp.server.app import App, create_app
+from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
+from deep_agent_mcp.server.auth.principals import Principals, UnknownPrincipal
+from deep_agent_mcp.server.live_run import LiveRun
+from deep_agent_mcp.server.run_carrier import RunCarrier
+from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.state_dir import StateDir
+from deep_agent_mcp.server.takeover import ServerProcesses
+from deep_agent_mcp.server.thread_gate import GateHolder, ThreadGates
 
 pytestmark = pytest.mark.anyio
 

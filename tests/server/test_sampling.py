@@ -12,24 +12,24 @@ import pytest
 from mcp import Client
 from mcp.types import CallToolResult, CreateMessageRequestParams, ErrorData
 
-from harness.checkpoint.base import Run
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import ThreadBusy, UnknownRun
-from harness.limits import Limits
-from harness.loop.events import Event
-from harness.messages import AIMessage, HumanMessage
-from harness.models.base import ChatRequest
-from harness.models.registry import UnknownModel
-from server.app import App, create_app
-from server.auth.caller import ALL_SCOPES, Caller, current_caller
-from server.auth.principals import Principals
-from server.doctor.surroundings import examine_key
-from server.sampling import desk
-from server.sampling.activity import Activity
-from server.sampling.desk import PARKED, SampledCall, SampledRun, SamplingDesk
-from server.sampling.messages import params_of
-from server.sampling.model import sampling_model
-from server.settings_sources import load_settings
+from deep_agent_mcp.harness.checkpoint.base import Run
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import ThreadBusy, UnknownRun
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.events import Event
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.models.registry import UnknownModel
+from deep_agent_mcp.server.app import App, create_app
+from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
+from deep_agent_mcp.server.auth.principals import Principals
+from deep_agent_mcp.server.doctor.surroundings import examine_key
+from deep_agent_mcp.server.sampling import desk
+from deep_agent_mcp.server.sampling.activity import Activity
+from deep_agent_mcp.server.sampling.desk import PARKED, SampledCall, SampledRun, SamplingDesk
+from deep_agent_mcp.server.sampling.messages import params_of
+from deep_agent_mcp.server.sampling.model import sampling_model
+from deep_agent_mcp.server.settings_sources import load_settings
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import ERAS, Era, call, refused, text_of
 from tests.e2e.task_client import TaskChange, Tasks, ask, listen_to

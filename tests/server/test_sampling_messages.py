@@ -15,8 +15,8 @@ from mcp.types import (
     ToolUseContent,
 )
 
-from harness.errors import ModelError
-from harness.messages import (
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.messages import (
     AIMessage,
     AudioBlock,
     DocumentBlock,
@@ -28,8 +28,8 @@ from harness.messages import (
     ToolCall,
     ToolMessage,
 )
-from harness.models.base import ChatRequest, PromptSection, ToolSpec
-from server.sampling.messages import answer_of, params_of
+from deep_agent_mcp.harness.models.base import ChatRequest, PromptSection, ToolSpec
+from deep_agent_mcp.server.sampling.messages import answer_of, params_of
 
 LS = ToolSpec("ls", "List.", {"type": "object", "properties": {}})
 GREP = ToolSpec("grep", "Search.", {"type": "object", "properties": {}})

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.checkpoint.keyring import Keyring
-from server import settings_sources as module
-from server.settings import Settings, SettingsError
-from server.settings_sources import load_settings
+from deep_agent_mcp.harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.server import settings_sources as module
+from deep_agent_mcp.server.settings import Settings, SettingsError
+from deep_agent_mcp.server.settings_sources import load_settings
 
 
 @pytest.fixture(autouse=True)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from server import state_dir
-from server.state_dir import StateDir, StateDirError
+from deep_agent_mcp.server import state_dir
+from deep_agent_mcp.server.state_dir import StateDir, StateDirError
 
 HOLD = (
-    "import sys; from pathlib import Path; from server.state_dir import StateDir\n"
+    "import sys; from pathlib import Path; from deep_agent_mcp.server.state_dir import StateDir\n"
     "with StateDir.open(Path(sys.argv[1])).claim() as owner:\n"
     "    print(owner, flush=True); sys.stdin.read()"
 )

@@ -15,17 +15,17 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from harness.agent import Agent, RunOptions
-from harness.backends.directory import DirectoryBackend
-from harness.checkpoint.base import Batch, Run
-from harness.checkpoint.sqlite import SqliteCheckpointer, connections
-from harness.checkpoint.sqlite.schema import open_writer
-from harness.deep_agent import create_deep_agent
-from harness.errors import RunEnded
-from harness.loop.run_context import RunControl
-from harness.models.scripted import ScriptedModel
-from server.cli import cli
-from server.state_dir import StateDir
+from deep_agent_mcp.harness.agent import Agent, RunOptions
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.checkpoint.base import Batch, Run
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer, connections
+from deep_agent_mcp.harness.checkpoint.sqlite.schema import open_writer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import RunEnded
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
+from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.state_dir import StateDir
 
 
 def write(text: str) -> dict[str, Any]:

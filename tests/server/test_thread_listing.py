@@ -12,8 +12,8 @@ import pytest
 from mcp import Client
 from mcp.types import TextContent
 
-from server.app import create_app
-from server.settings_sources import load_settings
+from deep_agent_mcp.server.app import create_app
+from deep_agent_mcp.server.settings_sources import load_settings
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from server.auth import tokens
-from server.auth.tokens import TokenError, TokenFile, TokenVerifier
-from server.cli import cli
+from deep_agent_mcp.server.auth import tokens
+from deep_agent_mcp.server.auth.tokens import TokenError, TokenFile, TokenVerifier
+from deep_agent_mcp.server.cli import cli
 from tests.nursery import environment, start
 
 pytestmark = pytest.mark.anyio
@@ -105,7 +105,7 @@ def test_wrong_words_are_answered_with_what_is_accepted(
 CREATE = """
 import sys
 from pathlib import Path
-from server.auth.tokens import TokenFile
+from deep_agent_mcp.server.auth.tokens import TokenFile
 
 for _ in range(10):
     TokenFile(Path(sys.argv[1])).create("ann", ("drive",))

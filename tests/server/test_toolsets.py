@@ -15,12 +15,12 @@ import pytest
 from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
-from server.app import create_app
-from server.instructions import instructions
-from server.settings import SettingsError
-from server.settings_sources import load_settings
-from server.tools.base import without_advice
-from server.toolsets import READ_ONLY, TOOLSETS, Toolset, without
+from deep_agent_mcp.server.app import create_app
+from deep_agent_mcp.server.instructions import instructions
+from deep_agent_mcp.server.settings import SettingsError
+from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.tools.base import without_advice
+from deep_agent_mcp.server.toolsets import READ_ONLY, TOOLSETS, Toolset, without
 
 pytestmark = pytest.mark.anyio
 

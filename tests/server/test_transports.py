@@ -18,14 +18,14 @@ from mcp import Client, StdioServerParameters
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
-from harness.mcp_servers.transports import sse_streams
-from server.auth.tokens import TokenFile
-from server.settings import Settings
-from server.transports import AddressError, bind, security
+from deep_agent_mcp.harness.mcp_servers.transports import sse_streams
+from deep_agent_mcp.server.auth.tokens import TokenFile
+from deep_agent_mcp.server.settings import Settings
+from deep_agent_mcp.server.transports import AddressError, bind, security
 from tests.nursery import environment, run, start
 
 if sys.platform != "win32":
-    from server.stdio import MAX_LINE_BYTES, LineReader, LineWriter
+    from deep_agent_mcp.server.stdio import MAX_LINE_BYTES, LineReader, LineWriter
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.shell.policies import ExecutionPolicy
+from deep_agent_mcp.harness.shell.policies import ExecutionPolicy
 from tests.shell.support import Witness, policy_of
 
 if os.name == "nt":

@@ -13,9 +13,9 @@ from shutil import which
 import anyio
 import pytest
 
-from harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
-from harness.shell.session import CommandResult, ShellSession, open_session
+from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
+from deep_agent_mcp.harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
+from deep_agent_mcp.harness.shell.session import CommandResult, ShellSession, open_session
 
 
 @cache

@@ -5,9 +5,9 @@ from shutil import which
 
 import pytest
 
-from harness.errors import AgentBuildError
-from harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from harness.shell.policies import Launch
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
+from deep_agent_mcp.harness.shell.policies import Launch
 from tests.shell.support import need_bubblewrap
 
 

@@ -11,9 +11,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from harness.shell import guardian
-from harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
-from harness.shell.session import ShellError, ShellSession, open_session
+from deep_agent_mcp.harness.shell import guardian
+from deep_agent_mcp.harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
+from deep_agent_mcp.harness.shell.session import ShellError, ShellSession, open_session
 from tests.patience import growing
 from tests.shell.support import Witness, opened, other_process, policy_of, text_of
 

@@ -20,17 +20,17 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.shared import shared_directories, with_workspace
-from harness.backends.state import StateBackend
-from harness.policy import BoundPolicy, Policy, Rule
-from harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from harness.shell.layout import Layout
-from harness.shell.sandbox import sandbox_of
-from harness.shell.session import CommandResult, ShellError, open_session
-from harness.shell.table import layout_of, same_files
-from harness.tools import tool
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.shared import shared_directories, with_workspace
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.policy import BoundPolicy, Policy, Rule
+from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
+from deep_agent_mcp.harness.shell.layout import Layout
+from deep_agent_mcp.harness.shell.sandbox import sandbox_of
+from deep_agent_mcp.harness.shell.session import CommandResult, ShellError, open_session
+from deep_agent_mcp.harness.shell.table import layout_of, same_files
+from deep_agent_mcp.harness.tools import tool
 from tests.patience import growing
 from tests.shell.support import need_bubblewrap
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.agent import create_agent
-from harness.middleware.shell import ShellToolMiddleware
-from harness.shell.policies import HostExecutionPolicy
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.middleware.shell import ShellToolMiddleware
+from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
 from tests.loop.models import Turns, call, says
 
 pytestmark = [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.shell.output import Collector, Output, Preview, keep, preview
+from deep_agent_mcp.harness.shell.output import Collector, Output, Preview, keep, preview
 
 pytestmark = pytest.mark.anyio
 

@@ -11,11 +11,11 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.errors import AgentBuildError
-from harness.shell.bubblewrap import BubblewrapExecutionPolicy, Mount
-from harness.shell.docker import DockerExecutionPolicy
-from harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
-from harness.shell.session import ShellError
+from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy, Mount
+from deep_agent_mcp.harness.shell.docker import DockerExecutionPolicy
+from deep_agent_mcp.harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
+from deep_agent_mcp.harness.shell.session import ShellError
 from tests.shell.support import Witness, need_bubblewrap, opened, other_process, text_of
 
 pytestmark = pytest.mark.anyio
@@ -251,7 +251,7 @@ async def test_a_crash_removes_the_container(
     script = f"""
         import anyio
         from pathlib import Path
-        from harness.shell.docker import DockerExecutionPolicy
+        from deep_agent_mcp.harness.shell.docker import DockerExecutionPolicy
         from tests.shell.support import opened
 
         async def main():

@@ -4,10 +4,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.shell import pool as pool_module
-from harness.shell.policies import HostExecutionPolicy
-from harness.shell.pool import Seat, SessionPool
-from harness.shell.session import ShellError, ShellSession, open_session
+from deep_agent_mcp.harness.shell import pool as pool_module
+from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
+from deep_agent_mcp.harness.shell.pool import Seat, SessionPool
+from deep_agent_mcp.harness.shell.session import ShellError, ShellSession, open_session
 from tests.shell.support import Witness, text_of
 
 pytestmark = pytest.mark.anyio

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.directory import DirectoryBackend
-from harness.backends.shared import with_workspace
-from harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from harness.shell.layout import Layout, Mount
-from harness.shell.sandbox import Sandbox, sandbox_of
-from harness.shell.session import ShellError
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.shared import with_workspace
+from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
+from deep_agent_mcp.harness.shell.layout import Layout, Mount
+from deep_agent_mcp.harness.shell.sandbox import Sandbox, sandbox_of
+from deep_agent_mcp.harness.shell.session import ShellError
 from tests.shell.support import need_bubblewrap, text_of
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ from shutil import which
 import anyio
 import pytest
 
-from harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
-from harness.shell.process import start_process
-from harness.shell.session import ShellError
+from deep_agent_mcp.harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
+from deep_agent_mcp.harness.shell.process import start_process
+from deep_agent_mcp.harness.shell.session import ShellError
 from tests.patience import growing
 from tests.shell.support import Witness, opened, policy_of, text_of
 

@@ -8,13 +8,13 @@ from shutil import which
 
 import pytest
 
-from harness.backends.shared import SharedDirectory
-from harness.policy import BoundPolicy, Policy, Rule
-from harness.shell.docker import DockerExecutionPolicy
-from harness.shell.layout import Layout
-from harness.shell.policies import HostExecutionPolicy
-from harness.shell.table import TableLimits, layout_of
-from harness.tools import tool
+from deep_agent_mcp.harness.backends.shared import SharedDirectory
+from deep_agent_mcp.harness.policy import BoundPolicy, Policy, Rule
+from deep_agent_mcp.harness.shell.docker import DockerExecutionPolicy
+from deep_agent_mcp.harness.shell.layout import Layout
+from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
+from deep_agent_mcp.harness.shell.table import TableLimits, layout_of
+from deep_agent_mcp.harness.tools import tool
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="shells need a POSIX system")
 

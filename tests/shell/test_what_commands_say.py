@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.shell.policies import HostExecutionPolicy
+from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
 from tests.shell.support import opened, text_of
 
 pytestmark = [

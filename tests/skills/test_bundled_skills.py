@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.skills import SkillRegistry
+from deep_agent_mcp.harness.skills import SkillRegistry
 
 SOURCE = Path(__file__).parents[2] / "skills"
 TOOLS = {

@@ -15,20 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from harness import create_deep_agent
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
-from harness.backends.store import StoreBackend
-from harness.backends.transfer import download_files, upload_files
-from harness.loop.agent import Agent
-from harness.loop.carrier import RunResult
-from harness.messages import AIMessage, HumanMessage, ToolMessage
-from harness.middleware.shell import ShellToolMiddleware
-from harness.models.base import ChatRequest, Delta
-from harness.shell.policies import HostExecutionPolicy
-from harness.skills import SkillRegistry
-from harness.store.memory import MemoryStore
+from deep_agent_mcp.harness import create_deep_agent
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.backends.store import StoreBackend
+from deep_agent_mcp.harness.backends.transfer import download_files, upload_files
+from deep_agent_mcp.harness.loop.agent import Agent
+from deep_agent_mcp.harness.loop.carrier import RunResult
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.middleware.shell import ShellToolMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
+from deep_agent_mcp.harness.skills import SkillRegistry
+from deep_agent_mcp.harness.store.memory import MemoryStore
 from tests.loop.models import Turns, call, says
 from tests.skills.test_bundled_skills import REGISTRY, SOURCE
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.memory import MAX_MEMORY_BYTES, MemoryFiles
+from deep_agent_mcp.harness.memory import MAX_MEMORY_BYTES, MemoryFiles
 
 
 def test_files_come_in_order_without_comments_and_missing_ones_are_skipped(tmp_path: Path):

@@ -7,12 +7,12 @@ from typing import Any
 import anyio
 import pytest
 
-from harness import definition_files
-from harness.agent import create_agent
-from harness.middleware.skills import SkillsMiddleware
-from harness.skills import SkillRegistry
-from harness.subagents.registry import SubAgentRegistry
-from harness.tools import tool
+from deep_agent_mcp.harness import definition_files
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
+from deep_agent_mcp.harness.skills import SkillRegistry
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 from tests.skills.folders import write_skill
 
@@ -110,7 +110,7 @@ def test_those_that_wait_for_a_look_under_way_take_what_it_found(
 async def test_subagents_saved_while_a_library_runs_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.middleware.subagents import SubAgentMiddleware
+    from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
 
     monkeypatch.setattr(definition_files, "_FRESH_SECONDS", 0.0)
     registry = SubAgentRegistry(tmp_path)

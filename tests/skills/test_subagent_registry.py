@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.child_limits import bounds
-from harness.policy import Policy
-from harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
-from harness.subagents.markdown import load_subagent
-from harness.subagents.registry import SubAgentRegistry, UnknownSubAgent
+from deep_agent_mcp.harness.child_limits import bounds
+from deep_agent_mcp.harness.policy import Policy
+from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
+from deep_agent_mcp.harness.subagents.markdown import load_subagent
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry, UnknownSubAgent
 
 GOOD = "---\nname: critic\ndescription: Finds faults.\n---\n\nYou find faults.\n"
 

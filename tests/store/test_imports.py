@@ -19,25 +19,27 @@ def run(code: str) -> str:
 
 def test_the_package_imports_nothing_heavy() -> None:
     loaded = f"print([name for name in {HEAVY!r} if name in sys.modules])"
-    assert run(f"import sys, harness.store; {loaded}") == "[]"
+    assert run(f"import sys, deep_agent_mcp.harness.store; {loaded}") == "[]"
 
 
 def test_stores_import_no_extra_but_their_own() -> None:
     loaded = (
         "print([name for name in ('psycopg', 'psycopg_pool', 'sqlite_vec') if name in sys.modules])"
     )
-    code = f"import sys; from harness.store import MemoryStore, SqliteStore; {loaded}"
+    code = (
+        f"import sys; from deep_agent_mcp.harness.store import MemoryStore, SqliteStore; {loaded}"
+    )
     assert run(code) == "[]"
-    assert run(f"import sys, harness.store.conformance; {loaded}") == "[]"
+    assert run(f"import sys, deep_agent_mcp.harness.store.conformance; {loaded}") == "[]"
 
 
 def test_a_missing_extra_is_named() -> None:
     code = """
 import sys
 sys.modules["psycopg"] = None
-import harness.store
+import deep_agent_mcp.harness.store
 try:
-    harness.store.PostgresStore
+    deep_agent_mcp.harness.store.PostgresStore
 except ImportError as error:
     print(error)
 """
@@ -45,5 +47,8 @@ except ImportError as error:
 
 
 def test_every_public_name_is_there() -> None:
-    code = "import harness.store as s; print(all(getattr(s, name) for name in s.__all__))"
+    code = (
+        "import deep_agent_mcp.harness.store as s\n"
+        "print(all(getattr(s, name) for name in s.__all__))"
+    )
     assert run(code) == "True"

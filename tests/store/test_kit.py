@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import pytest
 
-from harness.store import (
+from deep_agent_mcp.harness.store import (
     Item,
     MemoryStore,
     Operation,
@@ -18,8 +18,8 @@ from harness.store import (
     Store,
     StoreOptions,
 )
-from harness.store.conformance import check_store, promises
-from harness.store.planned import Planned, PlannedPut, PlannedSearch
+from deep_agent_mcp.harness.store.conformance import check_store, promises
+from deep_agent_mcp.harness.store.planned import Planned, PlannedPut, PlannedSearch
 
 pytestmark = pytest.mark.anyio
 

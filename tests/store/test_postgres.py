@@ -12,10 +12,18 @@ import anyio.lowlevel
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from harness.store import Get, Item, NewerStore, PostgresStore, Put, Store, StoreError
-from harness.store import postgres_queries as queries
-from harness.store import postgres_schema as tables
-from harness.store._promises.tools import HandClock, keys, letters
+from deep_agent_mcp.harness.store import (
+    Get,
+    Item,
+    NewerStore,
+    PostgresStore,
+    Put,
+    Store,
+    StoreError,
+)
+from deep_agent_mcp.harness.store import postgres_queries as queries
+from deep_agent_mcp.harness.store import postgres_schema as tables
+from deep_agent_mcp.harness.store._promises.tools import HandClock, keys, letters
 from tests.databases import Database, blocked
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from anyio import open_process as open_in_full
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from harness.store import Get, SqliteStore, Store
+from deep_agent_mcp.harness.store import Get, SqliteStore, Store
 from tests.nursery import environment
 from tests.piped import open_process
 from tests.store.writer import PAIR, made

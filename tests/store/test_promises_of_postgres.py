@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.store.conformance import Promise
+from deep_agent_mcp.harness.store.conformance import Promise
 from tests.store.conftest import Opener, cases
 
 pytestmark = pytest.mark.anyio

@@ -17,17 +17,17 @@ import anyio.from_thread
 import anyio.lowlevel
 import pytest
 
-from harness.store import (
+from deep_agent_mcp.harness.store import (
     Get,
     NewerStore,
     Put,
     SqliteStore,
     StoreError,
 )
-from harness.store import sqlite_file as files
-from harness.store._promises.tools import HandClock, letters
-from harness.store.sqlite_similarity import add_similarity, load_extension
-from harness.store.vectors import direction
+from deep_agent_mcp.harness.store import sqlite_file as files
+from deep_agent_mcp.harness.store._promises.tools import HandClock, letters
+from deep_agent_mcp.harness.store.sqlite_similarity import add_similarity, load_extension
+from deep_agent_mcp.harness.store.vectors import direction
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from itertools import count
 import anyio
 import anyio.to_thread
 
-from harness.store import Put, SqliteStore, Store
+from deep_agent_mcp.harness.store import Put, SqliteStore, Store
 
 PAIR = ("pair",)
 
@@ -19,7 +19,7 @@ PAIR = ("pair",)
 def made(kind: str, place: str) -> Store:
     if kind == "sqlite":
         return SqliteStore(place)
-    from harness.store import PostgresStore
+    from deep_agent_mcp.harness.store import PostgresStore
 
     return PostgresStore(place, schema="processes")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 
 
 @pytest.fixture

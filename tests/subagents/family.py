@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.agent import Agent, RunResult
-from harness.deep_agent import create_deep_agent
-from harness.messages import AIMessage, HumanMessage, ToolMessage
-from harness.models.base import ChatRequest
+from deep_agent_mcp.harness.agent import Agent, RunResult
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.models.base import ChatRequest
 from tests.loop.models import Turn, Turns, call, says
 
 __all__ = ["Cast", "family", "handle_in", "task", "told"]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.backends.directory import DirectoryBackend
-from harness.deep_agent import create_deep_agent
-from harness.skills import SkillRegistry
-from harness.subagents.registry import SubAgentRegistry
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.skills import SkillRegistry
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.loop.models import Turns, says
 from tests.mcp_servers.support import raw_server

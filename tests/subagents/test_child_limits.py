@@ -3,14 +3,14 @@
 import anyio
 import pytest
 
-from harness.agent import RunOptions
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.child_limits import ChildMeter, bounds
-from harness.limits import LimitReached, Limits, Meter, Used
-from harness.messages import HumanMessage, Usage
-from harness.prices import Price
-from harness.subagents.definitions import CompiledSubAgent, SubAgent
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import RunOptions
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.child_limits import ChildMeter, bounds
+from deep_agent_mcp.harness.limits import LimitReached, Limits, Meter, Used
+from deep_agent_mcp.harness.messages import HumanMessage, Usage
+from deep_agent_mcp.harness.prices import Price
+from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import call, says
 from tests.patience import growing
 from tests.subagents.family import Cast, family, handle_in, task, told

@@ -21,13 +21,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.agent import Agent
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.messages import AIMessage, ToolMessage
-from harness.models.base import ChatRequest
-from harness.subagents.definitions import SubAgent
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.messages import AIMessage, ToolMessage
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.subagents.definitions import SubAgent
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.subagents.family import task
 

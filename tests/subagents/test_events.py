@@ -3,10 +3,10 @@
 import anyio
 import pytest
 
-from harness.agent import RunOptions
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.subagents.definitions import CompiledSubAgent, SubAgent
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import RunOptions
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import call, says
 from tests.subagents.family import Cast, family, handle_in, heard, task, told
 

@@ -7,14 +7,14 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.agent import RunOptions
-from harness.child_limits import bounds
-from harness.deep_agent import create_deep_agent
-from harness.limits import Limits
-from harness.middleware.human_in_the_loop import InterruptOnConfig
-from harness.middleware.pii import PIIMiddleware
-from harness.subagents.definitions import CompiledSubAgent, SubAgent
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import RunOptions
+from deep_agent_mcp.harness.child_limits import bounds
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.middleware.human_in_the_loop import InterruptOnConfig
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import call, says
 from tests.patience import growing
 from tests.subagents.family import Cast, family, handle_in, heard, task, told
@@ -170,7 +170,7 @@ async def test_a_function_does_not_go_on_where_an_agent_of_its_name_stopped() ->
     def go_on(request: Any) -> Any:
         return says("", task("c2", "second", task_id=handle_in(request)))
 
-    from harness.checkpoint.memory import MemoryCheckpointer
+    from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 
     asked: list[str] = []
     journal = MemoryCheckpointer()

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.definition_files import DefinitionRegistry
-from harness.messages import HumanMessage
-from harness.middleware.subagents import SubAgentMiddleware
-from harness.profiles import Profile
-from harness.subagents.definitions import CompiledSubAgent, SubAgent
-from harness.subagents.listing import notice, section
-from harness.subagents.registry import SubAgentRegistry
+from deep_agent_mcp.harness.definition_files import DefinitionRegistry
+from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
+from deep_agent_mcp.harness.profiles import Profile
+from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
+from deep_agent_mcp.harness.subagents.listing import notice, section
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from tests.loop.models import Turns, call, says
 from tests.subagents.family import Cast, family, task, told
 
@@ -149,7 +149,7 @@ async def test_the_section_and_the_tool_can_be_described_in_other_words():
         registry, build, system_prompt=lambda who: f"Ask {', '.join(who)}.",
         task_description="Ask a colleague.",
     )  # fmt: skip
-    from harness.agent import create_agent
+    from deep_agent_mcp.harness.agent import create_agent
 
     model = Turns(says("ok"))
     await create_agent(model, middleware=[own]).ainvoke("go")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.agent import Agent
-from harness.backends.directory import DirectoryBackend
-from harness.deep_agent import create_deep_agent
-from harness.messages import HumanMessage
-from harness.models.base import ChatRequest
-from harness.subagents.registry import SubAgentRegistry
+from deep_agent_mcp.harness.agent import Agent
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from tests.loop.models import Turns, call, says
 from tests.subagents.family import Cast, task, told
 

@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from harness.agent import Agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.messages import AIMessage
-from harness.models.base import ChatRequest
-from harness.subagents.definitions import SubAgent
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import Agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.messages import AIMessage
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.subagents.definitions import SubAgent
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import call, says
 from tests.subagents.family import Cast, family, task, told
 

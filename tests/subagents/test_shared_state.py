@@ -7,16 +7,16 @@ from typing import Annotated, NotRequired, TypedDict
 import anyio
 import pytest
 
-from harness.backends.base import Backend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.path_claims import CLAIMS
-from harness.backends.state import FileData, StateBackend, keep_both
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.loop.middleware import AgentMiddleware
-from harness.messages import AIMessage, ToolMessage
-from harness.state import Mark, Reducer
-from harness.subagents.definitions import SubAgent
-from harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.backends.base import Backend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.path_claims import CLAIMS
+from deep_agent_mcp.harness.backends.state import FileData, StateBackend, keep_both
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.messages import AIMessage, ToolMessage
+from deep_agent_mcp.harness.state import Mark, Reducer
+from deep_agent_mcp.harness.subagents.definitions import SubAgent
+from deep_agent_mcp.harness.tools import ToolResult, tool
 from tests.loop.models import call, says
 from tests.subagents.family import Cast, family, heard, task, told
 

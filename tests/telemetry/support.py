@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from harness.telemetry import TelemetryMiddleware
+from deep_agent_mcp.harness.telemetry import TelemetryMiddleware
 
 
 class Recorded:

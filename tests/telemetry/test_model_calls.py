@@ -7,16 +7,20 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.agent import RunOptions, create_agent
-from harness.cache.memory import MemoryCache
-from harness.deep_agent import create_deep_agent
-from harness.errors import MiddlewareError, ModelError
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from harness.messages import AIMessage, HumanMessage, TextBlock, Usage
-from harness.middleware import LLMToolEmulator, LLMToolSelectorMiddleware, SummarizationMiddleware
-from harness.subagents.definitions import SubAgent
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import MiddlewareError, ModelError
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, TextBlock, Usage
+from deep_agent_mcp.harness.middleware import (
+    LLMToolEmulator,
+    LLMToolSelectorMiddleware,
+    SummarizationMiddleware,
+)
+from deep_agent_mcp.harness.subagents.definitions import SubAgent
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import Turns, call, says
 from tests.telemetry.support import Recorded, attributes_of
 

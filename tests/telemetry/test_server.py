@@ -19,8 +19,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 
-from server.settings import SettingsError
-from server.settings_sources import load_settings
+from deep_agent_mcp.server.settings import SettingsError
+from deep_agent_mcp.server.settings_sources import load_settings
 from tests.e2e.conftest import EDIT, WRITE
 from tests.e2e.servers import ROOT, HttpServer, Setup, call, connected, data_of
 from tests.telemetry.collector import Collector, Received, collecting
@@ -432,8 +432,8 @@ OFF = """
 import sys, tempfile, anyio
 from pathlib import Path
 from mcp import Client
-from server.app import create_app
-from server.settings import Settings
+from deep_agent_mcp.server.app import create_app
+from deep_agent_mcp.server.settings import Settings
 
 async def main():
     with tempfile.TemporaryDirectory() as place:
@@ -447,8 +447,9 @@ async def main():
 anyio.run(main)
 wrong = [
     one for one in sys.modules
-    if one.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "harness.telemetry"))
-    or one == "server.telemetry"
+    if one.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))
+    or one.startswith("deep_agent_mcp.harness.telemetry")
+    or one == "deep_agent_mcp.server.telemetry"
 ]
 print(wrong)
 """

@@ -11,26 +11,26 @@ import anyio
 import pytest
 from opentelemetry.trace import StatusCode
 
-from harness.agent import RunOptions, create_agent
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.conformance import verify
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.errors import CheckpointError, ModelError, ToolError
-from harness.limits import Limits
-from harness.loop.run_context import RunControl
-from harness.messages import AIMessage, TextBlock, Usage
-from harness.middleware import (
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Checkpointer
+from deep_agent_mcp.harness.checkpoint.conformance import verify
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import CheckpointError, ModelError, ToolError
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.messages import AIMessage, TextBlock, Usage
+from deep_agent_mcp.harness.middleware import (
     HumanInTheLoopMiddleware,
     ModelFallbackMiddleware,
     ModelRetryMiddleware,
     PIIMiddleware,
 )
-from harness.policy import Policy, Rule
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.definitions import SubAgent
-from harness.telemetry import TracedCheckpointer
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.definitions import SubAgent
+from deep_agent_mcp.harness.telemetry import TracedCheckpointer
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.telemetry.support import Recorded, attributes_of
 

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import AgentBuildError, ModelError, ToolError
-from harness.retries import may_pass
-from harness.tools import CachePolicy, InvalidArguments, RetryPolicy, ToolRuntime, tool
+from deep_agent_mcp.harness.errors import AgentBuildError, ModelError, ToolError
+from deep_agent_mcp.harness.retries import may_pass
+from deep_agent_mcp.harness.tools import (
+    CachePolicy,
+    InvalidArguments,
+    RetryPolicy,
+    ToolRuntime,
+    tool,
+)
 
 
 def look(query: str) -> str:

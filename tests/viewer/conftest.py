@@ -25,7 +25,7 @@ class ViewerSetup(Setup):
     """A server with a tool that asks."""
 
     def command(self, transport: str) -> list[str]:
-        return ["tests.viewer.serving" if one == "server.cli" else one
+        return ["tests.viewer.serving" if one == "deep_agent_mcp" else one
                 for one in super().command(transport)]  # fmt: skip
 
 

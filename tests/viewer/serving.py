@@ -6,10 +6,10 @@ import json
 from typing import Any
 from unittest.mock import patch
 
-import server.app
-from harness.deep_agent import create_deep_agent
-from harness.tools import ToolRuntime, tool
-from server.cli import main
+import deep_agent_mcp.server.app
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.server.cli import main
 
 FORM: dict[str, Any] = {
     "type": "object",
@@ -39,5 +39,5 @@ def with_tool(*args: Any, **options: Any) -> Any:
 
 
 if __name__ == "__main__":
-    with patch.object(server.app, "create_deep_agent", with_tool):
+    with patch.object(deep_agent_mcp.server.app, "create_deep_agent", with_tool):
         main()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from server.cli import cli
+from deep_agent_mcp.server.cli import cli
 from tests.patience import free_port
 from tests.viewer.browser import ENTER, Browser
 from tests.viewer.conftest import Served, viewer_setup

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from server.auth.tokens import TokenFile
+from deep_agent_mcp.server.auth.tokens import TokenFile
 from tests.viewer.browser import ENTER, Browser
 from tests.viewer.conftest import Served, viewer_setup
 from tests.viewer.test_runs import open_run, until_status

@@ -8,7 +8,7 @@ Each law gets a new, empty journal. `LAWS` holds them one by one, for a parametr
 
 from __future__ import annotations
 
-from harness.checkpoint.conformance import (
+from . import (
     commits,
     events,
     forks,
@@ -19,7 +19,7 @@ from harness.checkpoint.conformance import (
     unfinished,
     upkeep,
 )
-from harness.checkpoint.conformance.kit import Law, MakeJournal
+from .kit import Law, MakeJournal
 
 __all__ = ["LAWS", "Law", "MakeJournal", "NotConforming", "verify"]
 

@@ -9,9 +9,10 @@ from functools import partial
 from anyio import CancelScope, create_task_group
 from anyio.lowlevel import checkpoint as yield_to_others
 
-from harness.checkpoint.base import Batch, Checkpointer, FileChange, Source, StoredWrite, step_id
-from harness.checkpoint.conformance.kit import Laws, equal, holds, refused
-from harness.checkpoint.conformance.records import (
+from ...errors import CheckpointError, StaleThread
+from ..base import Batch, Checkpointer, FileChange, Source, StoredWrite, step_id
+from .kit import Laws, equal, holds, refused
+from .records import (
     THREAD,
     checkpoint,
     grow,
@@ -23,7 +24,6 @@ from harness.checkpoint.conformance.records import (
     task,
     values,
 )
-from harness.errors import CheckpointError, StaleThread
 
 __all__ = ["LAWS"]
 

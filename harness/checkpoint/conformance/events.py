@@ -8,11 +8,11 @@ from functools import partial
 
 from anyio import create_task_group
 
-from harness.checkpoint.base import Batch, Checkpointer, EventLimits, RunEvent
-from harness.checkpoint.conformance.kit import Laws, equal, holds, refused
-from harness.checkpoint.conformance.records import THREAD, checkpoint, grow, run, step_batch
-from harness.errors import CheckpointError, StaleThread
-from harness.records import changed
+from ...errors import CheckpointError, StaleThread
+from ...records import changed
+from ..base import Batch, Checkpointer, EventLimits, RunEvent
+from .kit import Laws, equal, holds, refused
+from .records import THREAD, checkpoint, grow, run, step_batch
 
 __all__ = ["LAWS"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.checkpoint.base import Batch, Checkpointer, step_id
-from harness.checkpoint.conformance.kit import Laws, equal, refused
-from harness.checkpoint.conformance.records import (
+from ...errors import StaleThread
+from ..base import Batch, Checkpointer, step_id
+from .kit import Laws, equal, refused
+from .records import (
     THREAD,
     grow,
     loaded,
@@ -14,7 +15,6 @@ from harness.checkpoint.conformance.records import (
     task,
     values,
 )
-from harness.errors import StaleThread
 
 __all__ = ["LAWS"]
 

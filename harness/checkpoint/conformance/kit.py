@@ -8,8 +8,8 @@ from typing import TypeAlias, cast
 
 import anyio
 
-from harness.checkpoint.base import Checkpointer
-from harness.records import record
+from ...records import record
+from ..base import Checkpointer
 
 __all__ = ["Law", "Laws", "MakeJournal", "equal", "holds", "refused"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness.checkpoint.base import (
+from ..base import (
     Batch,
     Checkpoint,
     Checkpointer,

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Checkpointer, FileChange, step_id
-from harness.checkpoint.conformance.kit import Laws, equal, holds, refused
-from harness.checkpoint.conformance.records import (
+from ...errors import CheckpointError
+from ..base import Batch, Checkpointer, FileChange, step_id
+from .kit import Laws, equal, holds, refused
+from .records import (
     THREAD,
     grow,
     interrupt,
@@ -17,7 +18,6 @@ from harness.checkpoint.conformance.records import (
     run,
     step_batch,
 )
-from harness.errors import CheckpointError
 
 __all__ = ["LAWS"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from harness.checkpoint.base import (
+from ...records import changed
+from ..base import (
     Batch,
     Checkpoint,
     Checkpointer,
@@ -17,8 +18,8 @@ from harness.checkpoint.base import (
     StoredWrite,
     step_id,
 )
-from harness.checkpoint.conformance.kit import Laws, equal, refused
-from harness.checkpoint.conformance.records import (
+from .kit import Laws, equal, refused
+from .records import (
     THREAD,
     grow,
     interrupt,
@@ -28,7 +29,6 @@ from harness.checkpoint.conformance.records import (
     task,
     values,
 )
-from harness.records import changed
 
 __all__ = ["LAWS"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.checkpoint.base import (
+from ...errors import CheckpointError
+from ..base import (
     Batch,
     Checkpointer,
     Snapshot,
@@ -13,8 +14,8 @@ from harness.checkpoint.base import (
     ThreadSlice,
     step_id,
 )
-from harness.checkpoint.conformance.kit import Laws, equal, refused
-from harness.checkpoint.conformance.records import (
+from .kit import Laws, equal, refused
+from .records import (
     THREAD,
     checkpoint,
     grow,
@@ -23,7 +24,6 @@ from harness.checkpoint.conformance.records import (
     task,
     values,
 )
-from harness.errors import CheckpointError
 
 __all__ = ["LAWS"]
 

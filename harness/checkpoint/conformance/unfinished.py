@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from harness.checkpoint.base import Batch, Checkpointer, StoredWrite, TaskWrites, step_id
-from harness.checkpoint.conformance.kit import Laws, equal, refused
-from harness.checkpoint.conformance.records import (
+from ...errors import StaleThread
+from ..base import Batch, Checkpointer, StoredWrite, TaskWrites, step_id
+from .kit import Laws, equal, refused
+from .records import (
     THREAD,
     checkpoint,
     grow,
@@ -12,7 +13,6 @@ from harness.checkpoint.conformance.records import (
     task,
     values,
 )
-from harness.errors import StaleThread
 
 __all__ = ["LAWS"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from harness.checkpoint.base import (
+from ...errors import CheckpointError, StaleThread, UnknownThread
+from ..base import (
     Batch,
     Checkpointer,
     FileChange,
@@ -15,8 +16,8 @@ from harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from harness.checkpoint.conformance.kit import Laws, equal, holds, refused
-from harness.checkpoint.conformance.records import (
+from .kit import Laws, equal, holds, refused
+from .records import (
     THREAD,
     checkpoint,
     grow,
@@ -27,7 +28,6 @@ from harness.checkpoint.conformance.records import (
     task,
     values,
 )
-from harness.errors import CheckpointError, StaleThread, UnknownThread
 
 __all__ = ["LAWS"]
 

@@ -1,5 +1,5 @@
 """A journal in a Postgres database."""
 
-from harness.checkpoint.postgres.journal import PostgresCheckpointer
+from .journal import PostgresCheckpointer
 
 __all__ = ["PostgresCheckpointer"]

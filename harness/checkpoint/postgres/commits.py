@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from harness.checkpoint.base import EventLimits
-from harness.checkpoint.laws import admit, late_write, run_elsewhere, unknown_snapshot
-from harness.checkpoint.postgres.entries import Entry, TaskRow
-from harness.checkpoint.postgres.facts import Facts, Group, ask
-from harness.checkpoint.postgres.records import as_bytes, as_text
-from harness.checkpoint.postgres.session import Row, Session, columns
-from harness.errors import CheckpointError
+from ...errors import CheckpointError
+from ..base import EventLimits
+from ..laws import admit, late_write, run_elsewhere, unknown_snapshot
+from .entries import Entry, TaskRow
+from .facts import Facts, Group, ask
+from .records import as_bytes, as_text
+from .session import Row, Session, columns
 
 __all__ = [
     "BLOBS",

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 import anyio
 
-from harness.checkpoint.base import Batch, EventLimits
-from harness.checkpoint.laws import run_elsewhere, weight_of
-from harness.checkpoint.postgres.commits import Collision, ServerClock, store
-from harness.checkpoint.postgres.entries import Entry
-from harness.checkpoint.postgres.facts import lock, lock_free
-from harness.checkpoint.postgres.session import Session, off_loop
-from harness.errors import CheckpointError
-from harness.postgres_database import AsyncConnection, Error, PostgresDatabase
+from ...errors import CheckpointError
+from ...postgres_database import AsyncConnection, Error, PostgresDatabase
+from ..base import Batch, EventLimits
+from ..laws import run_elsewhere, weight_of
+from .commits import Collision, ServerClock, store
+from .entries import Entry
+from .facts import lock, lock_free
+from .session import Session, off_loop
 
 __all__ = ["Committer"]
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harness.checkpoint.base import (
+from ...errors import CheckpointError
+from ...records import record
+from ..base import (
     Batch,
     Checkpoint,
     FileChange,
@@ -17,11 +19,9 @@ from harness.checkpoint.base import (
     RunEvent,
     StoredWrite,
 )
-from harness.checkpoint.codec import SHARED_FROM, compress, digest_of, pack
-from harness.checkpoint.postgres.records import as_bytes, as_json, event_body, maybe_bytes
-from harness.checkpoint.postgres.session import Row
-from harness.errors import CheckpointError
-from harness.records import record
+from ..codec import SHARED_FROM, compress, digest_of, pack
+from .records import as_bytes, as_json, event_body, maybe_bytes
+from .session import Row
 
 __all__ = ["Entry", "TaskRow", "packed", "shared_body"]
 

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from harness.checkpoint.postgres.entries import Entry
-from harness.checkpoint.postgres.records import as_bytes
-from harness.checkpoint.postgres.session import Row, Session, Statement, columns
-from harness.records import record
+from ...records import record
+from .entries import Entry
+from .records import as_bytes
+from .session import Row, Session, Statement, columns
 
 __all__ = ["NUMBERS", "Facts", "Group", "ask", "lock", "lock_free"]
 

@@ -13,7 +13,9 @@ from typing import TypeVar
 
 import anyio
 
-from harness.checkpoint.base import (
+from ...errors import CheckpointError
+from ...postgres_database import AsyncConnection, LockNotAvailable, PostgresDatabase
+from ..base import (
     Batch,
     Checkpoint,
     EventLimits,
@@ -26,16 +28,14 @@ from harness.checkpoint.base import (
     ThreadInfo,
     ThreadSlice,
 )
-from harness.checkpoint.laws import check_batch
-from harness.checkpoint.postgres import queries, upkeep
-from harness.checkpoint.postgres import rewrite as postgres_rewrite
-from harness.checkpoint.postgres.commits import ServerClock
-from harness.checkpoint.postgres.committer import Committer
-from harness.checkpoint.postgres.schema import JOURNAL, VACUUM
-from harness.checkpoint.postgres.session import Session
-from harness.checkpoint.upkeep import check_prune
-from harness.errors import CheckpointError
-from harness.postgres_database import AsyncConnection, LockNotAvailable, PostgresDatabase
+from ..laws import check_batch
+from ..upkeep import check_prune
+from . import queries, upkeep
+from . import rewrite as postgres_rewrite
+from .commits import ServerClock
+from .committer import Committer
+from .schema import JOURNAL, VACUUM
+from .session import Session
 
 __all__ = ["PostgresCheckpointer"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.checkpoint.base import (
+from ...records import record
+from ..base import (
     Checkpoint,
     FileChange,
     Interrupt,
@@ -22,11 +23,10 @@ from harness.checkpoint.base import (
     ThreadSlice,
     step_id,
 )
-from harness.checkpoint.laws import in_step_order, missing_ancestor, prefix_range
-from harness.checkpoint.postgres import records
-from harness.checkpoint.postgres.records import as_bytes, as_text, damage, maybe_bytes
-from harness.checkpoint.postgres.session import Row, Session, Statement, off_loop
-from harness.records import record
+from ..laws import in_step_order, missing_ancestor, prefix_range
+from . import records
+from .records import as_bytes, as_text, damage, maybe_bytes
+from .session import Row, Session, Statement, off_loop
 
 __all__ = [
     "DIGESTS",

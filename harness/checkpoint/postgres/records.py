@@ -13,7 +13,8 @@ from typing import Any, cast, get_args
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import (
+from ...errors import CheckpointError
+from ..base import (
     Checkpoint,
     FileChange,
     Interrupt,
@@ -26,10 +27,9 @@ from harness.checkpoint.base import (
     StoredWrite,
     ThreadInfo,
 )
-from harness.checkpoint.codec import compress, decompress, unpack
-from harness.checkpoint.laws import json_text
-from harness.checkpoint.postgres.session import Row
-from harness.errors import CheckpointError
+from ..codec import compress, decompress, unpack
+from ..laws import json_text
+from .session import Row
 
 __all__ = [
     "as_bytes",

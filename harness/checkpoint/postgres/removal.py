@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from harness.checkpoint.base import StoredWrite
-from harness.checkpoint.laws import missing_ancestor
-from harness.checkpoint.postgres.commits import TASKS, USES
-from harness.checkpoint.postgres.entries import packed
-from harness.checkpoint.postgres.facts import NUMBERS
-from harness.checkpoint.postgres.queries import DIGESTS, blobs
-from harness.checkpoint.postgres.records import as_bytes, as_text, damage, writes
-from harness.checkpoint.postgres.session import Row, Session, columns, off_loop
-from harness.checkpoint.upkeep import MERGED, removal, squeezed, steps_left
+from ..base import StoredWrite
+from ..laws import missing_ancestor
+from ..upkeep import MERGED, removal, squeezed, steps_left
+from .commits import TASKS, USES
+from .entries import packed
+from .facts import NUMBERS
+from .queries import DIGESTS, blobs
+from .records import as_bytes, as_text, damage, writes
+from .session import Row, Session, columns, off_loop
 
 __all__ = ["Namespace", "delete_tasks", "digests_of"]
 

@@ -9,14 +9,14 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 
-from harness.checkpoint.base import Rewrite, StoredWrite
-from harness.checkpoint.codec import compress, pack
-from harness.checkpoint.laws import rewritten
-from harness.checkpoint.postgres import records
-from harness.checkpoint.postgres.commits import BLOBS, USES
-from harness.checkpoint.postgres.entries import packed, shared_body
-from harness.checkpoint.postgres.queries import DIGESTS, FILE_CHANGES, INTERRUPT, RUN, blobs
-from harness.checkpoint.postgres.records import (
+from ..base import Rewrite, StoredWrite
+from ..codec import compress, pack
+from ..laws import rewritten
+from . import records
+from .commits import BLOBS, USES
+from .entries import packed, shared_body
+from .queries import DIGESTS, FILE_CHANGES, INTERRUPT, RUN, blobs
+from .records import (
     as_bytes,
     as_json,
     as_text,
@@ -24,7 +24,7 @@ from harness.checkpoint.postgres.records import (
     event_body,
     maybe_bytes,
 )
-from harness.checkpoint.postgres.session import Row, Session, columns, off_loop
+from .session import Row, Session, columns, off_loop
 
 __all__ = ["rewrite"]
 

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import anyio.to_thread
 
-from harness.postgres_database import AsyncConnection, Pipeline, Tables
-from harness.records import record
+from ...postgres_database import AsyncConnection, Pipeline, Tables
+from ...records import record
 
 __all__ = ["Row", "Session", "Statement", "columns", "off_loop"]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from harness.checkpoint.laws import missing_ancestor, thread_exists
-from harness.checkpoint.postgres.commits import SCOPES, ServerClock
-from harness.checkpoint.postgres.facts import NUMBERS
-from harness.checkpoint.postgres.records import as_bytes, as_text, damage
-from harness.checkpoint.postgres.removal import Namespace, delete_tasks, digests_of
-from harness.checkpoint.postgres.session import Row, Session, Statement, columns
-from harness.checkpoint.upkeep import prunable
-from harness.errors import UnknownThread
+from ...errors import UnknownThread
+from ..laws import missing_ancestor, thread_exists
+from ..upkeep import prunable
+from .commits import SCOPES, ServerClock
+from .facts import NUMBERS
+from .records import as_bytes, as_text, damage
+from .removal import Namespace, delete_tasks, digests_of
+from .session import Row, Session, Statement, columns
 
 __all__ = [
     "all_threads",

@@ -1,5 +1,5 @@
 """A journal in a Redis server."""
 
-from harness.checkpoint.redis.journal import RedisCheckpointer
+from .journal import RedisCheckpointer
 
 __all__ = ["RedisCheckpointer"]

@@ -8,10 +8,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from harness.checkpoint.base import Batch, EventLimits
-from harness.checkpoint.codec import compress
-from harness.checkpoint.laws import admit, late_write, run_elsewhere, unknown_snapshot
-from harness.checkpoint.redis.records import (
+from ...errors import CheckpointError, NewerDatabase
+from ..base import Batch, EventLimits
+from ..codec import compress
+from ..laws import admit, late_write, run_elsewhere, unknown_snapshot
+from .records import (
     change_row,
     checkpoint_row,
     event_row,
@@ -19,8 +20,8 @@ from harness.checkpoint.redis.records import (
     json_bytes,
     run_row,
 )
-from harness.checkpoint.redis.scripts import Argument
-from harness.checkpoint.redis.tasks import (
+from .scripts import Argument
+from .tasks import (
     Blobs,
     entry_of,
     field_of,
@@ -28,7 +29,6 @@ from harness.checkpoint.redis.tasks import (
     snapshot_body,
     thread_key,
 )
-from harness.errors import CheckpointError, NewerDatabase
 
 __all__ = ["VERSION", "batch_arguments", "newer", "refusal"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from secrets import token_hex
 
-from harness.checkpoint.codec import compress
-from harness.checkpoint.memory_threads import Namespace, Thread
-from harness.checkpoint.redis.records import (
+from ..codec import compress
+from ..memory_threads import Namespace, Thread
+from .records import (
     change_digest,
     change_row,
     checkpoint_row,
@@ -16,8 +16,8 @@ from harness.checkpoint.redis.records import (
     json_bytes,
     run_row,
 )
-from harness.checkpoint.redis.scripts import HOLD, Argument
-from harness.checkpoint.redis.tasks import (
+from .scripts import HOLD, Argument
+from .tasks import (
     Blobs,
     Held,
     entries,
@@ -26,7 +26,7 @@ from harness.checkpoint.redis.tasks import (
     snapshot_body,
     snapshot_field,
 )
-from harness.checkpoint.redis.threads import Command, Keys, Stored, Table, batched
+from .threads import Command, Keys, Stored, Table, batched
 
 __all__ = ["differences"]
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import anyio
 
-from harness.checkpoint.base import Batch
-from harness.checkpoint.redis.batches import refusal
-from harness.checkpoint.redis.connections import Server, ServerFailed, Session
-from harness.checkpoint.redis.scripts import COMMIT, Argument
-from harness.errors import CheckpointError
+from ...errors import CheckpointError
+from ..base import Batch
+from .batches import refusal
+from .connections import Server, ServerFailed, Session
+from .scripts import COMMIT, Argument
 
 __all__ = ["Commits", "write_failed"]
 

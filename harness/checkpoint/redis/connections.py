@@ -23,7 +23,7 @@ except ImportError as missing:
         "RedisCheckpointer needs the extra `redis`: pip install 'deep-agent-mcp[redis]'"
     ) from missing
 
-from harness.checkpoint.redis.scripts import Argument, Script
+from .scripts import Argument, Script
 
 __all__ = ["Call", "Server", "ServerFailed", "Session"]
 

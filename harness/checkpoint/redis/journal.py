@@ -29,7 +29,8 @@ from typing import Self, TypeVar
 
 import anyio
 
-from harness.checkpoint.base import (
+from ...errors import CheckpointError
+from ..base import (
     Batch,
     Checkpoint,
     EventLimits,
@@ -42,15 +43,14 @@ from harness.checkpoint.base import (
     ThreadInfo,
     ThreadSlice,
 )
-from harness.checkpoint.laws import check_batch, weight_of
-from harness.checkpoint.redis.batches import batch_arguments
-from harness.checkpoint.redis.commits import Commits, write_failed
-from harness.checkpoint.redis.connections import Server, ServerFailed
-from harness.checkpoint.redis.queries import Queries, off_loop
-from harness.checkpoint.redis.server import Trust, check_server
-from harness.checkpoint.redis.upkeep import Upkeep
-from harness.checkpoint.upkeep import check_prune
-from harness.errors import CheckpointError
+from ..laws import check_batch, weight_of
+from ..upkeep import check_prune
+from .batches import batch_arguments
+from .commits import Commits, write_failed
+from .connections import Server, ServerFailed
+from .queries import Queries, off_loop
+from .server import Trust, check_server
+from .upkeep import Upkeep
 
 __all__ = ["RedisCheckpointer"]
 

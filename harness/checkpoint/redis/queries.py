@@ -12,7 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import anyio.to_thread
 
-from harness.checkpoint.base import (
+from ...errors import CheckpointError
+from ..base import (
     Checkpoint,
     FileChange,
     Interrupt,
@@ -24,10 +25,10 @@ from harness.checkpoint.base import (
     ThreadSlice,
     step_id,
 )
-from harness.checkpoint.codec import decompress, digest_of
-from harness.checkpoint.laws import in_step_order
-from harness.checkpoint.redis.connections import Server, ServerFailed, Session
-from harness.checkpoint.redis.reading import (
+from ..codec import decompress, digest_of
+from ..laws import in_step_order
+from .connections import Server, ServerFailed, Session
+from .reading import (
     EVENTS,
     FILE_CHANGES,
     FIND_RUNS,
@@ -38,7 +39,7 @@ from harness.checkpoint.redis.reading import (
     RUN,
     THREADS,
 )
-from harness.checkpoint.redis.records import (
+from .records import (
     change_digest,
     read_change,
     read_checkpoint,
@@ -48,9 +49,8 @@ from harness.checkpoint.redis.records import (
     text,
     whole,
 )
-from harness.checkpoint.redis.scripts import Argument, Script
-from harness.checkpoint.redis.tasks import Blobs, Entry, entries, maybe, read_snapshot, thread_key
-from harness.errors import CheckpointError
+from .scripts import Argument, Script
+from .tasks import Blobs, Entry, entries, maybe, read_snapshot, thread_key
 
 __all__ = ["Queries", "fetch", "off_loop"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.checkpoint.redis.scripts import script
+from .scripts import script
 
 __all__ = [
     "EVENTS",

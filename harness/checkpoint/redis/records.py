@@ -12,7 +12,7 @@ from typing import Any, cast, get_args
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import (
+from ..base import (
     Checkpoint,
     FileChange,
     Interrupt,
@@ -24,8 +24,8 @@ from harness.checkpoint.base import (
     Source,
     step_id,
 )
-from harness.checkpoint.codec import SHARED_FROM, compress, decompress, digest_of
-from harness.checkpoint.redis.tasks import (
+from ..codec import SHARED_FROM, compress, decompress, digest_of
+from .tasks import (
     DIGEST_BYTES,
     SIZE,
     Blobs,

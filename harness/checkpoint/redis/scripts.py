@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import sha1
 
-from harness.records import record
+from ...records import record
 
 __all__ = ["COMMIT", "COPY", "DELETE", "HOLD", "OPEN", "Argument", "Script", "script"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.checkpoint.redis.batches import VERSION, newer
-from harness.checkpoint.redis.connections import Session
-from harness.checkpoint.redis.scripts import OPEN
-from harness.errors import CheckpointError
-from harness.records import record
+from ...errors import CheckpointError
+from ...records import record
+from .batches import VERSION, newer
+from .connections import Session
+from .scripts import OPEN
 
 __all__ = ["Trust", "check_server"]
 

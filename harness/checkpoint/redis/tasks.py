@@ -11,8 +11,9 @@ from collections.abc import Callable
 from hashlib import blake2b
 from struct import Struct
 
-from harness.checkpoint.base import Snapshot, StoredWrite, TaskWrites
-from harness.checkpoint.codec import (
+from ...records import record
+from ..base import Snapshot, StoredWrite, TaskWrites
+from ..codec import (
     SHARED_FROM,
     compress,
     decompress,
@@ -20,7 +21,6 @@ from harness.checkpoint.codec import (
     pack,
     unpack,
 )
-from harness.records import record
 
 __all__ = [
     "DIGEST_BYTES",

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
-from harness.checkpoint.base import FileChange, Snapshot, StoredWrite, TaskWrites
-from harness.checkpoint.memory_threads import EventLog, Namespace, Thread
-from harness.checkpoint.redis.connections import Session
-from harness.checkpoint.redis.records import (
+from ...errors import CheckpointError
+from ...records import record
+from ..base import FileChange, Snapshot, StoredWrite, TaskWrites
+from ..memory_threads import EventLog, Namespace, Thread
+from .connections import Session
+from .records import (
     read_change,
     read_checkpoint,
     read_event,
@@ -23,16 +25,14 @@ from harness.checkpoint.redis.records import (
     read_run,
     whole,
 )
-from harness.checkpoint.redis.scripts import Argument
-from harness.checkpoint.redis.tasks import (
+from .scripts import Argument
+from .tasks import (
     entries,
     field_of,
     place_of,
     read_snapshot,
     snapshot_place,
 )
-from harness.errors import CheckpointError
-from harness.records import record
 
 __all__ = [
     "Command",

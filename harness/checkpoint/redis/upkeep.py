@@ -13,24 +13,24 @@ from typing import Any
 
 import anyio
 
-from harness.checkpoint.base import Checkpoint, Rewrite
-from harness.checkpoint.laws import thread_exists
-from harness.checkpoint.memory_threads import Thread
-from harness.checkpoint.redis.changes import differences
-from harness.checkpoint.redis.connections import Server, Session
-from harness.checkpoint.redis.queries import fetch, off_loop
-from harness.checkpoint.redis.reading import SIZE
-from harness.checkpoint.redis.scripts import COPY, DELETE
-from harness.checkpoint.redis.tasks import Held, thread_key
-from harness.checkpoint.redis.threads import (
+from ...errors import CheckpointError, UnknownThread
+from ..base import Checkpoint, Rewrite
+from ..laws import thread_exists
+from ..memory_threads import Thread
+from ..upkeep import prunable
+from .changes import differences
+from .connections import Server, Session
+from .queries import fetch, off_loop
+from .reading import SIZE
+from .scripts import COPY, DELETE
+from .tasks import Held, thread_key
+from .threads import (
     Keys,
     Stored,
     read_outline,
     read_rest,
     refuse_errors,
 )
-from harness.checkpoint.upkeep import prunable
-from harness.errors import CheckpointError, UnknownThread
 
 __all__ = ["Upkeep"]
 

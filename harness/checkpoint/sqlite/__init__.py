@@ -1,5 +1,5 @@
 """A journal in one SQLite file."""
 
-from harness.checkpoint.sqlite.journal import SqliteCheckpointer
+from .journal import SqliteCheckpointer
 
 __all__ = ["SqliteCheckpointer"]

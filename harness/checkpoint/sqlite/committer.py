@@ -19,16 +19,16 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from harness.checkpoint.base import Batch, EventLimits
-from harness.checkpoint.laws import Clock
-from harness.checkpoint.sqlite import rows
-from harness.checkpoint.sqlite.connections import DAMAGE, JournalConnection, failed
-from harness.checkpoint.sqlite.heads import Heads
-from harness.checkpoint.sqlite.log_syncer import LogSyncer
-from harness.checkpoint.sqlite.pages import Pager
-from harness.checkpoint.sqlite.schema import transaction
-from harness.checkpoint.sqlite.waiting_rows import StepBegun, WaitingRows
-from harness.errors import CheckpointError
+from ...errors import CheckpointError
+from ..base import Batch, EventLimits
+from ..laws import Clock
+from . import rows
+from .connections import DAMAGE, JournalConnection, failed
+from .heads import Heads
+from .log_syncer import LogSyncer
+from .pages import Pager
+from .schema import transaction
+from .waiting_rows import StepBegun, WaitingRows
 
 __all__ = ["Committer"]
 

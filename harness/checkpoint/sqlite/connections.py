@@ -13,9 +13,9 @@ from typing import Literal, TypeVar
 
 import anyio
 
-from harness.checkpoint.sqlite.schema import open_reader, open_writer, remedy
-from harness.database_files import Connection
-from harness.errors import CheckpointError
+from ...database_files import Connection
+from ...errors import CheckpointError
+from .schema import open_reader, open_writer, remedy
 
 __all__ = ["DAMAGE", "JournalConnection", "connect", "failed"]
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, cast
 
-from harness.checkpoint.base import EventLimits, Rewrite, RunEvent
-from harness.checkpoint.codec import compress, decompress
-from harness.checkpoint.laws import json_text, rewritten, run_elsewhere
+from ..base import EventLimits, Rewrite, RunEvent
+from ..codec import compress, decompress
+from ..laws import json_text, rewritten, run_elsewhere
 
 __all__ = ["DELETE", "events", "rewrite_events", "store_events"]
 

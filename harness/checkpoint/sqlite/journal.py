@@ -20,7 +20,8 @@ from typing import Self, TypeVar
 
 import anyio
 
-from harness.checkpoint.base import (
+from ...errors import CheckpointError
+from ..base import (
     Batch,
     Checkpoint,
     EventLimits,
@@ -33,12 +34,11 @@ from harness.checkpoint.base import (
     ThreadInfo,
     ThreadSlice,
 )
-from harness.checkpoint.laws import Clock, check_batch
-from harness.checkpoint.sqlite import event_rows, queries, removal, rewriting, upkeep
-from harness.checkpoint.sqlite.committer import Committer
-from harness.checkpoint.sqlite.connections import JournalConnection, connect
-from harness.checkpoint.upkeep import check_prune
-from harness.errors import CheckpointError
+from ..laws import Clock, check_batch
+from ..upkeep import check_prune
+from . import event_rows, queries, removal, rewriting, upkeep
+from .committer import Committer
+from .connections import JournalConnection, connect
 
 __all__ = ["SqliteCheckpointer"]
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-from harness.checkpoint.base import StoredWrite
-from harness.checkpoint.codec import SHARED_FROM, compress, digest_of, pack, step_key
-from harness.database_files import Migration
+from ...database_files import Migration
+from ..base import StoredWrite
+from ..codec import SHARED_FROM, compress, digest_of, pack, step_key
 
 __all__ = ["MIGRATIONS", "share"]
 

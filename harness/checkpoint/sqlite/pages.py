@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from harness.checkpoint.codec import compress, decompress
+from ..codec import compress, decompress
 
 __all__ = ["Bodies", "Pager", "gather", "rewrite"]
 

@@ -11,7 +11,8 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from harness.checkpoint.base import (
+from ...errors import CheckpointError
+from ..base import (
     Checkpoint,
     FileChange,
     Interrupt,
@@ -23,10 +24,10 @@ from harness.checkpoint.base import (
     ThreadSlice,
     step_id,
 )
-from harness.checkpoint.codec import decompress, step_key, unpack
-from harness.checkpoint.laws import in_step_order, missing_ancestor, prefix_range
-from harness.checkpoint.sqlite.pages import Bodies
-from harness.checkpoint.sqlite.records import (
+from ..codec import decompress, step_key, unpack
+from ..laws import in_step_order, missing_ancestor, prefix_range
+from .pages import Bodies
+from .records import (
     FILE_CHANGE,
     check,
     checkpoint_of,
@@ -34,9 +35,8 @@ from harness.checkpoint.sqlite.records import (
     run_of,
     thread_info_of,
 )
-from harness.checkpoint.sqlite.rows import seq_of
-from harness.checkpoint.sqlite.walk import way_to, writes_of
-from harness.errors import CheckpointError
+from .rows import seq_of
+from .walk import way_to, writes_of
 
 __all__ = [
     "file_changes",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from harness.checkpoint.base import (
+from ..base import (
     Checkpoint,
     Interrupt,
     InterruptKind,
@@ -16,7 +16,7 @@ from harness.checkpoint.base import (
     Source,
     ThreadInfo,
 )
-from harness.checkpoint.codec import step_name
+from ..codec import step_name
 
 __all__ = [
     "FILE_CHANGE",

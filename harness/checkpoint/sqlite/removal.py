@@ -8,12 +8,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Sequence
 
-from harness.checkpoint.base import TaskWrites
-from harness.checkpoint.codec import step_key, step_name
-from harness.checkpoint.laws import missing_ancestor
-from harness.checkpoint.sqlite import event_rows, pages, queries
-from harness.checkpoint.sqlite.rows import store_task
-from harness.checkpoint.upkeep import MERGED, removal, squeezed, steps_left
+from ..base import TaskWrites
+from ..codec import step_key, step_name
+from ..laws import missing_ancestor
+from ..upkeep import MERGED, removal, squeezed, steps_left
+from . import event_rows, pages, queries
+from .rows import store_task
 
 __all__ = ["Namespace", "forget_thread", "free_blobs"]
 

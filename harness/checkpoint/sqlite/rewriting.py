@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sqlite3
 
-from harness.checkpoint.base import Rewrite
-from harness.checkpoint.codec import compress, decompress, pack, plain, unpack
-from harness.checkpoint.laws import json_text, rewritten
-from harness.checkpoint.sqlite import pages, queries
-from harness.checkpoint.sqlite.event_rows import rewrite_events
-from harness.checkpoint.sqlite.removal import free_blobs
-from harness.checkpoint.sqlite.rows import content, note_uses
-from harness.checkpoint.sqlite.waiting_rows import packed
+from ..base import Rewrite
+from ..codec import compress, decompress, pack, plain, unpack
+from ..laws import json_text, rewritten
+from . import pages, queries
+from .event_rows import rewrite_events
+from .removal import free_blobs
+from .rows import content, note_uses
+from .waiting_rows import packed
 
 __all__ = ["rewrite_thread"]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import (
+from ..base import (
     Batch,
     EventLimits,
     FileChange,
@@ -19,18 +19,18 @@ from harness.checkpoint.base import (
     Run,
     TaskWrites,
 )
-from harness.checkpoint.codec import SHARED_FROM, compress, pack, plain, step_key
-from harness.checkpoint.laws import (
+from ..codec import SHARED_FROM, compress, pack, plain, step_key
+from ..laws import (
     admit,
     json_text,
     late_write,
     run_elsewhere,
     unknown_snapshot,
 )
-from harness.checkpoint.sqlite import event_rows
-from harness.checkpoint.sqlite.heads import Head
-from harness.checkpoint.sqlite.migrations import share
-from harness.checkpoint.sqlite.waiting_rows import WaitingRows, packed
+from . import event_rows
+from .heads import Head
+from .migrations import share
+from .waiting_rows import WaitingRows, packed
 
 __all__ = [
     "content",

@@ -19,9 +19,9 @@ import contextlib
 import sqlite3
 from collections.abc import Generator
 
-from harness.checkpoint.sqlite.migrations import MIGRATIONS
-from harness.database_files import DatabaseKind, is_busy, is_damaged
-from harness.errors import CheckpointError, NewerDatabase
+from ...database_files import DatabaseKind, is_busy, is_damaged
+from ...errors import CheckpointError, NewerDatabase
+from .migrations import MIGRATIONS
 
 __all__ = ["open_reader", "open_writer", "remedy", "transaction"]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 
-from harness.checkpoint.codec import plain
-from harness.checkpoint.laws import missing_ancestor, thread_exists
-from harness.checkpoint.sqlite import event_rows, pages
-from harness.checkpoint.sqlite.removal import Namespace, forget_thread, free_blobs
-from harness.checkpoint.upkeep import prunable
-from harness.errors import UnknownThread
+from ...errors import UnknownThread
+from ..codec import plain
+from ..laws import missing_ancestor, thread_exists
+from ..upkeep import prunable
+from . import event_rows, pages
+from .removal import Namespace, forget_thread, free_blobs
 
 __all__ = [
     "all_threads",

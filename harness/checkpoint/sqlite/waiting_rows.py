@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from harness.checkpoint.base import Batch, Checkpoint, StoredWrite, TaskWrites
-from harness.checkpoint.codec import SHARED_FROM, pack, plain, step_key
-from harness.checkpoint.sqlite.heads import Head, Heads
-from harness.checkpoint.sqlite.migrations import share
-from harness.checkpoint.sqlite.pages import Pager
+from ..base import Batch, Checkpoint, StoredWrite, TaskWrites
+from ..codec import SHARED_FROM, pack, plain, step_key
+from .heads import Head, Heads
+from .migrations import share
+from .pages import Pager
 
 __all__ = ["StepBegun", "WaitingRows", "packed"]
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pydantic_core import from_json
 
-from harness.checkpoint.base import StoredWrite
-from harness.checkpoint.codec import decompress, unpack, unpack_all
-from harness.checkpoint.sqlite.pages import Bodies
+from ..base import StoredWrite
+from ..codec import decompress, unpack, unpack_all
+from .pages import Bodies
 
 __all__ = ["Way", "way_to", "writes_of"]
 

@@ -8,8 +8,7 @@ from typing import Any, cast
 import anyio
 from anyio.lowlevel import checkpoint
 
-from harness.store._promises.tools import OpenStore, equal, keys, only, refused
-from harness.store.base import (
+from ..base import (
     Delete,
     Get,
     InvalidNamespace,
@@ -22,6 +21,7 @@ from harness.store.base import (
     Search,
     Store,
 )
+from .tools import OpenStore, equal, keys, only, refused
 
 NS = ("batches",)
 

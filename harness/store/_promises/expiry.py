@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.store._promises.tools import HandClock, OpenStore, equal, keys, refused
-from harness.store.base import Get, InvalidOperation, Put, Search, Store
+from ..base import Get, InvalidOperation, Put, Search, Store
+from .tools import HandClock, OpenStore, equal, keys, refused
 
 NS = ("expiry",)
 

@@ -6,9 +6,9 @@ import random
 from operator import ge, gt, le, lt
 from typing import Any
 
-from harness.store._promises.tools import OpenStore, equal, keys, put_all, refused
-from harness.store.base import InvalidOperation, Put
-from harness.store.filters import matches, parse_filter
+from ..base import InvalidOperation, Put
+from ..filters import matches, parse_filter
+from .tools import OpenStore, equal, keys, put_all, refused
 
 NS = ("filters",)
 

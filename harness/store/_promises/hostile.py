@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.store._promises.tools import OpenStore, equal, keys
+from .tools import OpenStore, equal, keys
 
 ATTACKS = [
     "'; DROP TABLE items; --",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.store._promises.tools import (
+from ..base import InvalidNamespace, InvalidOperation
+from .tools import (
     HandClock,
     OpenStore,
     equal,
@@ -13,7 +14,6 @@ from harness.store._promises.tools import (
     only,
     refused,
 )
-from harness.store.base import InvalidNamespace, InvalidOperation
 
 NS = ("items", "one")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.store._promises.tools import HandClock, OpenStore, equal, refused
-from harness.store.base import InvalidNamespace, InvalidOperation, Namespace, Put, Store
+from ..base import InvalidNamespace, InvalidOperation, Namespace, Put, Store
+from .tools import HandClock, OpenStore, equal, refused
 
 DOCUMENTS: list[Namespace] = [
     ("prod", "documents", "private", "x"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness.store._promises.tools import (
+from ..base import InvalidOperation, Item, Put, Search, StoreError
+from .tools import (
     HandClock,
     OpenStore,
     equal,
@@ -14,7 +15,6 @@ from harness.store._promises.tools import (
     put_all,
     refused,
 )
-from harness.store.base import InvalidOperation, Item, Put, Search, StoreError
 
 NS = ("nearness",)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.store._promises.tools import OpenStore, equal, keys, put_all, refused
-from harness.store.base import InvalidOperation, Namespace, Put, Store
+from ..base import InvalidOperation, Namespace, Put, Store
+from .tools import OpenStore, equal, keys, put_all, refused
 
 NS = ("searches",)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
-from harness.store.base import Item, Namespace, Put, Store, StoreOptions
+from ..base import Item, Namespace, Put, Store, StoreOptions
 
 __all__ = [
     "HandClock",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.store._promises.tools import HandClock, OpenStore, equal, keys, put_all, refused
-from harness.store.base import InvalidOperation, Put
+from ..base import InvalidOperation, Put
+from .tools import HandClock, OpenStore, equal, keys, put_all, refused
 
 NS = ("words",)
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 from functools import cache
 from typing import Unpack
 
-from harness.checkpoint.base import Checkpointer
-from harness.loop.agent import Agent
-from harness.loop.run_context import StateCache
-from harness.loop.tool_execution import ToolPipeline
-from harness.policy import CallPolicy, NarrowedPolicy, Verdict
-from harness.policy.joint import Arguments, Caller
-from harness.records import record
-from harness.state import StateSchema
-from harness.subagents.background.given_files import GivenFiles, GivenFilesState
-from harness.subagents.background.inbox import Inbox, InboxState
-from harness.tools import Tool
+from ...checkpoint.base import Checkpointer
+from ...loop.agent import Agent
+from ...loop.run_context import StateCache
+from ...loop.tool_execution import ToolPipeline
+from ...policy import CallPolicy, NarrowedPolicy, Verdict
+from ...policy.joint import Arguments, Caller
+from ...records import record
+from ...state import StateSchema
+from ...tools import Tool
+from .given_files import GivenFiles, GivenFilesState
+from .inbox import Inbox, InboxState
 
 __all__ = ["background_agent"]
 

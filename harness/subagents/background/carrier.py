@@ -11,14 +11,14 @@ from weakref import WeakValueDictionary
 import anyio
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Checkpointer, Run
-from harness.errors import CheckpointError, HarnessError, RunEnded, ToolError
-from harness.loop.cancellation import FAILURES, as_failure
-from harness.subagents.background.engine import ALL, OPEN, AgentSource, Behalf, RunEngine
-from harness.subagents.background.inbox import unread
-from harness.subagents.background.lines import TaskLines, Turn
-from harness.subagents.background.tasks import ENDED, TaskStatus, status_of
-from harness.subagents.background.threads import parent_thread
+from ...checkpoint.base import Batch, Checkpointer, Run
+from ...errors import CheckpointError, HarnessError, RunEnded, ToolError
+from ...loop.cancellation import FAILURES, as_failure
+from .engine import ALL, OPEN, AgentSource, Behalf, RunEngine
+from .inbox import unread
+from .lines import TaskLines, Turn
+from .tasks import ENDED, TaskStatus, status_of
+from .threads import parent_thread
 
 __all__ = ["POLL_SECONDS", "TaskCarrier"]
 

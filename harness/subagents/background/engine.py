@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Run, RunStatus
-from harness.loop.agent import Agent
-from harness.loop.carrier import RunOptions
-from harness.loop.run_context import RunControl
-from harness.messages import new_id
-from harness.records import record
+from ...checkpoint.base import Batch, Run, RunStatus
+from ...loop.agent import Agent
+from ...loop.carrier import RunOptions
+from ...loop.run_context import RunControl
+from ...messages import new_id
+from ...records import record
 
 __all__ = ["ALL", "OPEN", "AgentSource", "Behalf", "RunEngine", "accepted_run"]
 

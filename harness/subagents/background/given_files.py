@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Annotated, NotRequired, TypedDict, cast
 
-from harness.backends.state import FileData
-from harness.checkpoint.base import step_id
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import HookResult, Runtime
-from harness.state import Mark, Reducer, State
-from harness.subagents.background.threads import parent_thread
+from ...backends.state import FileData
+from ...checkpoint.base import step_id
+from ...loop.middleware import AgentMiddleware
+from ...loop.requests import HookResult, Runtime
+from ...state import Mark, Reducer, State
+from .threads import parent_thread
 
 __all__ = ["GivenFiles", "GivenFilesState", "base_of", "digest"]
 

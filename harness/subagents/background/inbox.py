@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NotRequired, TypedDict, cast
 
-from harness.checkpoint.base import Checkpointer, Run
-from harness.errors import StaleThread
-from harness.limits import Limits, Meter
-from harness.loop.agent import Agent
-from harness.loop.definition import AgentDefinition
-from harness.loop.engine import AgentLoop
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import HookResult, Runtime
-from harness.loop.run_context import RunContext
-from harness.loop.run_journal import RunJournal
-from harness.loop.thread_state import ThreadState
-from harness.messages import HumanMessage, Message
-from harness.state import Mark, State
-from harness.subagents.background.threads import parent_thread
+from ...checkpoint.base import Checkpointer, Run
+from ...errors import StaleThread
+from ...limits import Limits, Meter
+from ...loop.agent import Agent
+from ...loop.definition import AgentDefinition
+from ...loop.engine import AgentLoop
+from ...loop.middleware import AgentMiddleware
+from ...loop.requests import HookResult, Runtime
+from ...loop.run_context import RunContext
+from ...loop.run_journal import RunJournal
+from ...loop.thread_state import ThreadState
+from ...messages import HumanMessage, Message
+from ...state import Mark, State
+from .threads import parent_thread
 
 __all__ = ["Inbox", "InboxState", "post", "unread"]
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import anyio
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Checkpointer, Interrupt, Run
-from harness.errors import (
+from ...checkpoint.base import Checkpointer, Interrupt, Run
+from ...errors import (
     AgentBuildError,
     HarnessError,
     RunEnded,
@@ -27,19 +27,19 @@ from harness.errors import (
     UnknownRun,
     UnknownThread,
 )
-from harness.loop.agent import Agent
-from harness.loop.carrier import RunOptions
-from harness.loop.event_buffer import raising_one
-from harness.messages import HumanMessage
-from harness.policy import CallPolicy
-from harness.subagents.background.agents import background_agent
-from harness.subagents.background.carrier import POLL_SECONDS, TaskCarrier
-from harness.subagents.background.engine import AgentSource, Behalf, RunEngine
-from harness.subagents.background.inbox import post
-from harness.subagents.background.lines import TaskLines, first_of
-from harness.subagents.background.local_runs import LocalRuns
-from harness.subagents.background.tasks import ENDED, NewTask, TaskView, given
-from harness.subagents.background.threads import (
+from ...loop.agent import Agent
+from ...loop.carrier import RunOptions
+from ...loop.event_buffer import raising_one
+from ...messages import HumanMessage
+from ...policy import CallPolicy
+from .agents import background_agent
+from .carrier import POLL_SECONDS, TaskCarrier
+from .engine import AgentSource, Behalf, RunEngine
+from .inbox import post
+from .lines import TaskLines, first_of
+from .local_runs import LocalRuns
+from .tasks import ENDED, NewTask, TaskView, given
+from .threads import (
     delete_with_tasks,
     parent_thread,
     task_thread,

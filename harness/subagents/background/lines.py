@@ -10,11 +10,11 @@ from weakref import WeakValueDictionary
 import anyio
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Run
-from harness.errors import ToolError
-from harness.records import record
-from harness.subagents.background.engine import Behalf
-from harness.subagents.background.threads import parent_thread
+from ...checkpoint.base import Run
+from ...errors import ToolError
+from ...records import record
+from .engine import Behalf
+from .threads import parent_thread
 
 __all__ = ["TaskLines", "Turn", "first_of"]
 

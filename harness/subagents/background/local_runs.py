@@ -11,13 +11,13 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from harness.checkpoint.base import Batch, Checkpointer, Run
-from harness.errors import HarnessError
-from harness.loop.carrier import RunOptions
-from harness.loop.run_context import RunControl
-from harness.records import record
-from harness.subagents.background.engine import ALL, OPEN, AgentSource, Behalf, accepted_run
-from harness.subagents.background.owners import OwnLock, at_work, new_owner
+from ...checkpoint.base import Batch, Checkpointer, Run
+from ...errors import HarnessError
+from ...loop.carrier import RunOptions
+from ...loop.run_context import RunControl
+from ...records import record
+from .engine import ALL, OPEN, AgentSource, Behalf, accepted_run
+from .owners import OwnLock, at_work, new_owner
 
 __all__ = ["LocalRuns"]
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
-from harness.backends.state import FileData
-from harness.records import record
-from harness.subagents.background.given_files import digest
+from ...backends.state import FileData
+from ...records import record
+from .given_files import digest
 
 __all__ = ["MergedFiles", "merge_changes"]
 

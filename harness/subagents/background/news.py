@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from harness.backends.state import FileData, keep_both
-from harness.errors import UnknownThread
-from harness.state import State
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.results import collected
-from harness.subagents.background.state import FINAL, GONE, Tasks
-from harness.subagents.background.tasks import TaskView
-from harness.subagents.background.texts import TaskTexts, facts
+from ...backends.state import FileData, keep_both
+from ...errors import UnknownThread
+from ...state import State
+from .launcher import BackgroundSubAgents
+from .results import collected
+from .state import FINAL, GONE, Tasks
+from .tasks import TaskView
+from .texts import TaskTexts, facts
 
 __all__ = ["News", "TaskNews"]
 

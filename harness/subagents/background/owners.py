@@ -18,7 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import HarnessError
+from ...errors import HarnessError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import cast
 
-from harness.backends.state import FileData
-from harness.errors import HarnessError, UnknownCheckpoint
-from harness.loop.agent import Agent
-from harness.loop.thread_access import StateSnapshot
-from harness.records import record
-from harness.state import State
-from harness.subagents.background.given_files import base_of, digest
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.merged_files import merge_changes
-from harness.subagents.background.state import BackgroundTask
-from harness.subagents.background.tasks import FIRST_CHECKPOINT, TaskView
+from ...backends.state import FileData
+from ...errors import HarnessError, UnknownCheckpoint
+from ...loop.agent import Agent
+from ...loop.thread_access import StateSnapshot
+from ...records import record
+from ...state import State
+from .given_files import base_of, digest
+from .launcher import BackgroundSubAgents
+from .merged_files import merge_changes
+from .state import BackgroundTask
+from .tasks import FIRST_CHECKPOINT, TaskView
 
 __all__ = ["Collected", "collected"]
 

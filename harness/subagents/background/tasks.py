@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from harness.checkpoint.base import Interrupt, Run, step_id
-from harness.loop.agent import Agent
-from harness.messages import HumanMessage
-from harness.records import record
-from harness.state import Mark, Overwrite, State
-from harness.subagents.background.engine import Behalf
+from ...checkpoint.base import Interrupt, Run, step_id
+from ...loop.agent import Agent
+from ...messages import HumanMessage
+from ...records import record
+from ...state import Mark, Overwrite, State
+from .engine import Behalf
 
 __all__ = ["ENDED", "FIRST_CHECKPOINT", "NewTask", "TaskStatus", "TaskView", "given", "status_of"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from harness.records import record
-from harness.subagents.background.state import BackgroundTask
-from harness.subagents.background.tasks import ENDED, TaskView
+from ...records import record
+from .state import BackgroundTask
+from .tasks import ENDED, TaskView
 
 __all__ = ["CANCEL", "NOT_IN_BACKGROUND", "ONLY_MAIN", "ONLY_READ", "UPDATE", "TaskTexts", "facts"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from harness.checkpoint.base import Checkpointer
+from ...checkpoint.base import Checkpointer
 
 __all__ = ["delete_with_tasks", "parent_thread", "task_thread", "task_threads"]
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import anyio
 
-from harness.agent import Agent, RunResult
-from harness.deep_agent import create_deep_agent
-from harness.messages import AIMessage, HumanMessage, ToolMessage
-from harness.models.base import ChatRequest, Delta
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.tasks import TaskView
-from harness.subagents.definitions import AnySubAgent, SubAgent
+from deep_agent_mcp.harness.agent import Agent, RunResult
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.background.tasks import TaskView
+from deep_agent_mcp.harness.subagents.definitions import AnySubAgent, SubAgent
 from tests.loop.models import call, says
 
 Turn = AIMessage | Exception | Callable[[ChatRequest], AIMessage | Awaitable[AIMessage]]

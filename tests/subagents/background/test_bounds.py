@@ -9,12 +9,12 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from harness.agent import Agent, create_agent
-from harness.checkpoint.base import Batch, Run
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import CheckpointError
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Batch, Run
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from tests.loop.models import says
 from tests.subagents.background.support import Cast, Gate, family
 

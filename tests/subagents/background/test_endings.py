@@ -5,13 +5,13 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from harness.checkpoint.base import Run
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.loop.middleware import AgentMiddleware
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.tasks import NewTask
-from harness.subagents.definitions import SubAgent
-from harness.tools import tool
+from deep_agent_mcp.harness.checkpoint.base import Run
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.harness.subagents.definitions import SubAgent
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import call, says
 from tests.subagents.background.support import Gate, family, news, start, task_in
 

@@ -7,17 +7,17 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.agent import create_agent
-from harness.backends.state import FileData
-from harness.checkpoint.base import Run
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import CheckpointError, ModelError, ToolError
-from harness.middleware.pii import PIIMiddleware
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.merged_files import merge_changes
-from harness.subagents.background.tasks import NewTask
-from harness.subagents.definitions import CompiledSubAgent, SubAgent
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.state import FileData
+from deep_agent_mcp.harness.checkpoint.base import Run
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import CheckpointError, ModelError, ToolError
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.background.merged_files import merge_changes
+from deep_agent_mcp.harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import call, says
 from tests.subagents.background.support import (
     DIGGER,

@@ -10,19 +10,19 @@ import anyio
 import pytest
 from pydantic import BaseModel
 
-from harness.agent import Agent, RunOptions, create_agent
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.deep_agent import create_deep_agent
-from harness.errors import AgentBuildError, ModelError, RunEnded, UnknownRun
-from harness.limits import Limits
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from harness.messages import HumanMessage
-from harness.middleware.pii import PIIMiddleware
-from harness.policy import Policy, Rule
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.definitions import CompiledSubAgent, SubAgent
-from harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.errors import AgentBuildError, ModelError, RunEnded, UnknownRun
+from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
+from deep_agent_mcp.harness.policy import Policy, Rule
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
+from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import call, says
 from tests.subagents.background.support import (
     DIGGER,

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import FileData
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.subagents.background.given_files import digest
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.merged_files import merge_changes
-from harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.state import FileData
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.subagents.background.given_files import digest
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.background.merged_files import merge_changes
+from deep_agent_mcp.harness.tools import ToolResult, tool
 from tests.loop.models import call, says
 from tests.subagents.background.support import check, family, news, start, task_in, view
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.loop.middleware import AgentMiddleware
-from harness.loop.requests import HookResult, Runtime
-from harness.messages import HumanMessage, RemoveMessage
-from harness.models.base import ChatRequest
-from harness.state import State
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.tasks import NewTask
-from harness.subagents.definitions import SubAgent
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.requests import HookResult, Runtime
+from deep_agent_mcp.harness.messages import HumanMessage, RemoveMessage
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.state import State
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from tests.loop.models import call, says
 from tests.subagents.background.support import Cast, Gate, family
 

@@ -11,12 +11,12 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.checkpoint.base import Batch, Run
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.subagents.background import owners
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.owners import OwnLock, at_work, new_owner
-from harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.harness.checkpoint.base import Batch, Run
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.subagents.background import owners
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.background.owners import OwnLock, at_work, new_owner
+from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from tests.loop.models import says
 from tests.subagents.background.support import Gate, family
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 THREAD = "t.task-00000001"
 HOLD = """
 import sys
-from harness.subagents.background.owners import OwnLock, new_owner
+from deep_agent_mcp.harness.subagents.background.owners import OwnLock, new_owner
 owner = new_owner()
 lock = OwnLock(owner)
 lock.hold()

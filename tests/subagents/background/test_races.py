@@ -5,12 +5,12 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from harness.checkpoint.base import Batch, Run
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.messages import AIMessage
-from harness.models.base import ChatRequest
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.harness.checkpoint.base import Batch, Run
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.messages import AIMessage
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from tests.loop.models import call, says
 from tests.subagents.background.support import (
     Gate,

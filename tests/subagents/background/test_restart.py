@@ -10,13 +10,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from harness.agent import Agent
-from harness.checkpoint.base import Checkpointer
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.tasks import NewTask
-from harness.tools import tool
+from deep_agent_mcp.harness.agent import Agent
+from deep_agent_mcp.harness.checkpoint.base import Checkpointer
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import call, says
 from tests.subagents.background.support import Cast, Gate, check, family, news, results, start, view
 

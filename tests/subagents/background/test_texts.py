@@ -8,16 +8,16 @@ from typing import Any
 import anyio
 import pytest
 
-from harness.backends.composite import CompositeBackend
-from harness.backends.directory import DirectoryBackend
-from harness.backends.state import StateBackend
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.errors import ModelError
-from harness.loop.agent import Agent
-from harness.middleware.background_subagents import BackgroundSubAgentMiddleware
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.definitions import CompiledSubAgent, SubAgent
-from harness.subagents.registry import SubAgentRegistry
+from deep_agent_mcp.harness.backends.composite import CompositeBackend
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
+from deep_agent_mcp.harness.backends.state import StateBackend
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.loop.agent import Agent
+from deep_agent_mcp.harness.middleware.background_subagents import BackgroundSubAgentMiddleware
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
+from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from tests.loop.models import says
 from tests.subagents.background.support import DIGGER, Cast, check, family, results, start, view
 
@@ -74,7 +74,7 @@ async def test_nothing_is_said_of_that_where_all_can_be_started(
 async def test_without_task_only_those_that_can_be_started_are_listed(
     journal: MemoryCheckpointer,
 ) -> None:
-    from harness.agent import create_agent
+    from deep_agent_mcp.harness.agent import create_agent
 
     def build(definition: SubAgent) -> Agent:
         raise AssertionError(definition)
@@ -116,6 +116,6 @@ async def test_a_task_that_was_another_kind_of_subagent_is_not_gone_on_with(
 
 
 def family_agent() -> Agent:
-    from harness.agent import create_agent
+    from deep_agent_mcp.harness.agent import create_agent
 
     return create_agent(Cast(digger=[says("dug"), says("more")]), name="digger")

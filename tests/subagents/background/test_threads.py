@@ -8,16 +8,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harness.checkpoint.base import Batch, Checkpointer, Run
-from harness.checkpoint.memory import MemoryCheckpointer
-from harness.checkpoint.sqlite import SqliteCheckpointer
-from harness.errors import HarnessError, ThreadBusy
-from harness.subagents.background.launcher import BackgroundSubAgents
-from harness.subagents.background.tasks import NewTask
-from harness.subagents.background.threads import delete_with_tasks, task_threads
-from server.settings import Settings
-from server.state_dir import StateDir
-from server.thread_office import ThreadOffice
+from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer, Run
+from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.errors import HarnessError, ThreadBusy
+from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
+from deep_agent_mcp.harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.harness.subagents.background.threads import delete_with_tasks, task_threads
+from deep_agent_mcp.server.settings import Settings
+from deep_agent_mcp.server.state_dir import StateDir
+from deep_agent_mcp.server.thread_office import ThreadOffice
 from tests.loop.models import says
 from tests.subagents.background.support import Gate, family, start, view
 

@@ -1,0 +1,8 @@
+"""The command line as a module: `python -m deep_agent_mcp`."""
+
+from __future__ import annotations
+
+from .server.cli import main
+
+if __name__ == "__main__":
+    main()
