@@ -36,7 +36,7 @@ from deep_agent_mcp.harness.checkpoint.base import (
     TaskWrites,
     step_id,
 )
-from deep_agent_mcp.harness.checkpoint.laws import Clock
+from deep_agent_mcp.harness.checkpoint.invariants import Clock
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite.committer import Committer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent

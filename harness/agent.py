@@ -20,10 +20,10 @@ from .errors import (
 )
 from .limits import Limits
 from .loop.agent import Agent
-from .loop.carrier import RunOptions, RunResult
 from .loop.definition import AgentDefinition
 from .loop.interrupts import Breakpoints
 from .loop.middleware import AgentMiddleware, HookName, check_middleware, hooks_of
+from .loop.run_executor import RunOptions, RunResult
 from .loop.thread_access import StateSnapshot
 from .loop.tool_execution import ToolPipeline
 from .models.base import ChatModel, PromptSection

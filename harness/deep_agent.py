@@ -185,7 +185,7 @@ def _commands(
     """Return the backend, and what runs commands over it."""
     if execution is None:
         return backend or StateBackend(), ()
-    from .backends.shared import with_workspace
+    from .backends.mounts import with_workspace
     from .middleware.execute import ExecuteMiddleware
 
     if isinstance(execution, ExecuteMiddleware):

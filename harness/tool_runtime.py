@@ -16,7 +16,7 @@ from .state import ChannelWrite, State
 
 if TYPE_CHECKING:
     from .limits import Limits, Meter
-    from .policy import BoundPolicy
+    from .policy import CallAuthorization
     from .store.base import Store
 
 __all__ = [
@@ -201,7 +201,7 @@ class ToolRuntime:
     attempt: int = 1
     request_drain: Callable[[], None] = _nothing_to_drain
     principal: str = ""
-    policy: BoundPolicy | None = None
+    policy: CallAuthorization | None = None
     meter: Meter | None = None
 
 

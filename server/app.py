@@ -46,20 +46,20 @@ from .auth.challenges import ScopesOf
 from .auth.owned_journal import OwnedJournal
 from .auth.principals import Principals
 from .commands import commands_of, files_of
+from .crash_recovery import ServerProcesses
 from .face import Face
 from .file_reports import FileReports
 from .journals import open_journal
-from .live_agent import LiveAgent, LiveModels
-from .live_settings import LiveSettings
 from .open_requests import OpenRequests
-from .own_files import GuardedRules
 from .profile_files import ProfileFiles
+from .protected_paths import GuardedRules
+from .reloadable_agent import ReloadableAgent, ReloadableModels
+from .reloadable_settings import ReloadableSettings
 from .runs import RunManager
 from .services import Services
 from .sessions import SessionRegistry
 from .settings import Settings
 from .state_dir import StateDir
-from .takeover import ServerProcesses
 
 if TYPE_CHECKING:
     from ..harness.loop.middleware import AgentMiddleware
@@ -96,11 +96,11 @@ class App:
 
     server: Server[Any]
     runs: RunManager
-    agent: LiveAgent
+    agent: ReloadableAgent
     announcements: Announcements
     policy: GuardedRules
     profiles: ProfileFiles
-    settings: LiveSettings
+    settings: ReloadableSettings
     scopes_of: ScopesOf
     requests: OpenRequests
 
@@ -151,8 +151,8 @@ async def create_app(
         ):
             journal = _traced(plain_journal, telemetry)
             parts = _Parts.of(settings, telemetry)
-            live = LiveSettings(settings, read)
-            models = LiveModels(parts.profiles)
+            live = ReloadableSettings(settings, read)
+            models = ReloadableModels(parts.profiles)
             tasks = _tasks(settings, journal)
             if tasks is not None:
                 await stack.enter_async_context(tasks.launcher)
@@ -229,7 +229,7 @@ def built_agent(settings: Settings) -> Agent:
         telemetry = TelemetryMiddleware(capture_content=settings.telemetry_content)
     parts = _Parts.of(settings, telemetry)
     journal = MemoryCheckpointer()
-    model = LiveModels(parts.profiles).of(settings)
+    model = ReloadableModels(parts.profiles).of(settings)
     return _agent(settings, model, journal, parts, _tasks(settings, journal))
 
 
@@ -283,8 +283,8 @@ def _agent(
 
 
 def _assemble(
-    live: LiveSettings,
-    models: LiveModels,
+    live: ReloadableSettings,
+    models: ReloadableModels,
     state: StateDir,
     journal: Checkpointer,
     group: TaskGroup,
@@ -297,7 +297,7 @@ def _assemble(
         return _agent(parts.settings, models.of(parts.settings), journal, parts, tasks)
 
     settings = live.current
-    agent = LiveAgent(build)
+    agent = ReloadableAgent(build)
     announcements = Announcements(sessions=SessionRegistry(settings.max_sessions))
     principals = Principals(state.path / "principals.jsonl")
     runs = RunManager(

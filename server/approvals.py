@@ -33,7 +33,7 @@ from pydantic import JsonValue, ValidationError
 
 from ..harness.checkpoint.base import Interrupt
 from .auth.caller import current_caller
-from .sampling.desk import SampledCall
+from .sampling.queue import SampledCall
 
 __all__ = [
     "Decisions",

@@ -12,18 +12,18 @@ from typing import Any
 from pydantic import JsonValue
 
 from ..harness.checkpoint.base import Checkpointer, Run
-from ..harness.loop.carrier import RunOptions
+from ..harness.loop.run_executor import RunOptions
 from ..harness.messages import new_id
 from ..harness.subagents.background.engine import AgentSource, Behalf, accepted_run
 from ..harness.subagents.background.launcher import BackgroundSubAgents
 from .auth.caller import owner_of
-from .run_carrier import RunCarrier
+from .run_supervisor import RunSupervisor
 
 __all__ = ["ServedTasks"]
 
 
 class ServedTasks:
-    """Lets a `RunCarrier` carry background tasks; a `RunEngine`.
+    """Lets a `RunSupervisor` carry background tasks; a `RunEngine`.
 
     Args:
         journal: The server's.
@@ -34,14 +34,14 @@ class ServedTasks:
 
     def __init__(self, journal: Checkpointer) -> None:
         self._agents: AgentSource
-        self._carrier: RunCarrier
+        self._carrier: RunSupervisor
         self.launcher = BackgroundSubAgents(journal, engine=self._engine)
 
     def _engine(self, agents: AgentSource) -> ServedTasks:
         self._agents = agents
         return self
 
-    def attach(self, carrier: RunCarrier) -> None:
+    def attach(self, carrier: RunSupervisor) -> None:
         """Say who carries the runs."""
         self._carrier = carrier
         carrier.tasks = self.launcher

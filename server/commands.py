@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ..harness.backends.base import Backend
 from ..harness.backends.state import StateBackend
 from ..harness.errors import AgentBuildError
-from .own_files import own_files, places_in
+from .protected_paths import places_in, protected_paths
 from .settings import CommandSettings, Settings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def files_of(settings: Settings) -> Backend:
     directory = DirectoryBackend(settings.root)
     if settings.execute == "off":
         return directory
-    from ..harness.backends.shared import with_workspace  # few run commands
+    from ..harness.backends.mounts import with_workspace  # few run commands
 
     return with_workspace(directory, confined=settings.execute != "host")
 
@@ -93,7 +93,7 @@ def _require_outside(settings: Settings) -> None:
     """
     if settings.root is None:
         return
-    for one in own_files(settings):
+    for one in protected_paths(settings):
         if one.is_directory and not one.secret:
             continue
         if not places_in(settings.root, one.path):

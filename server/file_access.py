@@ -6,24 +6,26 @@ from typing import NoReturn
 
 from ..harness.agent import Agent
 from ..harness.checkpoint.base import Batch
-from ..harness.policy import BoundPolicy
+from ..harness.policy import CallAuthorization
 from ..harness.state import State
 from ..harness.tools import ToolRuntime
 
 __all__ = ["reading_policy", "reading_runtime"]
 
 
-def reading_policy(agent: Agent, principal: str = "") -> BoundPolicy | None:
+def reading_policy(agent: Agent, principal: str = "") -> CallAuthorization | None:
     """Return what the policy says of paths to `read_file`, if it speaks of paths."""
     definition = agent.definition
     reader = definition.tools.get("read_file")
     policy = definition.pipeline.policy
     if reader is None or not policy.reads_paths:
         return None
-    return BoundPolicy(policy, reader.name, {}, reader, reader, (agent.name,), principal)
+    return CallAuthorization(policy, reader.name, {}, reader, reader, (agent.name,), principal)
 
 
-def reading_runtime(thread_id: str, state: State, policy: BoundPolicy | None = None) -> ToolRuntime:
+def reading_runtime(
+    thread_id: str, state: State, policy: CallAuthorization | None = None
+) -> ToolRuntime:
     """Return what a backend needs to open a thread's files for reading.
 
     Nothing can be asked or delegated through it, because no call is running.

@@ -71,11 +71,11 @@ def explain(
     for deny.
     """
     rules = _load(files)
-    from ..harness.policy.call import Call
+    from ..harness.policy.access_request import AccessRequest
     from ..harness.policy.verdicts import strictest
 
     names = tuple(part for part in agent.split("/") if part)
-    call = Call(name, _arguments(arguments), _tool(name, server, marks), names, principal)
+    call = AccessRequest(name, _arguments(arguments), _tool(name, server, marks), names, principal)
     decided = rules.decide(call)
     line = call.line
     for number, one in enumerate(decided):

@@ -32,8 +32,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 
 from ..harness.agent import StateSnapshot
+from ..harness.backends.authorized_files import authorized_files
 from ..harness.backends.base import FileError
-from ..harness.backends.policed_files import policed
 from ..harness.errors import UnknownThread
 from ..harness.policy import ALLOW
 from ..harness.skills import SKILL_FILE
@@ -253,7 +253,7 @@ class Resources:
         services = self._services
         policy = reading_policy(services.agent(), current_caller.get().principal)
         runtime = reading_runtime(thread_id, state.values, policy)
-        files = policed(services.backend.open(runtime), services.backend, runtime)
+        files = authorized_files(services.backend.open(runtime), services.backend, runtime)
         try:
             if part == "files":
                 entries = await files.ls("/")

@@ -11,7 +11,7 @@ from ..harness.backends.restorable import Restorable
 from ..harness.checkpoint.base import Checkpoint
 from ..harness.errors import UnknownCheckpoint
 from ..harness.policy import Verdict, strictest
-from ..harness.policy.joint import Caller
+from ..harness.policy.composite import Caller
 from ..harness.records import record
 from .auth.caller import current_caller
 from .results import unknown

@@ -18,13 +18,13 @@ from ..harness.limits import Limits
 from ..harness.messages import ToolCall, ToolMessage
 from ..harness.records import record
 from ..harness.subagents.background.threads import parent_thread
+from .active_run import ActiveRun
 from .auth.caller import current_caller, owner_of
 from .auth.owned_journal import OwnedJournal
 from .auth.principals import Principals
-from .live_run import LiveRun
 from .results import unknown
-from .run_carrier import Changed, RunCarrier, Servers, busy
-from .sampling.desk import Offer, SampledCall
+from .run_supervisor import Changed, RunSupervisor, Servers, busy
+from .sampling.queue import Offer, SampledCall
 
 __all__ = ["RunStarter", "Snapshot", "call_id"]
 
@@ -91,11 +91,11 @@ class RunStarter:
         self._agent = agent
         self._journal = checkpointer
         self._max_runs = max_runs
-        self._carrier = RunCarrier(
+        self._carrier = RunSupervisor(
             agent, checkpointer, group, owner, servers, changed, limits, principals
         )
         self._group = group
-        self._starting: dict[str, LiveRun] = {}
+        self._starting: dict[str, ActiveRun] = {}
         self._replying: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def drive(
@@ -135,7 +135,7 @@ class RunStarter:
     ) -> Snapshot:
         caller = current_caller.get()
         run_id = caller.new_id("run", thread_id)
-        live = LiveRun(run_id, thread_id or caller.new_id("thr"), brief=True)
+        live = ActiveRun(run_id, thread_id or caller.new_id("thr"), brief=True)
         live.counts = tool in LONG_TOOLS
         await self._enter(live, known_idle=thread_id is None or trust_cache)
         if live.counts:
@@ -190,7 +190,7 @@ class RunStarter:
         key = caller.key(key)
         await self._require_owned(thread_id)
         run_id = caller.new_id("run", thread_id)
-        live = LiveRun(run_id, thread_id or caller.new_id("thr"), offer=offer)
+        live = ActiveRun(run_id, thread_id or caller.new_id("thr"), offer=offer)
         if key is not None and (known := await self._started_before(key, live)) is not None:
             return known
 
@@ -224,7 +224,7 @@ class RunStarter:
         newest = next((one for one in runs if one.kind == "delegate"), None)
         return main if newest is None else self._carrier.agent_of(newest, main)
 
-    async def _started_before(self, key: str, live: LiveRun) -> str | None:
+    async def _started_before(self, key: str, live: ActiveRun) -> str | None:
         """Return the run that this key has started, or reserve the key for `live`."""
         while (other := self._starting.get(key)) is not None:
             await other.control.accepted.wait()
@@ -239,7 +239,7 @@ class RunStarter:
         self._release(key, live)
         return known[0].id
 
-    def _release(self, key: str, live: LiveRun) -> None:
+    def _release(self, key: str, live: ActiveRun) -> None:
         if live.run_id not in self._carrier.live:
             live.control.accepted.set()  # nothing was started, so let the next one look
         if live.control.accepted.is_set():
@@ -247,11 +247,11 @@ class RunStarter:
         else:  # the request was dropped, and its run is not yet to be found by the key
             self._group.start_soon(self._release_once_stored, key, live)
 
-    async def _release_once_stored(self, key: str, live: LiveRun) -> None:
+    async def _release_once_stored(self, key: str, live: ActiveRun) -> None:
         await live.control.accepted.wait()
         self._starting.pop(key, None)
 
-    async def _enter(self, live: LiveRun, *, known_idle: bool) -> None:
+    async def _enter(self, live: ActiveRun, *, known_idle: bool) -> None:
         await self._carrier.take_gate(live)
         if known_idle:
             return
@@ -269,7 +269,7 @@ class RunStarter:
             UnknownThread, ThreadBusy: As for `start`.
         """
         await self._require_owned(thread_id)
-        live = LiveRun(current_caller.get().new_id("run", thread_id), thread_id)
+        live = ActiveRun(current_caller.get().new_id("run", thread_id), thread_id)
         await self._enter(live, known_idle=False)
         try:
             yield live.run_id
@@ -298,7 +298,7 @@ class RunStarter:
         if thread_id is not None and not current_caller.get().owns(thread_id):
             raise await self._unknown_thread(thread_id)
 
-    def _require_room(self, live: LiveRun) -> None:
+    def _require_room(self, live: ActiveRun) -> None:
         """Refuse one more run of somebody who has enough of them at work, and leave its gate."""
         owner = owner_of(live.run_id)
         working = self._carrier.working(owner)
@@ -315,6 +315,6 @@ class RunStarter:
         advice = "Call threads to list them, or leave thread_id out to begin a new one."
         return UnknownThread(unknown("thread", thread_id, [row.thread_id for row in rows], advice))
 
-    def _unrecorded(self, live: LiveRun) -> Run:
+    def _unrecorded(self, live: ActiveRun) -> Run:
         """Return the record of a run at work whose input waits for its first act."""
         return Run(live.run_id, live.thread_id, "drive", self._agent().name)

@@ -25,9 +25,9 @@ from ..harness.subagents.background.threads import parent_thread
 from .auth.caller import current_caller
 from .auth.owned_journal import OwnedJournal
 from .results import unknown
-from .run_carrier import RunCarrier
 from .run_starting import RunStarter, Snapshot, call_id
-from .sampling.desk import Offer, SamplingDesk, is_parked
+from .run_supervisor import RunSupervisor
+from .sampling.queue import Offer, SamplingQueue, is_parked
 
 if TYPE_CHECKING:
     from ..harness.subagents.background.launcher import BackgroundSubAgents
@@ -44,12 +44,12 @@ class RunManager(RunStarter):
     """Starts, watches, answers and ends runs; see `RunStarter` for the arguments."""
 
     @property
-    def carrier(self) -> RunCarrier:
+    def carrier(self) -> RunSupervisor:
         """Who carries the runs, those of background tasks too."""
         return self._carrier
 
     @property
-    def desk(self) -> SamplingDesk:
+    def desk(self) -> SamplingQueue:
         """Where runs leave calls of a client's model."""
         return self._carrier.desk
 

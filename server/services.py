@@ -15,8 +15,8 @@ from ..harness.subagents.registry import SubAgentRegistry
 from .announcements import Announcements
 from .auth.owned_journal import JournalReader
 from .auth.principals import Principals
-from .live_settings import LiveSettings
 from .open_requests import OpenRequests
+from .reloadable_settings import ReloadableSettings
 from .runs import RunManager
 from .settings import Settings
 
@@ -45,7 +45,7 @@ class Services:
         requests: What clients are being asked.
     """
 
-    live: LiveSettings
+    live: ReloadableSettings
     agent: Callable[[], Agent]
     journal: JournalReader
     runs: RunManager

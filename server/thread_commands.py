@@ -17,7 +17,7 @@ import click
 if TYPE_CHECKING:
     from .results import Answer
     from .settings import Settings
-    from .thread_office import ThreadOffice
+    from .thread_admin import ThreadAdmin
 
 __all__ = ["threads"]
 
@@ -255,16 +255,16 @@ def _output(file: str) -> Generator[TextIO]:
 
 def _within(
     flags: dict[str, str | None],
-    work: Callable[[ThreadOffice], Awaitable[T]],
+    work: Callable[[ThreadAdmin], Awaitable[T]],
     *,
     create: bool = False,
 ) -> T:
     """Do some work in the state directory that flags, environment and file name."""
 
     async def in_office(settings: Settings) -> T:
-        from .thread_office import ThreadOffice
+        from .thread_admin import ThreadAdmin
 
-        async with ThreadOffice.open(settings, create=create) as office:
+        async with ThreadAdmin.open(settings, create=create) as office:
             return await work(office)
 
     return _work(flags, in_office)

@@ -18,7 +18,7 @@ sys.dont_write_bytecode = False
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-from tests.ordering import dealt  # noqa: E402
+from tests.test_distribution import dealt  # noqa: E402
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -30,7 +30,7 @@ def test_every_other_section_has_a_snippet_and_the_page_stays_short() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
     from deep_agent_mcp.harness.shell.jobs import JobLimits
-    from deep_agent_mcp.harness.shell.table import TableLimits
+    from deep_agent_mcp.harness.shell.mount_table import TableLimits
 
     policy, jobs, table = BubblewrapExecutionPolicy(), JobLimits(), TableLimits()
     limits = PAGE.text("Limits")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.crash import Outcome, kill_repeatedly
-from tests.patience import growing
+from tests.ports_and_waits import growing
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import nursery
+from tests import fork_server as nursery
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rows import ROWS, Row
+from tests.behaviour_table import ROWS, Row
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,8 +17,8 @@ from itertools import groupby
 from operator import attrgetter
 
 from ..records import record
-from .attributes import Attributes, version
 from .base import FileEntry, FileError, PathTest
+from .file_metadata import FileMetadata, version
 from .tree import (
     MAX_DEPTH,
     READ_FLAGS,
@@ -155,11 +155,11 @@ class DescriptorTree:
                 os.close(fd)
         return found
 
-    def _require_same(self, place: _Place, present: Present) -> Attributes | None:
+    def _require_same(self, place: _Place, present: Present) -> FileMetadata | None:
         """Return what the file that is there keeps, or None; raise if it is not `present`."""
         try:
             with opened_regular(place.name, place.path, dir_fd=place.fd) as fd:
-                kept = Attributes.of(fd)  # first, so that what is written meanwhile is noticed
+                kept = FileMetadata.of(fd)  # first, so that what is written meanwhile is noticed
                 data = read_open(fd, place.path, len(present.data or b""))
         except FileNotFoundError:
             require_same(present, None)
@@ -266,7 +266,7 @@ def _refuse(error: OSError) -> None:
     raise error
 
 
-def _require_version(place: _Place, kept: Attributes) -> None:
+def _require_version(place: _Place, kept: FileMetadata) -> None:
     """Raise `changed` when another program wrote the file while ours was made."""
     status = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
     if version(status) != kept.version:

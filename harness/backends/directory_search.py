@@ -15,9 +15,9 @@ from ..errors import ToolError
 from ..records import record
 from .base import FileEntry, Page, PathTest
 from .ripgrep import Candidates, candidates, find_ripgrep
+from .ripgrep_prefilter import prefilter
 from .search import Budget, Unhurried, find_lines
 from .tree import Tree
-from .widened import widened
 
 if TYPE_CHECKING:
     import regex
@@ -89,7 +89,7 @@ class DirectorySearch:
     ) -> Candidates | None:
         """Return the files below a directory that may match; None when nobody can say."""
         program = find_ripgrep() if self.ripgrep else None
-        wide = widened(expression) if program is not None else None
+        wide = prefilter(expression) if program is not None else None
         if program is None or wide is None:
             return None
         if not await anyio.to_thread.run_sync(self.tree.is_dir, path):

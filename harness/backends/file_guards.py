@@ -16,8 +16,8 @@ from ..errors import ToolError
 from ..messages import AIMessage, Message
 from ..tools import ToolRuntime
 from .base import Backend, FileError, Files, canonical_path
+from .concurrent_edits import CLAIMS
 from .pages import call_text, shown
-from .path_claims import CLAIMS
 
 __all__ = [
     "canonicaliser",

@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue
 
 from ..errors import ToolError
 from ..tools import Tool, ToolResult, ToolRuntime, tool
+from .authorized_files import authorized_files
 from .base import (
     Backend,
     FileError,
@@ -48,11 +49,10 @@ from .file_results import (
     schema,
     span,
 )
-from .found import answer, found_files, found_lines
 from .history import HistoryFiles, history_directory
 from .ignore import without_ignored
 from .pages import fit, read_page, shown
-from .policed_files import policed
+from .search_results import answer, found_files, found_lines
 from .state import StateBackend
 from .text import decode, lf
 
@@ -277,7 +277,7 @@ class FileCalls:
         directory = history_directory(self._backend)
         if self._history and f"{path}/".startswith(f"{directory}/"):
             return HistoryFiles(runtime, runtime.state.get("long_messages") or (), directory)
-        return policed(self._backend.open(runtime), self._backend, runtime)
+        return authorized_files(self._backend.open(runtime), self._backend, runtime)
 
 
 def _if_set(**arguments: JsonValue) -> dict[str, JsonValue]:

@@ -17,8 +17,8 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import PurePath
 
-from .attributes import Attributes, version
 from .base import FileEntry, FileError, PathTest
+from .file_metadata import FileMetadata, version
 from .tree import (
     MAX_DEPTH,
     WRITE_FLAGS,
@@ -162,10 +162,10 @@ class RealpathTree:
                         found.append(Present(below, data))
         return found
 
-    def _require_same(self, real: str, present: Present) -> Attributes | None:
+    def _require_same(self, real: str, present: Present) -> FileMetadata | None:
         try:
             with opened_regular(real, present.path) as fd:
-                kept = Attributes.of(fd)
+                kept = FileMetadata.of(fd)
                 data = read_open(fd, present.path, len(present.data or b""))
         except FileNotFoundError:
             require_same(present, None)

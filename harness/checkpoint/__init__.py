@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .memory import MemoryCheckpointer
     from .postgres import PostgresCheckpointer
     from .redis import RedisCheckpointer
-    from .shrinking import prune_to_size
+    from .retention import prune_to_size
     from .sqlite import SqliteCheckpointer
     from .transfer import export_thread, import_thread
 
@@ -46,7 +46,7 @@ _HOMES = {
     "SqliteCheckpointer": "sqlite",
     "export_thread": "transfer",
     "import_thread": "transfer",
-    "prune_to_size": "shrinking",
+    "prune_to_size": "retention",
 }
 
 

@@ -27,9 +27,9 @@ from .base import (
     ThreadSlice,
 )
 from .cipher import Cipher
+from .invariants import rewritten
 from .keyring import Keyring
-from .laws import rewritten
-from .sealing import Sealer, is_sealed
+from .record_encryption import RecordCipher, is_sealed
 
 __all__ = ["EncryptedCheckpointer", "require_plain"]
 
@@ -83,7 +83,7 @@ class EncryptedCheckpointer:
 
     def __init__(self, journal: Checkpointer, keys: Keyring) -> None:
         self._journal = journal
-        self._sealer = Sealer(Cipher(keys))
+        self._sealer = RecordCipher(Cipher(keys))
 
     async def __aenter__(self) -> EncryptedCheckpointer:
         return self

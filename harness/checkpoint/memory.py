@@ -27,7 +27,7 @@ from .base import (
     ThreadSlice,
     step_id,
 )
-from .laws import (
+from .invariants import (
     Clock,
     check_batch,
     in_step_order,
@@ -35,8 +35,8 @@ from .laws import (
     run_elsewhere,
     thread_exists,
 )
+from .maintenance import check_prune, prunable
 from .memory_threads import EventLog, Namespace, Thread
-from .upkeep import check_prune, prunable
 
 __all__ = ["MemoryCheckpointer"]
 

@@ -22,8 +22,8 @@ from .base import (
     StoredWrite,
     TaskWrites,
 )
-from .laws import admit, late_write, rewritten, unknown_snapshot
-from .upkeep import MERGED, Removal, removal, squeezed, steps_left
+from .invariants import admit, late_write, rewritten, unknown_snapshot
+from .maintenance import MERGED, Removal, removal, squeezed, steps_left
 
 __all__ = ["Namespace", "Thread"]
 

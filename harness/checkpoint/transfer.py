@@ -26,7 +26,7 @@ from .base import (
     Run,
     TaskWrites,
 )
-from .laws import thread_exists
+from .invariants import thread_exists
 from .transfer_lines import (
     LINE,
     CheckpointLine,

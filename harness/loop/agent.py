@@ -9,10 +9,10 @@ from functools import partial
 from pydantic import JsonValue
 
 from .agent_runs import LEFT, AgentRuns
-from .carrier import RunOptions, RunResult
 from .drawing import draw_mermaid
 from .events import Event, StreamMode
 from .run_context import RunControl
+from .run_executor import RunOptions, RunResult
 from .run_input import AgentInput
 from .sync_stream import iterate, refuse_in_event_loop, run_sync
 

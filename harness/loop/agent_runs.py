@@ -15,7 +15,7 @@ from ..limits import Limits, Meter
 from ..messages import AIMessage, ToolCall
 from ..records import changed
 from ..state import Mark
-from .carrier import Carrier, RunOptions, RunResult
+from .commit_buffer import JOURNALS
 from .debugging import printing
 from .definition import AgentDefinition
 from .engine import AgentLoop
@@ -23,9 +23,9 @@ from .event_buffer import EventBuffer, raising_one
 from .events import Emit, Event, StreamMode
 from .interrupts import check_answers
 from .run_context import RunContext, RunControl
+from .run_executor import RunExecutor, RunOptions, RunResult
 from .run_input import AgentInput, as_update, goal_of, new_run, newest_results
-from .run_journal import JOURNALS
-from .storable_answer import storable_answer
+from .sanitize_answer import sanitize_answer
 from .thread_access import ThreadAccess
 from .thread_input import accept_input
 from .thread_usage import used_before, used_by
@@ -61,7 +61,7 @@ class AgentRuns(ThreadAccess):
         self.limits = limits
         self.debug = debug
         if any(one.redaction for one in definition.middleware):
-            from .screening import rules_of
+            from .run_redaction import rules_of
 
             definition.states.rules = rules_of(definition.middleware, definition.store)
 
@@ -143,7 +143,7 @@ class AgentRuns(ThreadAccess):
             ThreadBusy: Another run of this agent moves the thread.
             StaleThread: Another process moved the thread; nothing was stored.
         """
-        answer = storable_answer(AIMessage(tuple(calls), source="client"))
+        answer = sanitize_answer(AIMessage(tuple(calls), source="client"))
         calls = answer.tool_calls
         if len({call.id for call in calls}) < len(calls):
             raise InvalidUpdate("two calls share an id; nothing was run. Give each its own.")
@@ -366,7 +366,7 @@ class AgentRuns(ThreadAccess):
             room=options.room,
             principal=options.principal,
         )
-        result = await Carrier(self.definition, context, control).carry(begin)
+        result = await RunExecutor(self.definition, context, control).carry(begin)
         if context.screens:
             result = _screened_result(context, result)
         if run.kind == "delegate":
@@ -389,7 +389,7 @@ def _screened(loop: AgentLoop, answers: Mapping[str, JsonValue]) -> Mapping[str,
 
 def _screened_result(context: RunContext, result: RunResult) -> RunResult:
     """Return a result whose questions and error show no more than what was stored of them."""
-    from .screening import asked
+    from .run_redaction import asked
 
     questions = tuple(asked(one, context.screens) for one in result.interrupts)
     error = next(iter(context.screens.values())).error(result.error)

@@ -23,7 +23,7 @@ from ..records import changed
 from ..state import Overwrite, State
 from ..tools import Fork
 from . import routing
-from .at_work import AgentAtWork, at_work
+from .current_agent import CurrentAgent, running_as
 from .definition import AgentDefinition
 from .interrupts import Asker, Interrupted, Pause
 from .middleware import HookName
@@ -128,7 +128,7 @@ class AgentLoop:
             StaleThread: Somebody else moved the thread.
         """
         try:
-            with at_work(AgentAtWork(self._runtime_now(), self.run, self.agent.watchers)):
+            with running_as(CurrentAgent(self._runtime_now(), self.run, self.agent.watchers)):
                 return await self._advance()
         finally:
             # It holds methods of this loop. A cycle would keep the state until it is collected.

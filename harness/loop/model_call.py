@@ -34,14 +34,14 @@ from ..tools import Tool
 from .cancellation import FAILURES
 from .requests import ExtendedModelResponse, ModelRequest, ModelResponse
 from .run_context import RunContext
-from .storable_answer import storable_answer
+from .sanitize_answer import sanitize_answer
 from .thread_state import ThreadState
 from .wraps import Wrap
 
 if TYPE_CHECKING:
     from ..cache.model_cache import ModelCache
     from ..structured_output import StructuredOutput
-    from .screening import Screen
+    from .run_redaction import RunRedaction
 
 __all__ = ["Answered", "ModelCall", "configured"]
 
@@ -117,7 +117,7 @@ class ModelCall:
         message, counted = answered.response.message, self._counted
         if message is counted:  # it was looked at, and its pieces are right
             return answered
-        whole = storable_answer(message)
+        whole = sanitize_answer(message)
         if whole is not message:
             message = whole
             answered = changed(answered, response=changed(answered.response, message=whole))
@@ -201,7 +201,11 @@ class ModelCall:
         return self._counted
 
     async def _stream(
-        self, model: ChatModel, chat: ChatRequest, request: ModelRequest, screen: Screen | None
+        self,
+        model: ChatModel,
+        chat: ChatRequest,
+        request: ModelRequest,
+        screen: RunRedaction | None,
     ) -> AIMessage:
         try:
             return await self._whole(model, chat, request, screen)
@@ -212,7 +216,11 @@ class ModelCall:
             raise
 
     async def _whole(
-        self, model: ChatModel, chat: ChatRequest, request: ModelRequest, screen: Screen | None
+        self,
+        model: ChatModel,
+        chat: ChatRequest,
+        request: ModelRequest,
+        screen: RunRedaction | None,
     ) -> AIMessage:
         run = self._run
         answer: AIMessage | None = None
@@ -228,7 +236,7 @@ class ModelCall:
                     await run.relieve()
         if answer is None:
             raise ModelError(f"{model.name} ended its stream without an answer")
-        answer = storable_answer(answer)
+        answer = sanitize_answer(answer)
         self._count(answer.usage, answer.model, model, request)
         if held is not None:
             self._send(held.close(), request)

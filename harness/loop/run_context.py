@@ -18,13 +18,13 @@ from ..lazy_event import LazyEvent
 from ..limits import Meter
 from ..records import changed
 from ..state import State
+from .commit_buffer import CommitBuffer
 from .events import Emit, Event, StreamMode, clipped
-from .run_journal import RunJournal
 
 if TYPE_CHECKING:
     from ..redaction.rules import Keys, Rule
     from .middleware import AgentMiddleware
-    from .screening import Screen
+    from .run_redaction import RunRedaction
 
 __all__ = ["RunContext", "RunControl", "StateCache"]
 
@@ -130,7 +130,7 @@ class RunContext:
 
     run: Run
     checkpointer: Checkpointer
-    journal: RunJournal
+    journal: CommitBuffer
     meter: Meter
     control: RunControl = field(default_factory=RunControl)
     context: Any = None
@@ -140,7 +140,9 @@ class RunContext:
     configurable: Mapping[str, Any] = field(default_factory=dict[str, Any])
     logs_events: bool = False
     room: Callable[[], Awaitable[None]] | None = None
-    screens: dict[tuple[str, ...], Screen] = field(default_factory=dict[tuple[str, ...], "Screen"])
+    screens: dict[tuple[str, ...], RunRedaction] = field(
+        default_factory=dict[tuple[str, ...], "RunRedaction"]
+    )
     principal: str = ""
     told_of_stops: list[AgentMiddleware] = field(default_factory=list["AgentMiddleware"])
     _keys: Keys | None = None
@@ -152,7 +154,7 @@ class RunContext:
         """The thread the run moves."""
         return self.run.thread_id
 
-    def add_screen(self, path: tuple[str, ...], rules: Sequence[Rule]) -> Screen | None:
+    def add_screen(self, path: tuple[str, ...], rules: Sequence[Rule]) -> RunRedaction | None:
         """Note what an agent redacts: its own rules after those of the agents above it."""
         above = self.screen_of(path)
         known = above.rules if above is not None else ()
@@ -160,22 +162,22 @@ class RunContext:
         if not every:
             return None
         from ..redaction.rules import Keys
-        from .screening import Screen, ScreenedJournal
+        from .run_redaction import RedactedJournal, RunRedaction
 
         if self._keys is None:
             self._keys = Keys()
-            journal = ScreenedJournal(self.journal, self._keys, self.screens)
-            self.journal = cast(RunJournal, journal)
-        self.screens[path] = Screen(every, self._keys)
+            journal = RedactedJournal(self.journal, self._keys, self.screens)
+            self.journal = cast(CommitBuffer, journal)
+        self.screens[path] = RunRedaction(every, self._keys)
         return self.screens[path]
 
-    def screen_of(self, path: tuple[str, ...]) -> Screen | None:
+    def screen_of(self, path: tuple[str, ...]) -> RunRedaction | None:
         """Return what is redacted at a path: what the nearest agent above it redacts."""
         if not self.screens:
             return None
-        from .screening import screen_at
+        from .run_redaction import redaction_at
 
-        return screen_at(path, self.screens)
+        return redaction_at(path, self.screens)
 
     def wants(self, mode: StreamMode) -> bool:
         """Whether somebody listens to events of this mode."""

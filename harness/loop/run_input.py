@@ -9,7 +9,7 @@ from ..checkpoint.base import Run
 from ..errors import InvalidUpdate
 from ..messages import AIMessage, HumanMessage, Message, TextBlock, ToolMessage, new_id
 from ..transcript import Transcript
-from .carrier import RunOptions
+from .run_executor import RunOptions
 
 __all__ = ["AgentInput", "as_update", "goal_of", "new_run", "newest_results"]
 

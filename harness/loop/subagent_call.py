@@ -23,7 +23,7 @@ from ..errors import CheckpointError, HarnessError, ToolError
 from ..limits import LimitReached, Limits, Meter
 from ..messages import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from ..policy import CallPolicy
-from ..policy.above import narrowing
+from ..policy.ancestor_policies import narrowing
 from ..state import ChannelWrite, Mark, Overwrite, StateSchema
 from ..tools import Fork, SubagentPlace, SubagentResult
 from .interrupts import Interrupted, Pause

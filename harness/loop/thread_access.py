@@ -19,12 +19,12 @@ from ..limits import Limits, Meter
 from ..records import record
 from ..state import State
 from ..tools import Tool
-from .carrier import public_state
+from .commit_buffer import CommitBuffer
 from .definition import AgentDefinition
 from .engine import AgentLoop, Node
 from .run_context import RunContext
-from .run_journal import RunJournal
-from .turns import Turns
+from .run_executor import public_state
+from .thread_locks import ThreadLocks
 
 if TYPE_CHECKING:
     pass
@@ -63,7 +63,7 @@ class ThreadAccess:
     def __init__(self, definition: AgentDefinition, checkpointer: Checkpointer) -> None:
         self.definition = definition
         self.checkpointer = checkpointer
-        self._turns = Turns()
+        self._turns = ThreadLocks()
 
     @property
     def name(self) -> str:
@@ -230,7 +230,7 @@ class ThreadAccess:
         self, thread_id: str, checkpoint_id: str | None, *, create: bool = False
     ) -> AgentLoop:
         run = Run("", thread_id, "delegate", self.name, status="done")
-        journal = RunJournal(self.checkpointer, thread_id)
+        journal = CommitBuffer(self.checkpointer, thread_id)
         context = RunContext(run, self.checkpointer, journal, Meter(Limits()))
         loop = AgentLoop(self.definition, context)
         if await loop.thread.open(checkpoint_id):

@@ -12,7 +12,7 @@ from ..state import ChannelWrite, Overwrite
 from .thread_state import ThreadState, not_done
 
 if TYPE_CHECKING:
-    from .screening import Screen
+    from .run_redaction import RunRedaction
 
 __all__ = ["Copied", "accept_input"]
 
@@ -89,7 +89,7 @@ def _take_in(thread: ThreadState, update: Mapping[str, Any]) -> None:
     thread.write({"messages": [task]}, "input", "input")
 
 
-def _screened_summary(thread: ThreadState, screen: Screen, summary: str) -> str:
+def _screened_summary(thread: ThreadState, screen: RunRedaction, summary: str) -> str:
     """Return the summary of input, and set the run's goal: both made of clean messages.
 
     What was cut from the raw text could hold a part of what nobody would recognise any more.

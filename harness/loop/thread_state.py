@@ -36,16 +36,16 @@ from ..messages import (
     pending_tool_calls,
 )
 from ..state import ChannelWrite, Mark, Overwrite, State, StateSchema
+from .pending_writes import FIRST_KEPT, PendingWrites, kept_mark
 from .run_context import RunContext, StateCache
 from .snapshots import fingerprint, is_due, snapshot_of
 from .thread_events import announce
 from .thread_usage import noted
-from .unfinished_step import FIRST_KEPT, UnfinishedStep, kept_mark
 
 if TYPE_CHECKING:
     from ..limits import Meter
     from ..redaction.rules import Place
-    from .screening import Screen
+    from .run_redaction import RunRedaction
 
 __all__ = ["ThreadState", "not_done"]
 
@@ -157,7 +157,7 @@ class ThreadState:
         read = sum(len(one.value) for one in found.writes)
         self._weight = max(self.head.weight, 0 if known else read)
         self._added = sum(len(one.value) for task in found.pending for one in task.writes)
-        left = UnfinishedStep.of(found.pending)
+        left = PendingWrites.of(found.pending)
         self.pending, self.kept, self.begun = left.finished, left.kept, left.begun
         self.claims, self._next_kept = left.claims, left.next_kept
         self.interrupts = {one.id: one for one in found.interrupts}
@@ -405,7 +405,7 @@ class ThreadState:
         if self.head is not None and not self.dirty and not self._adopted:
             self._cache.put(self.head, self.state)
 
-    async def _keep_secrets(self, screen: Screen) -> None:
+    async def _keep_secrets(self, screen: RunRedaction) -> None:
         """Store what replacements were made with, before or with what they are in."""
         await screen.keys.store()
         secret = screen.secret(self.schema, self.state)

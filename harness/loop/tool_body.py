@@ -109,9 +109,9 @@ class _TooLong(TimeoutError):
 
 def _log(name: str, error: Exception) -> None:
     """Log what a tool raised: all of it, or what redaction leaves of its text."""
-    from .screening import current_screen
+    from .run_redaction import current_redaction
 
-    screen = current_screen()
+    screen = current_redaction()
     if screen is None:
         logger.warning("tool %s failed", name, exc_info=error)
         return

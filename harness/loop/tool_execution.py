@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import HarnessError, MiddlewareError
 from ..limits import LimitReached, Meter
 from ..messages import ToolCall, ToolMessage
-from ..policy import BoundPolicy, CallPolicy, NarrowedPolicy, Verdict, strictest
-from ..policy.above import policies_above
+from ..policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
+from ..policy.ancestor_policies import ancestor_policies
 from ..records import changed
 from ..tool_results import NO_OUTPUT
 from ..tools import InvalidArguments, Tool
+from .at_most_once import AtMostOnceMark
 from .cancellation import FAILURES, as_failure
 from .interrupts import Asker
 from .middleware import AgentMiddleware, hooks_of
-from .once import OnceMark
 from .requests import Command, ToolCallOutcome, ToolCallRequest, ToolHandler
 from .tool_body import ToolBody
 from .tool_outcomes import failure, outcome_of, with_notice
@@ -73,7 +73,7 @@ class ToolPipeline:
         return None if self._supplied else self._tools.keys()
 
     async def run(
-        self, request: ToolCallRequest, asker: Asker, meter: Meter, once: OnceMark
+        self, request: ToolCallRequest, asker: Asker, meter: Meter, once: AtMostOnceMark
     ) -> ToolCallOutcome:
         """Return the result of a call.
 
@@ -122,7 +122,7 @@ class ToolPipeline:
         """Return the request with what the policy says, for tools that meet more than the call."""
         policy = self._narrowed()
         call, runtime = request.call, request.runtime
-        bound = BoundPolicy(
+        bound = CallAuthorization(
             policy,
             call.name,
             call.args,
@@ -135,7 +135,7 @@ class ToolPipeline:
 
     def _narrowed(self) -> CallPolicy:
         """Return the agent's policy, and those of the agents above that it is not one of."""
-        above = [one for one in policies_above() if one is not self._policy]
+        above = [one for one in ancestor_policies() if one is not self._policy]
         return NarrowedPolicy((self._policy, *above)) if above else self._policy
 
     def find(self, request: ToolCallRequest) -> Tool | None:
@@ -225,7 +225,9 @@ async def _guarded(
 class _Gate:
     """Policy, approval and execution of one call."""
 
-    def __init__(self, pipeline: ToolPipeline, asker: Asker, meter: Meter, once: OnceMark) -> None:
+    def __init__(
+        self, pipeline: ToolPipeline, asker: Asker, meter: Meter, once: AtMostOnceMark
+    ) -> None:
         self._pipeline = pipeline
         self._asker = asker
         self._meter = meter

@@ -18,16 +18,16 @@ from ..limits import LimitReached, Meter
 from ..messages import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
 from ..state import Mark
 from ..tools import Tool, ToolRuntime
+from .at_most_once import AtMostOnceMark
 from .interrupts import Asker, Interrupted, Pause
-from .once import OnceMark
+from .pending_writes import claim_mark
 from .requests import ToolCallOutcome, ToolCallRequest
 from .run_context import RunContext
-from .step_writes import Accepted, StepWrites
 from .subagent_call import Spawn, SubagentCall, child_namespace
 from .thread_state import ThreadState
 from .tool_execution import ToolPipeline
 from .tool_outcomes import failure
-from .unfinished_step import claim_mark
+from .write_conflicts import Accepted, StepWrites
 
 if TYPE_CHECKING:
     from ..store.base import Store
@@ -237,10 +237,10 @@ class ToolStep:
         )
         request = ToolCallRequest(call, self._agent.tools.get(call.name), runtime)
         try:
-            once = OnceMark(run, thread, self._step, index, asker)
+            once = AtMostOnceMark(run, thread, self._step, index, asker)
             if thread.screen is None:
                 return await self._agent.pipeline.run(request, asker, self._meter, once)
-            from .screening import working_in
+            from .run_redaction import working_in
 
             with working_in(thread.screen):
                 outcome = await self._agent.pipeline.run(request, asker, self._meter, once)

@@ -12,13 +12,13 @@ from pydantic import JsonValue
 
 from ..errors import ToolError
 from ..tools import ToolFunction, ToolResult
+from .call_channel import CallChannel, Floor, NotSent, Unavailable
 from .config import MCPServer
-from .dialogue import Round
-from .line import Floor, Line, NotSent, Unavailable
+from .elicitation import Round
 from .tools import Listing, listing
 
 if TYPE_CHECKING:
-    from .link import Link
+    from .session import ServerSession
 
 __all__ = ["PAUSES", "Connection"]
 
@@ -58,7 +58,7 @@ class Connection:
         self._servers = servers
         self._spawn = spawn
         self._function = function
-        self._link: Link | None = None
+        self._link: ServerSession | None = None
         self._changes = 0
         self._listed = -1
         self._failures = 0
@@ -96,7 +96,7 @@ class Connection:
                 self._failed(f"its tools cannot be used: {error}")
 
     async def call(
-        self, tool: str, args: Mapping[str, JsonValue], line: Line, resume: Round | None
+        self, tool: str, args: Mapping[str, JsonValue], line: CallChannel, resume: Round | None
     ) -> ToolResult:
         """Return the result of a tool. A call that did not reach the server is sent once more.
 
@@ -116,7 +116,7 @@ class Connection:
                 f"used ({error}). Go on without it, or try again later."
             ) from error
 
-    async def _ready(self) -> Link:
+    async def _ready(self) -> ServerSession:
         """Return an open session whose tools are known.
 
         Raises:
@@ -143,11 +143,11 @@ class Connection:
         if link is not None:
             await link.ended.wait()
 
-    def _open(self) -> Link:
-        from .link import Link
+    def _open(self) -> ServerSession:
+        from .session import ServerSession
 
         if self._link is None or not self._link.alive:
-            self._link = Link(self._name, self._server, self._floor, self._changed)
+            self._link = ServerSession(self._name, self._server, self._floor, self._changed)
             self._changed()
             self._spawn(self._link.live)
         return self._link

@@ -14,12 +14,12 @@ from pydantic import JsonValue
 from ..errors import ToolError
 from ..loop.interrupts import Interrupted
 from ..tools import ToolFunction, ToolResult, ToolRuntime
+from .call_channel import Asked, CallChannel, CallEvent, Progress, Restarted
 from .config import MCPServer, check_servers
 from .connection import Connection
-from .dialogue import Dialogue, Memory
-from .line import Asked, CallEvent, Line, Progress, Restarted
+from .elicitation import Elicitation, Memory
+from .event_loop_thread import EventLoopThread, WorkerStopped
 from .names import check_names
-from .worker import Worker, WorkerStopped
 
 __all__ = ["Pool"]
 
@@ -40,7 +40,7 @@ class Pool:
         check_servers(servers)
         check_names(servers)
         self.servers = dict(servers)
-        self._worker = Worker("mcp-servers")
+        self._worker = EventLoopThread("mcp-servers")
         self._waiting: OrderedDict[CallKey, Memory] = OrderedDict()
         self._connections = self._connect()
 
@@ -94,7 +94,7 @@ class Pool:
                 event.reply(None)
 
         async def work(send: Callable[[CallEvent], None]) -> ToolResult:
-            return await self.connection(server).call(tool, args, Line(send), None)
+            return await self.connection(server).call(tool, args, CallChannel(send), None)
 
         try:
             return await self._worker.run(work, hear)
@@ -114,7 +114,7 @@ class Pool:
         key = (runtime.thread_id, runtime.run_id, runtime.agent_path, server, tool)
         memory = self._waiting.pop(key, None) or Memory()
         payload: dict[str, JsonValue] = {"server": server, "tool": tool}
-        dialogue = Dialogue(runtime.interrupt, payload, memory)
+        dialogue = Elicitation(runtime.interrupt, payload, memory)
 
         def hear(event: CallEvent) -> None:
             match event:
@@ -126,7 +126,7 @@ class Pool:
                     runtime.stream_writer(_progress(payload, event))
 
         async def work(send: Callable[[CallEvent], None]) -> ToolResult:
-            return await self.connection(server).call(tool, args, Line(send), resume)
+            return await self.connection(server).call(tool, args, CallChannel(send), resume)
 
         try:
             resume = dialogue.resume()

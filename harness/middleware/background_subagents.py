@@ -40,7 +40,7 @@ from ..records import changed
 from ..state import State
 from ..subagents.background.engine import Behalf
 from ..subagents.background.launcher import BackgroundSubAgents
-from ..subagents.background.news import News, TaskNews
+from ..subagents.background.notifications import Notification, TaskNotifications
 from ..subagents.background.results import collected
 from ..subagents.background.state import (
     GONE,
@@ -106,7 +106,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         self._build = build
         self._launcher = launcher
         self._texts = TaskTexts(backend is None or not getattr(backend, "live", True))
-        self._news = TaskNews(launcher, self._texts)
+        self._news = TaskNotifications(launcher, self._texts)
         self._built: dict[str, tuple[AnySubAgent, Agent]] = {}
         bodies = (self._start, self._check, self._update, self._cancel)
         made = self._without_bodies(self._texts)
@@ -385,7 +385,7 @@ def _can_start(one: AnySubAgent) -> bool:
     return kind_of(one) in ("fresh", "agent")
 
 
-def _with_news(outcome: ToolCallOutcome, news: News) -> ToolCallOutcome:
+def _with_news(outcome: ToolCallOutcome, news: Notification) -> ToolCallOutcome:
     """Return the outcome of a call with news after its text, and their changes before its own."""
     if not news.changes:
         return outcome

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
+from ..backends.authorized_files import authorized_files
 from ..backends.directory import DirectoryBackend
 from ..backends.file_results import (
     ENTRIES,
@@ -20,9 +21,8 @@ from ..backends.file_results import (
     found_schema,
     match_line,
 )
-from ..backends.found import answer, found_files, found_lines
 from ..backends.pages import fit, shown
-from ..backends.policed_files import policed
+from ..backends.search_results import answer, found_files, found_lines
 from ..errors import AgentBuildError, ToolError
 from ..loop.middleware import AgentMiddleware
 from ..tools import Tool, ToolResult, ToolRuntime, tool
@@ -81,7 +81,7 @@ class _SearchCalls:
         """Find files by name, newest first. ** crosses directories; hidden files are included."""
         _check_pattern(pattern)
         path = self._backend.canonical(path)
-        files = policed(self._backend.open(runtime), self._backend, runtime)
+        files = authorized_files(self._backend.open(runtime), self._backend, runtime)
         found = await found_files(files, pattern, path, offset)
         listing = fit(found.rows, entry_line, offset, self._budget(pattern, path))
         asked: dict[str, JsonValue] = {"pattern": pattern, "path": path}
@@ -105,7 +105,7 @@ class _SearchCalls:
         """Search text files line by line with a regular expression; binary ones are left out."""
         _check_pattern(include)
         path = self._backend.canonical(path)
-        files = policed(self._backend.open(runtime), self._backend, runtime)
+        files = authorized_files(self._backend.open(runtime), self._backend, runtime)
         search = partial(files.grep, pattern, path, glob=include or None)
         found = await found_lines(lambda limit: search(limit=limit), output_mode, offset)
         listing = fit(found.rows, match_line, offset, self._budget(pattern, path, include))

@@ -13,11 +13,11 @@ from hashlib import sha256
 from typing import Annotated, Any, NotRequired, cast
 
 from ..backends.base import Backend, FileError, artifact_path
+from ..backends.concurrent_edits import CLAIMS
 from ..backends.file_guards import canonicaliser
 from ..backends.file_tools import ALL_FILE_TOOLS, FILE_TOOLS, file_tools
 from ..backends.history import history_directory, message_path
 from ..backends.pages import call_text
-from ..backends.path_claims import CLAIMS
 from ..backends.state import FilesState
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware

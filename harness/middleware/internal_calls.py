@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from ..errors import AgentBuildError, ModelError
 from ..limits import Meter
-from ..loop.at_work import agent_at_work
+from ..loop.current_agent import current_agent
 from ..loop.requests import InternalCall
 from ..messages import AIMessage, HumanMessage
 from ..models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
@@ -71,7 +71,7 @@ async def answer_of(model: ChatModel, request: ChatRequest, meter: Meter | None)
 
 async def _watched(model: ChatModel, request: ChatRequest) -> AIMessage:
     ask = partial(_asked, model, request)
-    agent = agent_at_work()
+    agent = current_agent()
     if agent is not None:
         call = InternalCall(model, request, agent.runtime)
         for one in reversed(agent.watchers):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, NotRequired, TypedDict, cast, get_a
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from ..loop.screening import Screen, current_screen
+from ..loop.run_redaction import RunRedaction, current_redaction
 from ..records import changed
 from ..redaction.builtin import BUILTIN, last_four
 from ..redaction.custom import CallableDetector, Finder, RegexDetector
@@ -126,12 +126,12 @@ class PIIMiddleware(AgentMiddleware):
 
     async def redact(self, request: ToolCallRequest, outcome: ToolCallOutcome) -> ToolCallOutcome:
         """Clean a result by the rules of all instances, before it is evicted to a file."""
-        screen = current_screen() or Screen(self.redaction, Keys())
+        screen = current_redaction() or RunRedaction(self.redaction, Keys())
         return screen.outcome(outcome)
 
     async def _reveal(self, request: ToolCallRequest, handler: ToolHandler) -> ToolCallOutcome:
         """Hand a tool the values of the tokens that it may see."""
-        screen = current_screen()
+        screen = current_redaction()
         call = request.call
         if screen is None or call.name not in self._rule.reveal_to:
             return await handler(request)

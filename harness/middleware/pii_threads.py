@@ -20,7 +20,7 @@ from ..checkpoint.base import (
 )
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware
-from ..loop.screening import SALT, Screen, clean_change, rules_of
+from ..loop.run_redaction import SALT, RunRedaction, clean_change, rules_of
 from ..messages import MessageWrite
 from ..records import changed
 from ..redaction.rules import Keys, Redactor
@@ -80,14 +80,14 @@ async def redact_thread(
     for write in found.writes:
         if write.channel == SALT:
             keys = Keys(cast(str, from_json(write.value)))
-    await checkpointer.rewrite(thread_id, _Rewriter(Screen(rules, keys)))
+    await checkpointer.rewrite(thread_id, _Rewriter(RunRedaction(rules, keys)))
     await keys.store()
 
 
 class _Rewriter:
     """Says what each record becomes."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: RunRedaction) -> None:
         every = screen.at(lenient=True)
         assert every is not None
         self._screen = screen

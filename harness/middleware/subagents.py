@@ -23,7 +23,7 @@ from ..loop.middleware import AgentMiddleware
 from ..loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
 from ..loop.subagent_call import SubagentCall
 from ..messages import Content, HumanMessage, TextBlock, text_of
-from ..policy.above import narrowing
+from ..policy.ancestor_policies import narrowing
 from ..state import ChannelWrite, State
 from ..subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
 from ..subagents.handles import (

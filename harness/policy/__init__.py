@@ -4,11 +4,11 @@ A *judge* looks at a call and says allow, deny or ask, or has no opinion. The po
 is one judge; middleware may add others (`AgentMiddleware.judge`). The strictest verdict holds.
 """
 
-from .bound import BoundPolicy
+from .call_authorization import CallAuthorization
+from .composite import CallPolicy, NarrowedPolicy
 from .errors import PolicyError
-from .joint import CallPolicy, NarrowedPolicy
-from .live import PolicyFiles
 from .policy import Decision, Policy, ToolClass
+from .policy_files import PolicyFiles
 from .rules import Rule
 from .verdicts import (
     ALL_DECISIONS,
@@ -24,7 +24,7 @@ __all__ = [
     "ALL_DECISIONS",
     "Action",
     "ApprovalDecision",
-    "BoundPolicy",
+    "CallAuthorization",
     "CallPolicy",
     "Decision",
     "NarrowedPolicy",

@@ -12,11 +12,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from .command_lines import Argv
+from .command_wrappers import known_program, last_name
 from .errors import PolicyError
 from .patterns import name_pattern
-from .program_table import known_program, last_name
+from .possible_commands import PossibleCommands
 from .programs import is_assignment
-from .suspects import Suspects
 
 __all__ = ["CommandPattern"]
 
@@ -109,7 +109,7 @@ class CommandPattern:
         script = next((here for here in rest if not words[here].startswith("-")), None)
         return script in free and not program.tolerates(words[script])
 
-    def may_be(self, suspects: Suspects) -> bool:
+    def may_be(self, suspects: PossibleCommands) -> bool:
         """Whether the command may be among those, as far as can be seen."""
         if self._literal is not None and not suspects.unknown:
             literal = self._literal.lower()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 from pydantic import JsonValue
 
 from ..records import changed, record
-from .call import Call
+from .access_request import AccessRequest
+from .composite import CallPolicy, NarrowedPolicy
 from .errors import PolicyError
-from .joint import CallPolicy, NarrowedPolicy
 from .rules import Rule
 from .verdicts import STRICTNESS, Action, Verdict, strictest
 
@@ -40,7 +40,7 @@ class Decision:
     rule: Rule | None = None
 
 
-_Candidate: TypeAlias = tuple[Sequence[Callable[[Call], bool]], Decision]
+_Candidate: TypeAlias = tuple[Sequence[Callable[[AccessRequest], bool]], Decision]
 """The conditions of a rule, and what follows when a call meets them."""
 
 
@@ -122,7 +122,7 @@ class Policy:
         Raises:
             PolicyError: It is not valid; the text names the source and the number of the rule.
         """
-        from .tables import policy_of_rules
+        from .policy_parsing import policy_of_rules
 
         return policy_of_rules(data, source, default)
 
@@ -151,13 +151,13 @@ class Policy:
             agent: Names of the agents from the main one to the caller.
             principal: On whose behalf the call is made.
         """
-        call = Call(tool, args, definition, agent, principal)
+        call = AccessRequest(tool, args, definition, agent, principal)
         decided = self.decide(call)
         if len(decided) == 1:
             return decided[0].verdict
         return strictest(one.verdict for one in decided)
 
-    def decide(self, call: Call) -> Sequence[Decision]:
+    def decide(self, call: AccessRequest) -> Sequence[Decision]:
         """Return how a call is decided: once for each simple command of its command line."""
         candidates = self._candidates(call.tool)
         line = call.line if candidates.commands else None
@@ -194,7 +194,7 @@ class Policy:
         candidates = self._candidates("read_file")
         if not candidates.paths:
             return False
-        call = Call("read_file", {"path": path}, definition, agent, principal)
+        call = AccessRequest("read_file", {"path": path}, definition, agent, principal)
         decided = self._first(candidates, call)
         if decided.verdict.action != "ask":
             return decided.verdict.action == "deny"
@@ -204,7 +204,7 @@ class Policy:
         """Return the policy whose verdict is the stricter one of this and another."""
         return NarrowedPolicy((self, other))
 
-    def _first(self, candidates: _Candidates, call: Call) -> Decision:
+    def _first(self, candidates: _Candidates, call: AccessRequest) -> Decision:
         for conditions, decision in candidates.rules:
             for condition in conditions:
                 if not condition(call):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from pydantic import JsonValue
 
-from .call import Call
+from .access_request import AccessRequest
 from .errors import PolicyError
 from .paths import folded
 from .patterns import any_of, literal_in, name_pattern, steps_pattern
@@ -31,7 +31,7 @@ __all__ = ["Patterns", "Rule"]
 Patterns: TypeAlias = str | Sequence[str]
 """One pattern, or several of which one must fit."""
 
-_Condition: TypeAlias = Callable[[Call], bool]
+_Condition: TypeAlias = Callable[[AccessRequest], bool]
 _Glob: TypeAlias = tuple[str, re.Pattern[str]]
 """A text that is in all that matches, and the expression."""
 
@@ -126,18 +126,20 @@ class Rule:
             agent: Names of the agents from the main one to the caller; the same without it.
             principal: On whose behalf.
         """
-        return self.speaks_of(tool) and self.fits(Call(tool, args, definition, agent, principal))
+        return self.speaks_of(tool) and self.fits(
+            AccessRequest(tool, args, definition, agent, principal)
+        )
 
     def speaks_of(self, tool: str) -> bool:
         """Whether the rule is about a tool of this name."""
         return any(pattern.match(tool) for pattern in self._tools)
 
     @property
-    def conditions(self) -> Sequence[Callable[[Call], bool]]:
+    def conditions(self) -> Sequence[Callable[[AccessRequest], bool]]:
         """What a call of a tool the rule is about must meet besides."""
         return self._conditions
 
-    def fits(self, call: Call) -> bool:
+    def fits(self, call: AccessRequest) -> bool:
         """Whether a call of a tool the rule is about meets its other conditions."""
         for condition in self._conditions:  # noqa: SIM110 - a generator would double what it costs
             if not condition(call):
@@ -185,7 +187,7 @@ def _conditions(rule: Rule) -> Sequence[_Condition]:
 def _about_marks(marks: Mapping[str, bool], allows: bool) -> _Condition:
     wanted = tuple(marks.items())
 
-    def fits(call: Call) -> bool:
+    def fits(call: AccessRequest) -> bool:
         tool = call.definition
         if tool is None:
             return not allows
@@ -198,7 +200,7 @@ def _about_marks(marks: Mapping[str, bool], allows: bool) -> _Condition:
 
 
 def _about_server(names: Callable[[str], bool], allows: bool) -> _Condition:
-    def fits(call: Call) -> bool:
+    def fits(call: AccessRequest) -> bool:
         if call.definition is None:
             return not allows
         origin = getattr(call.definition, "server", None)  # see `MCPTool`
@@ -233,7 +235,7 @@ def _about_paths(globs: Sequence[str], allows: bool) -> _Condition:
     return partial(_refused_paths, exact[0], loose[0])
 
 
-def _allowed_paths(globs: Sequence[_Glob], call: Call) -> bool:
+def _allowed_paths(globs: Sequence[_Glob], call: AccessRequest) -> bool:
     text = call.path_text
     if not any(literal in text for literal, _ in globs):
         return False
@@ -242,7 +244,7 @@ def _allowed_paths(globs: Sequence[_Glob], call: Call) -> bool:
     )
 
 
-def _refused_paths(exact: _Glob, loose: _Glob, call: Call) -> bool:
+def _refused_paths(exact: _Glob, loose: _Glob, call: AccessRequest) -> bool:
     text = call.path_text
     if loose[0] in text and any(loose[1].match(path.folded) for path in call.paths):
         return True
@@ -250,7 +252,7 @@ def _refused_paths(exact: _Glob, loose: _Glob, call: Call) -> bool:
 
 
 def _about_commands(patterns: Sequence[CommandPattern], allows: bool) -> _Condition:
-    def allowed(call: Call) -> bool:
+    def allowed(call: AccessRequest) -> bool:
         for argv in call.certain:
             for one in patterns:
                 if one.allows(argv):
@@ -259,7 +261,7 @@ def _about_commands(patterns: Sequence[CommandPattern], allows: bool) -> _Condit
                 return False
         return bool(call.certain)
 
-    def refused(call: Call) -> bool:
+    def refused(call: AccessRequest) -> bool:
         for one in patterns:  # noqa: SIM110 - a generator would double what it costs
             if one.may_be(call.suspects):
                 return True
@@ -275,7 +277,7 @@ def _about_argument(name: str, pattern: str | re.Pattern[str], allows: bool) -> 
         literal = ""
         test = pattern.fullmatch if allows else pattern.search
 
-    def allowed(call: Call) -> bool:
+    def allowed(call: AccessRequest) -> bool:
         if call.partial and call.leaves_open(name):
             return False
         values = call.values(name)
@@ -283,7 +285,7 @@ def _about_argument(name: str, pattern: str | re.Pattern[str], allows: bool) -> 
             any(all(map(test, reading)) for reading in value) for value in values
         )
 
-    def refused(call: Call) -> bool:
+    def refused(call: AccessRequest) -> bool:
         for text in call.texts(name):
             if literal in text and test(text):
                 return True

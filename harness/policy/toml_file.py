@@ -12,7 +12,7 @@ from ..definition_sources import read_regular
 from ..frontmatter import DefinitionError
 from .errors import PolicyError
 from .policy import Policy
-from .tables import PolicyText, joined, read_tables
+from .policy_parsing import PolicyText, joined, read_tables
 
 __all__ = ["file_name", "file_text", "parse_policy", "parse_text", "read_policy"]
 

@@ -25,11 +25,11 @@ import anyio.to_thread
 from .policies import Launch
 
 if TYPE_CHECKING:
-    from .guardian import GuardianOptions
+    from .supervisor import SupervisorOptions
 
 __all__ = ["ShellProcess", "start_process"]
 
-_GUARDIAN = str(Path(__file__).with_name("guardian.py"))
+_GUARDIAN = str(Path(__file__).with_name("supervisor.py"))
 _PIPE_BYTES = 1 << 20
 _CHUNK = 1 << 18
 _GUARDIAN_SECONDS = 6.0
@@ -169,7 +169,7 @@ def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
         for _ in range(3):
             fds += os.pipe()
         (stdin, to_stdin, output, to_output, status, to_status) = fds
-        options: GuardianOptions = {
+        options: SupervisorOptions = {
             "argv": list(launch.argv),
             "inputs": {str(fd): data.decode("latin-1") for fd, data in launch.inputs.items()},
             "own_keyring": launch.own_keyring,

@@ -10,16 +10,16 @@ from pathlib import Path
 import anyio.to_thread
 
 from ..backends.base import Backend
-from ..backends.shared import SharedDirectory, shared_directories
+from ..backends.mounts import MountedDirectory, mounted_directories
 from ..errors import AgentBuildError
-from ..policy import BoundPolicy, PolicyFiles
-from ..policy.joint import CallPolicy, JointPolicy
+from ..policy import CallAuthorization, PolicyFiles
+from ..policy.composite import CallPolicy, CompositePolicy
 from ..records import record
 from ..tools import ToolRuntime
 from .layout import Layout, SandboxPolicy
+from .mount_table import layout_of, same_files
 from .policies import ExecutionPolicy
 from .session import ShellError, ShellSession, open_session
-from .table import layout_of, same_files
 
 __all__ = ["Sandbox", "sandbox_of"]
 
@@ -37,7 +37,7 @@ class Sandbox:
     """
 
     policy: SandboxPolicy
-    directories: Sequence[SharedDirectory]
+    directories: Sequence[MountedDirectory]
     shell: Sequence[str] | None = None
     env: Mapping[str, str] | None = None
     fixed: Sequence[Path] = ()
@@ -54,7 +54,7 @@ class Sandbox:
             return Layout(self.places[0], network=network)
         return await anyio.to_thread.run_sync(self._table, runtime.policy, network)
 
-    def _table(self, policy: BoundPolicy | None, network: bool) -> Layout:
+    def _table(self, policy: CallAuthorization | None, network: bool) -> Layout:
         rules = () if policy is None else tuple(_rule_files(policy.policy))
         fixed = [*self.fixed, *(one.resolve() for one in rules), *map(_held, rules)]
         return layout_of(self.directories, policy, network=network, fixed=fixed)
@@ -122,7 +122,7 @@ def sandbox_of(
             "needs confines, network_enabled and launch_in, as BubblewrapExecutionPolicy has them"
         )
     policy.check()
-    directories = shared_directories(backend, confined=policy.confines)
+    directories = mounted_directories(backend, confined=policy.confines)
     if not policy.confines and not any(one.root for one in directories):
         raise AgentBuildError(
             "commands that run without a sandbox need a directory to start in: give the backend a "
@@ -131,7 +131,7 @@ def sandbox_of(
     return Sandbox(policy, directories, shell, env, [one.resolve() for one in fixed])
 
 
-def _may_reach_network(policy: SandboxPolicy, rules: BoundPolicy | None) -> bool:
+def _may_reach_network(policy: SandboxPolicy, rules: CallAuthorization | None) -> bool:
     """Whether the network is enabled, and the rules allow the call also as one that reaches out.
 
     A person who agreed to the call agreed to what the same rule asks for in that case.
@@ -159,7 +159,7 @@ def _rule_files(policy: CallPolicy) -> Iterator[Path]:
     """Yield the files that rules are read from again; commands must not change what binds them."""
     if isinstance(policy, PolicyFiles):
         yield from policy.roots
-    elif isinstance(policy, JointPolicy):
+    elif isinstance(policy, CompositePolicy):
         for one in policy.parts():
             yield from _rule_files(one)
 

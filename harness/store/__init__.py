@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         Ttl,
     )
     from .memory import MemoryStore
-    from .planned import PlannedStore
     from .postgres import PostgresStore
+    from .prepared_operations import PlannedStore
     from .sqlite import SqliteStore
 
 __all__ = [
@@ -63,7 +63,7 @@ __all__ = [
 
 _HOMES = {
     "MemoryStore": ".memory",
-    "PlannedStore": ".planned",
+    "PlannedStore": ".prepared_operations",
     "PostgresStore": ".postgres",
     "SqliteStore": ".sqlite",
 }

@@ -24,7 +24,7 @@ from inspect import iscoroutinefunction
 from types import ModuleType
 
 from ..records import record
-from ._promises import (
+from ._conformance_cases import (
     batches,
     expiry,
     filters,
@@ -33,9 +33,9 @@ from ._promises import (
     namespaces,
     nearness,
     searches,
-    words,
 )
-from ._promises.tools import OpenStore, letters
+from ._conformance_cases import full_text as words
+from ._conformance_cases.tools import OpenStore, letters
 from .base import Store, StoreOptions
 
 __all__ = ["OpenStore", "Promise", "check_store", "promises"]

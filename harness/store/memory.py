@@ -28,7 +28,7 @@ from .base import (
 )
 from .filters import matches
 from .names import begins_with, select
-from .planned import Planned, PlannedPut, PlannedSearch, PlannedStore
+from .prepared_operations import Planned, PlannedPut, PlannedSearch, PlannedStore
 from .values import decode
 from .vectors import Vector, cosine
 

@@ -10,9 +10,9 @@ from typing import Self, Unpack
 
 from ..postgres_database import AsyncConnection, PostgresDatabase
 from .base import Result, StoreOptions
-from .planned import Planned, PlannedStore
 from .postgres_queries import Work
 from .postgres_schema import STORE, pgvector_schema
+from .prepared_operations import Planned, PlannedStore
 
 __all__ = ["PostgresStore"]
 

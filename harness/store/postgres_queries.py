@@ -19,9 +19,9 @@ from psycopg.sql import Composed
 from ..postgres_database import Tables
 from .base import Delete, Get, Item, ListNamespaces, Result
 from .names import stored, unstored
-from .planned import Planned, PlannedPut, PlannedSearch
 from .postgres_search import COLUMNS, LIVE, NOW, ItemQuery, namespace_query
 from .postgres_values import escaped_json, text_search_vector, unescaped
+from .prepared_operations import Planned, PlannedPut, PlannedSearch
 from .vectors import Vector, other_length
 
 __all__ = ["MOST_CANDIDATES", "Work"]

@@ -14,8 +14,8 @@ from ..postgres_database import Tables
 from .base import ListNamespaces, Namespace
 from .filters import Condition
 from .names import ANY, bounds, literal_prefix
-from .planned import PlannedSearch
 from .postgres_values import escaped_json, escaped_text, text_search_query
+from .prepared_operations import PlannedSearch
 from .values import json_text
 from .vectors import Vector
 

@@ -17,7 +17,7 @@ import anyio
 
 from ..database_files import Connection
 from .base import Delete, Result, StoreError, StoreOptions
-from .planned import Planned, PlannedPut, PlannedStore
+from .prepared_operations import Planned, PlannedPut, PlannedStore
 from .sqlite_file import open_reader, open_writer
 from .sqlite_queries import Work
 from .sqlite_similarity import add_similarity

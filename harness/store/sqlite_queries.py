@@ -15,7 +15,7 @@ from typing import Any
 from .base import Delete, Get, Item, ListNamespaces, Namespace, Result
 from .filters import Condition, matches
 from .names import bounds, literal_prefix, select, stored, unstored
-from .planned import Planned, PlannedPut, PlannedSearch
+from .prepared_operations import Planned, PlannedPut, PlannedSearch
 from .values import decode
 from .vectors import Vector, other_length
 

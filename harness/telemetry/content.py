@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from ..loop.at_work import agent_at_work
+from ..loop.current_agent import current_agent
 from ..messages import (
     AIMessage,
     AnswerBlock,
@@ -135,7 +135,7 @@ def _text(text: str) -> _Part:
 
 def _redactor() -> Redactor | None:
     """Return what cleans all that the agent at work takes in and gives out."""
-    agent = agent_at_work()
+    agent = current_agent()
     if agent is None or not agent.run.screens:
         return None
     screen = agent.run.screen_of(agent.runtime.agent_path)

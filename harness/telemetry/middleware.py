@@ -12,7 +12,7 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Span, Status, StatusCode, TracerProvider
 
 from ..checkpoint.base import Run
-from ..loop.at_work import agent_at_work
+from ..loop.current_agent import current_agent
 from ..loop.middleware import AgentMiddleware
 from ..loop.model_call import configured
 from ..loop.requests import (
@@ -91,7 +91,7 @@ class TelemetryMiddleware(AgentMiddleware):
         """Surround one model call with a `chat` span."""
         runtime = request.runtime
         agent = self.spans.agent(runtime.run_id, runtime.thread_id, runtime.ns, runtime.agent_path)
-        model, at_work = request.model, agent_at_work()
+        model, at_work = request.model, current_agent()
         if at_work is not None:
             model = configured(model, at_work.run.configurable)
         with self._chats.begun(model, request, runtime, agent.context) as chat:

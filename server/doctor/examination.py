@@ -11,18 +11,18 @@ from ..install import Machine
 from ..settings import Settings, SettingsError
 from ..settings_sources import load_settings
 from .entries import examine_entries
-from .findings import Finding, broken
-from .handshakes import Handshake, shake_hands
-from .known_clients import KNOWN_CLIENTS
-from .packages import examine_packages
-from .state import examine_journal, examine_state
-from .surroundings import (
+from .environment import (
     examine_files,
     examine_key,
     examine_port,
     examine_sandbox,
     examine_search,
 )
+from .findings import Finding, broken
+from .handshakes import Handshake, shake_hands
+from .known_clients import KNOWN_CLIENTS
+from .packages import examine_packages
+from .state import examine_journal, examine_state
 
 __all__ = ["Examination"]
 

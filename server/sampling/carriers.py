@@ -26,7 +26,7 @@ from ...harness.loop.event_buffer import raising_one
 from ...harness.models.overflow import is_overflow
 from ..auth.caller import current_caller, owner_of
 from ..open_requests import OpenRequests
-from .desk import LEASE_SECONDS, Offer, SampledCall, SampledRun, SamplingDesk
+from .queue import LEASE_SECONDS, Offer, SampledCall, SampledRun, SamplingQueue
 
 __all__ = ["LiveLender", "SamplingWay", "lending", "offer_of", "way_to_sample"]
 
@@ -67,7 +67,7 @@ class LiveLender:
     def __init__(
         self,
         ctx: Context,
-        desk: SamplingDesk,
+        desk: SamplingQueue,
         requests: OpenRequests,
         thread_id: str,
         group: TaskGroup,
@@ -149,7 +149,7 @@ def _refused(error: MCPError) -> ModelError:
 
 @asynccontextmanager
 async def lending(
-    ctx: Context, desk: SamplingDesk, requests: OpenRequests, thread_id: str, way: SamplingWay
+    ctx: Context, desk: SamplingQueue, requests: OpenRequests, thread_id: str, way: SamplingWay
 ) -> AsyncGenerator[LiveLender | None]:
     """Let the client's model work for a thread's runs during the block.
 

@@ -11,8 +11,8 @@ from ...harness.errors import ModelError
 from ...harness.messages import AIMessage
 from ...harness.models.base import ChatModel, ChatRequest, Delta
 from ..lazy_model import LazyModel
-from .desk import current_run
 from .model import SamplingModel, declared
+from .queue import current_run
 
 __all__ = ["KEYS", "OwnOrClientsModel"]
 

@@ -9,8 +9,8 @@ from ...harness.errors import ModelError
 from ...harness.messages import AIMessage
 from ...harness.models.base import ChatRequest, Delta
 from ...harness.models.registry import UnknownModel
-from .desk import Offer, SampledCall, SampledRun, current_run
 from .messages import MAX_TOKENS, answer_of, params_of
+from .queue import Offer, SampledCall, SampledRun, current_run
 
 __all__ = ["SamplingModel", "declared", "is_sampling", "sampling_model"]
 

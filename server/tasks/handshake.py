@@ -22,7 +22,7 @@ from mcp.types import (
 from ...harness.errors import HarnessError
 from ..services import Context, Services
 from ..tools.base import TaskStarted, ToolReply
-from ..tools.settling import settle
+from ..tools.wait_for_run import wait_for_run
 from .methods import TaskParams
 from .negotiation import TASK_VERSION
 from .states import (
@@ -85,7 +85,7 @@ class HandshakeTasks:
         await self._find(ctx, params.task_id)
         call = CallToolRequestParams(name="tasks/result")
         try:
-            settled = await settle(ctx, self._services, call, params.task_id, RESULT_SECONDS)
+            settled = await wait_for_run(ctx, self._services, call, params.task_id, RESULT_SECONDS)
         except HarnessError as error:
             raise refusal(self._services, params.task_id, error) from error
         state = task_state(self._services, cast("Any", settled))

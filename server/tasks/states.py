@@ -18,7 +18,7 @@ from ..approvals import way_to_ask
 from ..results import moment
 from ..runs import Snapshot
 from ..sampling.carriers import way_to_sample
-from ..sampling.desk import SampledCall
+from ..sampling.queue import SampledCall
 from ..services import Context, Services
 from ..tools.base import without_advice
 from ..tools.driven import driven_result

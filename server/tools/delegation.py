@@ -29,7 +29,7 @@ from .base import (
 from .driven import THREAD_ID
 from .replies import Reply, hand_over
 from .run_results import RUN_SCHEMA, run_result
-from .settling import resumed_run, settle
+from .wait_for_run import resumed_run, wait_for_run
 
 __all__ = ["Delegation"]
 
@@ -282,7 +282,7 @@ class Delegation:
             settled = await self._services.runs.wait(run_id, 0)
         else:
             seconds = wait_seconds(ctx, self._services.settings, asked)
-            settled = await settle(ctx, self._services, params, run_id, seconds)
+            settled = await wait_for_run(ctx, self._services, params, run_id, seconds)
         if isinstance(settled, InputRequiredResult):
             return settled
         doing = self._services.runs.doing(run_id)

@@ -19,7 +19,7 @@ from ..services import Context, Services, wait_seconds
 from ..tasks.negotiation import takes_tasks
 from .base import FaceTool, Handler, TaskStarted, ToolReply, define, plain
 from .run_results import run_result
-from .settling import resumed_run, settle
+from .wait_for_run import resumed_run, wait_for_run
 
 __all__ = ["DRIVEN", "driven_result", "driven_tool"]
 
@@ -86,7 +86,7 @@ def _handler(tool: Tool, services: Services) -> Handler:
                     return TaskStarted(run_id)
             elif snapshot.run.status != "needs_approval":
                 return driven_result(tool, snapshot)
-        settled = await settle(ctx, services, params, run_id, seconds)
+        settled = await wait_for_run(ctx, services, params, run_id, seconds)
         if isinstance(settled, InputRequiredResult):
             return settled
         return driven_result(tool, settled)

@@ -14,7 +14,7 @@ from ...harness.records import record
 from ..approvals import too_late
 from ..auth.caller import current_caller
 from ..runs import RunManager, Snapshot
-from ..sampling.desk import Offer
+from ..sampling.queue import Offer
 from .run_results import run_result
 
 __all__ = ["REPEATED", "Reply", "hand_over"]

@@ -16,7 +16,7 @@ from ..approvals import show
 from ..results import Answer
 from ..run_events import EventPage
 from ..runs import Snapshot
-from ..sampling.desk import is_parked
+from ..sampling.queue import is_parked
 
 __all__ = ["RUN_SCHEMA", "run_result"]
 

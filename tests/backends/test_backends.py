@@ -7,7 +7,7 @@ from deep_agent_mcp.harness.backends import base, search
 from deep_agent_mcp.harness.backends.base import FileError
 from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.workbench import Bench
-from tests.patience import growing
+from tests.ports_and_waits import growing
 
 pytestmark = pytest.mark.anyio
 

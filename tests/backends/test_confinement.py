@@ -19,8 +19,8 @@ import pytest
 from deep_agent_mcp.harness.backends.base import FileError, Files
 from deep_agent_mcp.harness.backends.descriptor_tree import DescriptorTree
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.found import MAX_COUNTED
 from deep_agent_mcp.harness.backends.realpath_tree import RealpathTree, windows_problem
+from deep_agent_mcp.harness.backends.search_results import MAX_COUNTED
 from deep_agent_mcp.harness.backends.tree import Tree
 from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.attack_paths import ATTACKS, FAMILIES, SECRET, Ground, lay_out

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from deep_agent_mcp.harness.backends.attributes import Attributes
 from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.backends.file_metadata import FileMetadata
 from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.workbench import Bench
 
@@ -128,9 +128,9 @@ async def test_what_another_program_writes_while_ours_is_made_is_not_lost(
     disk: Bench, monkeypatch: pytest.MonkeyPatch, how: str
 ):
     await disk.seed("/f", b"old")
-    give = Attributes.give
+    give = FileMetadata.give
 
-    def meanwhile(self: Attributes, fd: int) -> None:
+    def meanwhile(self: FileMetadata, fd: int) -> None:
         give(self, fd)
         if how == "in place":
             (disk.root / "f").write_bytes(b"new by them")
@@ -140,7 +140,7 @@ async def test_what_another_program_writes_while_ours_is_made_is_not_lost(
         else:
             os.unlink(disk.root / "f")
 
-    monkeypatch.setattr(Attributes, "give", meanwhile)
+    monkeypatch.setattr(FileMetadata, "give", meanwhile)
     with pytest.raises(FileError) as caught:
         await disk.files().write("/f", b"ours", expected=b"old")
     assert caught.value.code == ("not_found" if how == "taken away" else "changed")
@@ -203,7 +203,7 @@ def test_what_cannot_be_kept_is_given_up_towards_less_access(
 
     monkeypatch.setattr(os, "fchown", refuse)
     with open(tmp_path / "f", "r+b") as file:
-        Attributes(0o6774, 1234, 5678, {}).give(file.fileno())
+        FileMetadata(0o6774, 1234, 5678, {}).give(file.fileno())
     assert (tmp_path / "f").stat().st_mode & 0o7777 == 0o744
 
 

@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.backends.transfer import upload_files
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from tests.loop.models import Turns, call, says
-from tests.patience import growing
+from tests.ports_and_waits import growing
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deep_agent_mcp.harness.backends import found
+from deep_agent_mcp.harness.backends import search_results as found
 from deep_agent_mcp.harness.backends.composite import CompositeBackend
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.search import Budget

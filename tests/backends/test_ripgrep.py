@@ -15,7 +15,7 @@ from deep_agent_mcp.harness.backends import directory_search, ripgrep
 from deep_agent_mcp.harness.backends.base import GrepMatch, Page
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.ripgrep import candidates, find_ripgrep
-from deep_agent_mcp.harness.backends.widened import widened
+from deep_agent_mcp.harness.backends.ripgrep_prefilter import prefilter
 from tests.backends.workbench import Bench
 
 pytestmark = pytest.mark.anyio
@@ -115,7 +115,7 @@ async def test_the_same_lines_are_found(pattern: str, files: list[bytes], asked:
     ],
 )
 def test_only_what_is_surely_no_narrower_is_asked_of_ripgrep(pattern: str, wide: str | None):
-    assert widened(regex.compile(pattern)) == wide
+    assert prefilter(regex.compile(pattern)) == wide
 
 
 async def test_ripgrep_is_asked_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

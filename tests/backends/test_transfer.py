@@ -19,7 +19,7 @@ from deep_agent_mcp.harness.checkpoint.base import Batch
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import StaleThread, ThreadBusy, UnknownThread
-from deep_agent_mcp.harness.loop.carrier import RunOptions
+from deep_agent_mcp.harness.loop.run_executor import RunOptions
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.store.memory import MemoryStore

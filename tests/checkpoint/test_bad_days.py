@@ -25,8 +25,8 @@ from deep_agent_mcp.harness.errors import CheckpointError
 from tests.checkpoint.bad_days import THREADS
 from tests.checkpoint.committer import full_batch
 from tests.checkpoint.test_processes import ROOT, check_whole, killed_after, line
-from tests.nursery import environment
-from tests.piped import open_process
+from tests.fork_server import environment
+from tests.pipe_client import open_process
 
 pytestmark = [
     pytest.mark.anyio,

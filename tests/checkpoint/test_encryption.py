@@ -32,7 +32,7 @@ from deep_agent_mcp.harness.checkpoint.conformance import LAWS, Law
 from deep_agent_mcp.harness.checkpoint.encryption import EncryptedCheckpointer, require_plain
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.checkpoint.sealing import Sealer
+from deep_agent_mcp.harness.checkpoint.record_encryption import RecordCipher
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError
 from deep_agent_mcp.harness.records import changed
@@ -450,18 +450,18 @@ async def test_large_values_are_sealed_and_opened_off_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ):
     threads: list[int] = []
-    seal, open_ = Sealer.seal_batch, Sealer.open
+    seal, open_ = RecordCipher.seal_batch, RecordCipher.open
 
-    def noted_seal(self: Sealer, batch: Batch) -> Batch:
+    def noted_seal(self: RecordCipher, batch: Batch) -> Batch:
         threads.append(threading.get_ident())
         return seal(self, batch)
 
-    def noted_open(self: Sealer, record: Any) -> Any:
+    def noted_open(self: RecordCipher, record: Any) -> Any:
         threads.append(threading.get_ident())
         return open_(self, record)
 
-    monkeypatch.setattr(Sealer, "seal_batch", noted_seal)
-    monkeypatch.setattr(Sealer, "open", noted_open)
+    monkeypatch.setattr(RecordCipher, "seal_batch", noted_seal)
+    monkeypatch.setattr(RecordCipher, "open", noted_open)
     async with sealed(MemoryCheckpointer()) as journal:
         await journal.commit(step_batch(None, "small"))
         await journal.load(THREAD)

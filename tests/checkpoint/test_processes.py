@@ -17,8 +17,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from tests.checkpoint.committer import TASKS
 from tests.checkpoint.records import values
-from tests.nursery import environment
-from tests.piped import open_process
+from tests.fork_server import environment
+from tests.pipe_client import open_process
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,8 @@ from deep_agent_mcp.harness.checkpoint.base import (
     step_id,
 )
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer, pages
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.checkpoint.sqlite import page_compaction as pages
 from deep_agent_mcp.harness.errors import StaleThread
 from tests.checkpoint.records import THREAD, checkpoint
 

@@ -25,11 +25,11 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, FileChange, StoredWrit
 from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer, connections
 from deep_agent_mcp.harness.checkpoint.redis.tasks import thread_key
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, StaleThread
-from tests import piped
+from tests import pipe_client as piped
 from tests.checkpoint.records import THREAD, grow, loaded, loads, run, step_batch, values
 from tests.checkpoint.test_processes import check_whole, line
 from tests.checkpoint.test_redis import full, journal_at
-from tests.nursery import environment
+from tests.fork_server import environment
 from tests.redis_server import SERVER, Keys, keys
 
 pytestmark = pytest.mark.anyio

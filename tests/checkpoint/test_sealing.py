@@ -20,14 +20,14 @@ from deep_agent_mcp.harness.checkpoint.base import (
     StoredWrite,
 )
 from deep_agent_mcp.harness.checkpoint.cipher import Cipher
+from deep_agent_mcp.harness.checkpoint.invariants import CONTENT
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
-from deep_agent_mcp.harness.checkpoint.laws import CONTENT
-from deep_agent_mcp.harness.checkpoint.sealing import FIELDS, Sealer, is_sealed
+from deep_agent_mcp.harness.checkpoint.record_encryption import FIELDS, RecordCipher, is_sealed
 from deep_agent_mcp.harness.errors import CheckpointError
 from deep_agent_mcp.harness.records import changed
 
 KEYS = [Keyring.generate() for _ in range(2)]
-SEALER = Sealer(Cipher(Keyring.parse(KEYS[0])))
+SEALER = RecordCipher(Cipher(Keyring.parse(KEYS[0])))
 
 text, names = st.text(max_size=20), st.lists(st.text(max_size=5), max_size=3).map(tuple)
 longer = text | text.map(lambda some: some * 50)
@@ -98,7 +98,7 @@ def test_every_record_opens_to_what_was_sealed(record: Record):
 
 @given(records)
 def test_every_record_is_sealed_anew_with_another_key(record: Record):
-    other = Sealer(Cipher(Keyring.parse(f"{KEYS[1]},{KEYS[0]}")))
+    other = RecordCipher(Cipher(Keyring.parse(f"{KEYS[1]},{KEYS[0]}")))
     resealed = other.reseal(SEALER.seal(record))
     assert resealed == other.seal(record) == other.seal_plain(SEALER.seal(record))
     assert other.unseal(resealed) == record
@@ -206,7 +206,7 @@ def test_a_runs_key_is_found_however_other_values_are_stored(monkeypatch: pytest
 
 
 def test_what_this_version_sealed_opens_with_every_later_one():
-    sealer = Sealer(Cipher(Keyring([bytes(range(32))])))
+    sealer = RecordCipher(Cipher(Keyring([bytes(range(32))])))
     key = "sealed:ztAoG0ZKdVnckoRolQp02JTdUtTKqeY="
     assert sealer.keys_of_runs("key") == [key]
     goal = "sealed:ztAoG3zwBfBbEFfK6jVvl8UbBab++lxXW73lrFk="

@@ -18,7 +18,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from tests.e2e.servers import HttpServer, Setup
-from tests.piped import open_process
+from tests.pipe_client import open_process
 
 __all__ = [
     "ENVELOPE",

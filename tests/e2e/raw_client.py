@@ -11,7 +11,7 @@ from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
 from tests.e2e.servers import Setup
-from tests.piped import open_process
+from tests.pipe_client import open_process
 
 __all__ = ["RawClient", "raw_client"]
 

@@ -19,7 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult
 
 from deep_agent_mcp.harness.mcp_servers.transports import sse_streams
-from tests.nursery import Process, environment, start
+from tests.fork_server import Process, environment, start
 
 ROOT = Path(__file__).resolve().parents[2]
 Era = Literal["auto", "legacy"]

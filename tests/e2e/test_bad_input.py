@@ -22,7 +22,7 @@ from tests.e2e.servers import (
     text_of,
 )
 from tests.fake_anthropic.server import FakeAnthropic
-from tests.nursery import run
+from tests.fork_server import run
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import anyio.to_thread
 import pytest
 
 import deep_agent_mcp.server.demo
-from tests import nursery
+from tests import fork_server as nursery
 from tests.fake_anthropic.server import FakeAnthropic
 
 ROOT = Path(__file__).parents[2]

@@ -30,7 +30,7 @@ from tests.e2e.hostile import (
     request,
 )
 from tests.e2e.servers import HttpServer, Setup
-from tests.nursery import run
+from tests.fork_server import run
 
 pytestmark = [pytest.mark.anyio, posix]
 

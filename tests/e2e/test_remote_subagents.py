@@ -23,7 +23,7 @@ from deep_agent_mcp.harness.subagents.remote import remote_subagent
 from tests.e2e.servers import Setup, connected
 from tests.e2e.servers import call as call_server
 from tests.loop.models import Turns, call, says
-from tests.patience import free_port
+from tests.ports_and_waits import free_port
 from tests.subagents.background.support import Cast, check, news, results, start, view
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ import anyio.to_thread
 import pytest
 
 from tests.e2e.servers import Setup, call, connected
-from tests.nursery import run
+from tests.fork_server import run
 
 pytestmark = pytest.mark.anyio
 

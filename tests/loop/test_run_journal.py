@@ -7,7 +7,7 @@ import pytest
 from deep_agent_mcp.harness.checkpoint.base import Batch, FileChange, step_id
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, StaleThread
-from deep_agent_mcp.harness.loop.run_journal import AsyncJournal, ExitJournal, RunJournal
+from deep_agent_mcp.harness.loop.commit_buffer import CommitAtExit, CommitBuffer, OverlappingCommits
 from tests.checkpoint.records import THREAD, grow, step_batch
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ async def test_of_two_that_are_stored_together_both_learn_that_the_thread_was_mo
     store.gate.set()
     await grow(store, "mine", "theirs")
     store.gate, store.entered = anyio.Event(), anyio.Event()
-    journal = ExitJournal(store, THREAD)
+    journal = CommitAtExit(store, THREAD)
     await journal.step(step_batch(step_id(None), "late"))  # theirs was faster
     told: list[str] = []
 
@@ -63,7 +63,7 @@ async def test_a_batch_that_somebody_else_tried_in_vain_is_not_taken_for_stored(
     store = Slow()
     store.gate.set()
     await grow(store, "mine", "theirs")
-    journal = ExitJournal(store, THREAD)
+    journal = CommitAtExit(store, THREAD)
     outcomes: dict[str, str] = {}
     inner = anyio.Event()
 
@@ -100,7 +100,7 @@ async def test_after_an_error_of_the_disk_steps_wait_in_order_and_a_refused_comm
             await super().commit(batch)
 
     store = Full()
-    journal = ExitJournal(store, THREAD)
+    journal = CommitAtExit(store, THREAD)
     await journal.step(step_batch(None, "a"))
     with pytest.raises(CheckpointError):
         await journal.commit(change("/a"))
@@ -116,7 +116,7 @@ async def test_what_the_background_met_is_raised_by_the_very_next_step():
     store.gate.set()
     await grow(store, "mine", "theirs")
     store.gate = anyio.Event()
-    journal = AsyncJournal(store, THREAD)
+    journal = OverlappingCommits(store, THREAD)
     with anyio.fail_after(5):
         async with journal.carrying():
             await journal.step(step_batch(step_id(None), "late"))
@@ -141,7 +141,7 @@ class Broken(MemoryCheckpointer):
 
 
 async def test_an_error_of_another_kind_reaches_everybody_whose_batch_it_took():
-    journal = ExitJournal(Broken(RuntimeError("a bug")), THREAD)
+    journal = CommitAtExit(Broken(RuntimeError("a bug")), THREAD)
     outcomes: dict[str, str] = {}
     inner = anyio.Event()
 
@@ -168,7 +168,7 @@ async def test_an_error_of_another_kind_reaches_everybody_whose_batch_it_took():
 
 async def test_what_the_disk_refused_in_the_background_is_stored_by_the_next_try():
     store = Broken(CheckpointError("busy"))
-    journal = AsyncJournal(store, THREAD)
+    journal = OverlappingCommits(store, THREAD)
     with anyio.fail_after(5):
         async with journal.carrying():
             await journal.step(step_batch(None, "a"))
@@ -180,7 +180,7 @@ async def test_what_the_disk_refused_in_the_background_is_stored_by_the_next_try
 
 async def test_nothing_overtakes_an_input_that_is_held():
     store = Slow()
-    journal = RunJournal(store, THREAD)
+    journal = CommitBuffer(store, THREAD)
     journal.hold(step_batch(None, "input"))
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group:
@@ -196,7 +196,7 @@ async def test_nothing_overtakes_an_input_that_is_held():
 
 async def test_an_input_that_was_refused_is_stored_with_the_next_batch():
     store = Broken(CheckpointError("full"))
-    journal = RunJournal(store, THREAD)
+    journal = CommitBuffer(store, THREAD)
     journal.hold(step_batch(None, "input"))
     with pytest.raises(CheckpointError):
         await journal.commit(change("/a"))

@@ -125,7 +125,7 @@ async def test_one_that_hangs_keeps_nobody_else_from_being_told(
         async def run_stopped(self, run: Run) -> None:
             await anyio.sleep_forever()
 
-    monkeypatch.setattr("deep_agent_mcp.harness.loop.carrier._STOP_SECONDS", 0.05)
+    monkeypatch.setattr("deep_agent_mcp.harness.loop.run_executor._STOP_SECONDS", 0.05)
     told = Told()
     with caplog.at_level(logging.WARNING):
         await create_agent(Turns(says("done")), [], middleware=[Hangs(), told]).ainvoke("go")

@@ -19,7 +19,7 @@ from tests.mcp_servers.support import (
     sdk_server,
     until,
 )
-from tests.patience import growing
+from tests.ports_and_waits import growing
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import InvalidAnswer, ToolError
-from deep_agent_mcp.harness.mcp_servers.dialogue import Dialogue, Memory, Question, Round
-from deep_agent_mcp.harness.mcp_servers.line import Floor, Line
+from deep_agent_mcp.harness.mcp_servers.call_channel import CallChannel, Floor
+from deep_agent_mcp.harness.mcp_servers.elicitation import Elicitation, Memory, Question, Round
 from tests.loop.models import Turns, call, says
 from tests.mcp_servers.support import agent_with, lines, results, until
 
@@ -169,7 +169,7 @@ async def test_calls_that_cannot_be_told_apart_are_not_asked_for_one_another():
     floor, ended, owners = Floor(), [], []
 
     async def one_call(*, task_status):
-        line = Line(pytest.fail)
+        line = CallChannel(pytest.fail)
         with line.scope:
             async with floor.turn(line):
                 task_status.started()
@@ -192,7 +192,7 @@ async def test_calls_that_cannot_be_told_apart_are_not_asked_for_one_another():
 
 async def test_an_answer_is_never_given_to_another_question():
     asked = Memory([Question("Delete 5 files?", {"type": "object"})])
-    dialogue = Dialogue(lambda *_, **__: {"action": "accept", "content": {}}, {}, asked)
+    dialogue = Elicitation(lambda *_, **__: {"action": "accept", "content": {}}, {}, asked)
     with pytest.raises(ToolError, match="something else than what a person has answered"):
         dialogue.answers(Round((Question("Delete 500 files?", {"type": "object"}),)))
 
@@ -204,7 +204,7 @@ async def test_a_person_can_be_sent_to_a_page():
         asked.append((message, sorted(answer_schema["properties"]), payload))
         return {"action": "accept"}
 
-    dialogue = Dialogue(interrupt, {"server": "bank"}, Memory())
+    dialogue = Elicitation(interrupt, {"server": "bank"}, Memory())
     dialogue.answers(Round((Question("Log in", url="https://bank.example/login"),)))
     page = {"server": "bank", "url": "https://bank.example/login"}
     assert asked == [("Log in", ["action"], page)]

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
-from deep_agent_mcp.harness.loop.carrier import RunOptions
+from deep_agent_mcp.harness.loop.run_executor import RunOptions
 from deep_agent_mcp.harness.messages import ImageBlock, TextBlock
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools import tool

@@ -5,14 +5,18 @@ import threading
 import anyio
 import pytest
 
-from deep_agent_mcp.harness.mcp_servers.worker import Inbox, Worker, WorkerStopped
+from deep_agent_mcp.harness.mcp_servers.event_loop_thread import (
+    EventLoopThread,
+    Inbox,
+    WorkerStopped,
+)
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 async def worker():
-    made = Worker("test")
+    made = EventLoopThread("test")
     yield made
     await made.stop()
 

@@ -12,7 +12,7 @@ import pytest
 from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
 from deep_agent_mcp.harness.backends.composite import CompositeBackend
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.shared import with_workspace
+from deep_agent_mcp.harness.backends.mounts import with_workspace
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
@@ -26,7 +26,7 @@ from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from deep_agent_mcp.harness.shell.policies import ExecutionPolicy, HostExecutionPolicy, ShellLimits
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from tests.loop.models import Turn, Turns, call, says
-from tests.patience import growing
+from tests.ports_and_waits import growing
 from tests.shell.support import need_bubblewrap
 
 pytestmark = [

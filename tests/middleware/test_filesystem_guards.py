@@ -8,8 +8,8 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.backends.base import Backend, FileError
+from deep_agent_mcp.harness.backends.concurrent_edits import ConcurrentEdits
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.path_claims import PathClaims
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
@@ -251,7 +251,7 @@ async def test_a_call_beside_a_subagent_does_not_undo_its_change():
 
 
 def test_claims_hold_between_agents_side_by_side_and_end_when_their_parent_goes_on():
-    claims = PathClaims()
+    claims = ConcurrentEdits()
     claims.take("r", "a", "/f")
     assert not claims.taken("r", "a", "/f")
     assert claims.taken("r", "b", "/f") and claims.taken("r", "", "/f")
@@ -268,7 +268,7 @@ def test_claims_hold_between_agents_side_by_side_and_end_when_their_parent_goes_
 
 
 def test_claims_of_ended_and_old_runs_are_forgotten():
-    claims = PathClaims(max_runs=2)
+    claims = ConcurrentEdits(max_runs=2)
     for run in ("1", "2", "3"):
         claims.take(run, "a", "/f")
     assert [claims.taken(run, "b", "/f") for run in ("1", "2", "3")] == [False, True, True]

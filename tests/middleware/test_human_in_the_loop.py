@@ -4,8 +4,8 @@ import pytest
 
 from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, InvalidAnswer
-from deep_agent_mcp.harness.loop.carrier import RunResult
 from deep_agent_mcp.harness.loop.requests import ToolCallRequest
+from deep_agent_mcp.harness.loop.run_executor import RunResult
 from deep_agent_mcp.harness.messages import ToolCall, ToolMessage
 from deep_agent_mcp.harness.middleware.human_in_the_loop import (
     HumanInTheLoopMiddleware,

@@ -16,7 +16,7 @@ import pytest
 
 from deep_agent_mcp.harness.agent import Agent, RunResult
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.shared import with_workspace
+from deep_agent_mcp.harness.backends.mounts import with_workspace
 from deep_agent_mcp.harness.checkpoint.base import Checkpointer
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer

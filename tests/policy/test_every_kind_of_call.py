@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.shared import with_workspace
+from deep_agent_mcp.harness.backends.mounts import with_workspace
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.loop.carrier import RunOptions, RunResult
+from deep_agent_mcp.harness.loop.run_executor import RunOptions, RunResult
 from deep_agent_mcp.harness.messages import ToolMessage
 from deep_agent_mcp.harness.middleware import ShellToolMiddleware
 from deep_agent_mcp.harness.policy import PolicyFiles

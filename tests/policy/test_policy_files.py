@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.policy import Policy, PolicyError, PolicyFiles, Rule, toml_file
-from deep_agent_mcp.harness.policy.tables import PolicyText
+from deep_agent_mcp.harness.policy.policy_parsing import PolicyText
 from deep_agent_mcp.server.file_reports import FileReports
 from deep_agent_mcp.server.hot_reload import watch
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.backends.file_tools import ALL_FILE_TOOLS, file_tools
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.policy import Policy, PolicyFiles, Rule, Verdict
-from deep_agent_mcp.harness.policy.boundaries import boundaries
-from deep_agent_mcp.harness.policy.reach import PathPattern, patterns, reach
+from deep_agent_mcp.harness.policy.access_changes import access_changes
+from deep_agent_mcp.harness.policy.command_path_access import PathPattern, patterns, reach
 
 TOOLS = {one.name: one for one in file_tools(StateBackend(), ALL_FILE_TOOLS)}
 WRITERS = ("write_file", "edit_file", "delete_file")
@@ -112,7 +112,7 @@ def test_a_policy_of_another_kind_is_asked_about_each_path():
     assert reach(Policy().narrowed(Foreign()), "/a") == "write"
     assert patterns(Foreign()) == [PathPattern("/**/*", "/", walk=True)]
     tree = {"/": [("a", True), ("x", True)], "/a": [("x", False), ("b", False)], "/x": []}
-    found = list(boundaries(Foreign(), lambda path: tree[path]))
+    found = list(access_changes(Foreign(), lambda path: tree[path]))
     assert found == [("/", "write"), ("/x", "hidden"), ("/a/x", "hidden")]
 
 
@@ -147,14 +147,14 @@ def test_only_directories_where_paths_are_told_apart_are_listed():
 
     covering = Policy([Rule("deny", path=["/secret/**", "/src/gen/**"])])
     hidden = [(path, "hidden") for path in ("/secret", "/SECRET", "/src/gen")]
-    assert list(boundaries(covering, children)) == [("/", "write"), *hidden]
+    assert list(access_changes(covering, children)) == [("/", "write"), *hidden]
     assert listed == ["/", "/src"]
     alone = Policy([Rule("deny", path="/src/gen")])
-    assert list(boundaries(alone, children))[1:] == [hidden[2], ("/src/gen/a", "write")]
+    assert list(access_changes(alone, children))[1:] == [hidden[2], ("/src/gen/a", "write")]
 
 
 def test_a_name_that_some_file_system_takes_for_a_path_is_judged_as_one():
-    found = boundaries(Policy([Rule("deny", path="/a/**")]), lambda _: [("a\\b", False)])
+    found = access_changes(Policy([Rule("deny", path="/a/**")]), lambda _: [("a\\b", False)])
     assert list(found) == [("/", "write"), ("/a\\b", "hidden")]
 
 
@@ -168,7 +168,7 @@ def test_a_hundred_thousand_paths_take_seconds():
 
     policy = Policy.parse('[[rule]]\naction = "deny"\npath = ["**/.env", "**/*.key", "/a/**"]\n')
     start = time.thread_time()
-    assert list(boundaries(policy, children)) == [("/", "write")]
+    assert list(access_changes(policy, children)) == [("/", "write")]
     assert time.thread_time() - start < 10
 
 
@@ -265,7 +265,7 @@ def test_boundaries_say_of_each_existing_path_what_reach_says(first, second, fou
     def children(path: str):
         return [(name, bool(tree[posixpath.join(path, name)])) for name in sorted(tree[path])]
 
-    table = dict(boundaries(policy, children, agent=agent))
+    table = dict(access_changes(policy, children, agent=agent))
     for path in tree:
         nearest = path
         while nearest not in table:

@@ -11,9 +11,9 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.limits import Limits
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.server.background import ServedTasks
+from deep_agent_mcp.server.crash_recovery import ServerProcesses
 from deep_agent_mcp.server.runs import RunManager
 from deep_agent_mcp.server.state_dir import StateDir
-from deep_agent_mcp.server.takeover import ServerProcesses
 from tests.loop.models import says
 from tests.subagents.background.support import Gate, family
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import nursery
+from tests import fork_server as nursery
 
 CLI = (sys.executable, "-m", "deep_agent_mcp")
 

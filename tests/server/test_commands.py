@@ -112,7 +112,8 @@ def test_rules_that_commands_could_change_stop_the_start(
     inside, outside = root / "rules.toml", root.parent / "rules.toml"
     if way == "the config":
         monkeypatch.setattr(
-            "deep_agent_mcp.server.own_files.default_config_file", lambda: root / "config.toml"
+            "deep_agent_mcp.server.protected_paths.default_config_file",
+            lambda: root / "config.toml",
         )
         inside = outside
     real = outside if way == "a link from it" else inside

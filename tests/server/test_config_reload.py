@@ -12,9 +12,9 @@ import anyio.to_thread
 import pytest
 
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.live_agent import LiveModels
-from deep_agent_mcp.server.live_settings import LiveSettings
 from deep_agent_mcp.server.profile_files import ProfileFiles
+from deep_agent_mcp.server.reloadable_agent import ReloadableModels
+from deep_agent_mcp.server.reloadable_settings import ReloadableSettings
 from deep_agent_mcp.server.settings import Settings
 from deep_agent_mcp.server.settings_sources import load_settings
 from tests.skills.folders import save_by_rename, write_skill
@@ -44,8 +44,8 @@ class Config:
     def save(self, text: str) -> None:
         save_by_rename(self.path, self.state + text)
 
-    def live(self) -> LiveSettings:
-        return LiveSettings(self.read(), self.read)
+    def live(self) -> ReloadableSettings:
+        return ReloadableSettings(self.read(), self.read)
 
     @asynccontextmanager
     async def app(self) -> AsyncIterator[App]:
@@ -59,7 +59,7 @@ async def until(condition: Callable[[], object]) -> None:
             await anyio.sleep(0.02)
 
 
-def changed(live: LiveSettings) -> list[Any]:
+def changed(live: ReloadableSettings) -> list[Any]:
     """Return the list that what changes is added to."""
     found: list[Any] = []
     live.follow(found.append)
@@ -169,7 +169,7 @@ def test_a_file_that_is_empty_from_the_start_is_no_problem(tmp_path: Path) -> No
     path = tmp_path / "config.toml"
     path.touch()
     read = partial(load_settings, {}, {}, config=path)
-    live = LiveSettings(read(), read)
+    live = ReloadableSettings(read(), read)
     assert not live.reload()
     assert not live.errors
 
@@ -186,7 +186,7 @@ def test_what_is_half_saved_when_it_is_read_lifts_nothing(
         path.unlink() if saved is None else path.write_text(saved)
         return load_settings({}, {})
 
-    live = LiveSettings(load_settings({}, {}), read)
+    live = ReloadableSettings(load_settings({}, {}), read)
     live.reload()
     assert live.current.approve == ("edit_*",)
 
@@ -249,7 +249,7 @@ async def test_an_agent_that_is_asked_for_in_the_middle_of_a_change_is_not_the_l
 async def test_a_model_that_is_named_again_is_the_one_there_was(tmp_path: Path) -> None:
     config = Config(tmp_path)
     settings = [config.read().model_copy(update={"model": name}) for name in ("a:b", "c:d")]
-    models = LiveModels(ProfileFiles(()))
+    models = ReloadableModels(ProfileFiles(()))
     made = [models.of(settings[at]) for at in (0, 1, 0, 1)]
     assert made[0] is made[2]
     assert made[1] is made[3]

@@ -27,6 +27,13 @@ from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.server.cli import cli
 from deep_agent_mcp.server.doctor import Finding, Handshake
 from deep_agent_mcp.server.doctor.entries import examine_entries
+from deep_agent_mcp.server.doctor.environment import (
+    examine_files,
+    examine_key,
+    examine_port,
+    examine_sandbox,
+    examine_search,
+)
 from deep_agent_mcp.server.doctor.findings import broken
 from deep_agent_mcp.server.doctor.handshakes import shake_hands
 from deep_agent_mcp.server.doctor.known_clients import KNOWN_CLIENTS, KnownClient
@@ -34,20 +41,13 @@ from deep_agent_mcp.server.doctor.live import examine_live_model
 from deep_agent_mcp.server.doctor.packages import examine_packages, wrong_versions
 from deep_agent_mcp.server.doctor.report import Report
 from deep_agent_mcp.server.doctor.state import examine_journal, examine_state
-from deep_agent_mcp.server.doctor.surroundings import (
-    examine_files,
-    examine_key,
-    examine_port,
-    examine_sandbox,
-    examine_search,
-)
 from deep_agent_mcp.server.install import Machine
 from deep_agent_mcp.server.install_commands import INSTALLABLE
 from deep_agent_mcp.server.settings import Settings
 from deep_agent_mcp.server.settings_sources import load_settings
-from tests import nursery
+from tests import fork_server as nursery
 from tests.fake_anthropic import Answer, FakeAnthropic
-from tests.patience import free_port, growing
+from tests.ports_and_waits import free_port, growing
 
 pytestmark = [
     pytest.mark.anyio,

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.server.cli import cli
 from deep_agent_mcp.server.state_dir import StateDir
-from tests.nursery import environment, run
+from tests.fork_server import environment, run
 from tests.server.test_thread_commands import Office, write
 
 SECRET = "the word is xyzzy"

@@ -17,14 +17,14 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.limits import Limits
-from deep_agent_mcp.harness.loop.carrier import Carrier
+from deep_agent_mcp.harness.loop.run_executor import RunExecutor
 from deep_agent_mcp.harness.tool_runtime import ToolRuntime
 from deep_agent_mcp.harness.tools import tool
-from deep_agent_mcp.server.live_run import LiveRun
-from deep_agent_mcp.server.run_carrier import RunCarrier
+from deep_agent_mcp.server.active_run import ActiveRun
+from deep_agent_mcp.server.crash_recovery import ServerProcesses
+from deep_agent_mcp.server.run_supervisor import RunSupervisor
 from deep_agent_mcp.server.runs import RunManager
 from deep_agent_mcp.server.state_dir import StateDir
-from deep_agent_mcp.server.takeover import ServerProcesses
 from deep_agent_mcp.server.tools.replies import REPEATED, Reply, hand_over
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import call, data_of, refused, text_of
@@ -89,22 +89,22 @@ async def test_another_answer_is_told_which_one_stands(by_id: bool, tmp_path: Pa
 async def test_a_run_that_is_answered_as_it_goes_to_wait_is_seen_at_work_until_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, go_on = Carrier._answered, RunCarrier._go_on_if_answered
+    looked, go_on = RunExecutor._answered, RunSupervisor._go_on_if_answered
     seen: list[str] = []
     async with running(tmp_path, approve=("glob",)) as app, Client(app.server) as client:
 
-        async def answered_late(carrier: Carrier, waiting: Sequence[Interrupt]) -> bool:
+        async def answered_late(carrier: RunExecutor, waiting: Sequence[Interrupt]) -> bool:
             found = await looked(carrier, waiting)
             for one in waiting:
                 await app.runs.reply(one.run_id, {one.id: APPROVE})
             return found
 
-        async def watched(carrier: RunCarrier, live: LiveRun) -> None:
+        async def watched(carrier: RunSupervisor, live: ActiveRun) -> None:
             seen.append((await app.runs.snapshot(live.run_id)).run.status)
             await go_on(carrier, live)
 
-        monkeypatch.setattr(Carrier, "_answered", answered_late)
-        monkeypatch.setattr(RunCarrier, "_go_on_if_answered", watched)
+        monkeypatch.setattr(RunExecutor, "_answered", answered_late)
+        monkeypatch.setattr(RunSupervisor, "_go_on_if_answered", watched)
         done = await call(client, "glob", pattern="*.none")
     assert done["results"] == []
     assert seen[0] == "running"

@@ -16,16 +16,16 @@ from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, ThreadBusy, UnknownRun
 from deep_agent_mcp.harness.limits import Limits
-from deep_agent_mcp.server import run_carrier
+from deep_agent_mcp.server import run_supervisor as run_carrier
+from deep_agent_mcp.server.active_run import ActiveRun
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.auth.principals import Principals, UnknownPrincipal
-from deep_agent_mcp.server.live_run import LiveRun
-from deep_agent_mcp.server.run_carrier import RunCarrier
+from deep_agent_mcp.server.crash_recovery import ServerProcesses
+from deep_agent_mcp.server.run_supervisor import RunSupervisor
 from deep_agent_mcp.server.settings_sources import load_settings
 from deep_agent_mcp.server.state_dir import StateDir
-from deep_agent_mcp.server.takeover import ServerProcesses
-from deep_agent_mcp.server.thread_gate import GateHolder, ThreadGates
+from deep_agent_mcp.server.thread_locks import GateHolder, ThreadLocks
 
 pytestmark = pytest.mark.anyio
 
@@ -282,19 +282,19 @@ async def test_a_bug_in_one_run_leaves_the_others_alone(
         anyio.create_task_group() as group,
     ):
         servers = ServerProcesses(state)
-        carrier = RunCarrier(app.agent, journal, group, "me", servers, note, Limits())
-        live = LiveRun("run_1", "thr_1")
+        carrier = RunSupervisor(app.agent, journal, group, "me", servers, note, Limits())
+        live = ActiveRun("run_1", "thr_1")
         await carrier.take_gate(live)
         carrier.spawn(live, bug)
         await live.finished.wait()
         assert "ZeroDivisionError" in str(live.error) and not carrier.live
-        await carrier.take_gate(LiveRun("run_2", "thr_1"))
+        await carrier.take_gate(ActiveRun("run_2", "thr_1"))
     assert changed == ["thr_1"]
     assert "run run_1 failed" in caplog.text
 
 
 async def test_a_gate_is_passed_in_the_order_of_arrival_and_forgotten() -> None:
-    gates = ThreadGates()
+    gates = ThreadLocks()
     assert await gates.enter("thr", GateHolder("run_1", True), 1) is None
     passed: list[str] = []
 

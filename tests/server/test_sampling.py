@@ -23,12 +23,12 @@ from deep_agent_mcp.harness.models.registry import UnknownModel
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.auth.principals import Principals
-from deep_agent_mcp.server.doctor.surroundings import examine_key
-from deep_agent_mcp.server.sampling import desk
+from deep_agent_mcp.server.doctor.environment import examine_key
+from deep_agent_mcp.server.sampling import queue as desk
 from deep_agent_mcp.server.sampling.activity import Activity
-from deep_agent_mcp.server.sampling.desk import PARKED, SampledCall, SampledRun, SamplingDesk
 from deep_agent_mcp.server.sampling.messages import params_of
 from deep_agent_mcp.server.sampling.model import sampling_model
+from deep_agent_mcp.server.sampling.queue import PARKED, SampledCall, SampledRun, SamplingQueue
 from deep_agent_mcp.server.settings_sources import load_settings
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import ERAS, Era, call, refused, text_of
@@ -317,11 +317,11 @@ async def test_of_two_clients_the_slower_one_is_told_that_the_other_has_answered
 async def test_who_finds_everything_answered_by_another_client_waits_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def answered_meanwhile(self: SamplingDesk, thread_id: str) -> list[SampledCall]:
+    async def answered_meanwhile(self: SamplingQueue, thread_id: str) -> list[SampledCall]:
         self.take(thread_id, {one.key: says("Hello.") for one in self.calls(thread_id)})
         return self.calls(thread_id)
 
-    monkeypatch.setattr(SamplingDesk, "gathered", answered_meanwhile)
+    monkeypatch.setattr(SamplingQueue, "gathered", answered_meanwhile)
     model = ClientModel(HELLO)
     async with running(tmp_path) as app, Client(app.server, **model.options) as client:
         assert (await call(client, "task", goal="hello"))["answer"] == "Hello."
@@ -538,7 +538,7 @@ async def test_a_run_with_a_tool_at_work_is_not_paused(monkeypatch: pytest.Monke
             paused.append((reason, at_work))
             scope.cancel()
 
-        with SamplingDesk(lambda _: None).carrying("run_1", "thr_1", pause, "tools") as run:
+        with SamplingQueue(lambda _: None).carrying("run_1", "thr_1", pause, "tools") as run:
             for one in (
                 event("tool_start", "main", "call_1"),
                 event("tool_start", "main", "call_2"),
@@ -565,7 +565,7 @@ async def test_a_call_that_waits_for_others_waits_no_longer_for_many_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(desk, "GATHER_SECONDS", 0.5)
-    at_desk = SamplingDesk(lambda _: None)
+    at_desk = SamplingQueue(lambda _: None)
     with ExitStack() as stack, anyio.fail_after(60):
         for number in range(50):
             thread_id = f"thr_1.task-{number:08x}"
@@ -579,7 +579,7 @@ async def test_a_call_that_waits_for_others_waits_no_longer_for_many_runs(
 
 
 async def test_a_client_may_think_about_a_task_though_the_run_that_began_it_is_done() -> None:
-    at_desk = SamplingDesk(lambda _: None)
+    at_desk = SamplingQueue(lambda _: None)
     with at_desk.carrying("run_2", "thr_1.task-00000000", pause, "tools"):
         with at_desk.carrying("run_1", "thr_1", pause, "tools"):
             at_desk.lease("thr_1")

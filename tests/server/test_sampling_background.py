@@ -11,8 +11,8 @@ from mcp import Client
 from mcp.types import CreateMessageResultWithTools
 
 from deep_agent_mcp.server.app import App
-from deep_agent_mcp.server.sampling import desk
-from deep_agent_mcp.server.sampling.desk import PARKED, is_parked
+from deep_agent_mcp.server.sampling import queue as desk
+from deep_agent_mcp.server.sampling.queue import PARKED, is_parked
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import ERAS, Era, call
 from tests.e2e.task_client import TaskChange, Tasks, listen_to

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from deep_agent_mcp.harness.shell import bounds
-from deep_agent_mcp.harness.shell.bounds import ControlGroups
+from deep_agent_mcp.harness.shell import resource_limits as bounds
+from deep_agent_mcp.harness.shell.resource_limits import ControlGroups
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists processes")
 
 # Bounds count what is below their process: they are looked at where there is nothing else.
 COUNTED = """
 import os, subprocess, sys
-from deep_agent_mcp.harness.shell.bounds import Bounds
+from deep_agent_mcp.harness.shell.resource_limits import Bounds
 
 command = ["sh", "-c", "sleep 1000 & sleep 1000 & echo up; wait"]
 child = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
@@ -28,7 +28,7 @@ os.killpg(child.pid, 9)
 """
 WEIGHED = """
 import subprocess, sys
-from deep_agent_mcp.harness.shell.bounds import Bounds
+from deep_agent_mcp.harness.shell.resource_limits import Bounds
 
 hold = "import sys; x = bytearray(b'x' * (60 << 20)); print('up', flush=True); sys.stdin.read()"
 pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

@@ -11,10 +11,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from deep_agent_mcp.harness.shell import guardian
+from deep_agent_mcp.harness.shell import supervisor as guardian
 from deep_agent_mcp.harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
 from deep_agent_mcp.harness.shell.session import ShellError, ShellSession, open_session
-from tests.patience import growing
+from tests.ports_and_waits import growing
 from tests.shell.support import Witness, opened, other_process, policy_of, text_of
 
 pytestmark = pytest.mark.anyio

@@ -22,16 +22,16 @@ import pytest
 
 from deep_agent_mcp.harness.backends.composite import CompositeBackend
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.shared import shared_directories, with_workspace
+from deep_agent_mcp.harness.backends.mounts import mounted_directories, with_workspace
 from deep_agent_mcp.harness.backends.state import StateBackend
-from deep_agent_mcp.harness.policy import BoundPolicy, Policy, Rule
+from deep_agent_mcp.harness.policy import CallAuthorization, Policy, Rule
 from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from deep_agent_mcp.harness.shell.layout import Layout
+from deep_agent_mcp.harness.shell.mount_table import layout_of, same_files
 from deep_agent_mcp.harness.shell.sandbox import sandbox_of
 from deep_agent_mcp.harness.shell.session import CommandResult, ShellError, open_session
-from deep_agent_mcp.harness.shell.table import layout_of, same_files
 from deep_agent_mcp.harness.tools import tool
-from tests.patience import growing
+from tests.ports_and_waits import growing
 from tests.shell.support import need_bubblewrap
 
 pytestmark = pytest.mark.anyio
@@ -68,8 +68,8 @@ class Host:
 
     def layout(self, policy: Policy = POLICY) -> Layout:
         backend = with_workspace(DirectoryBackend(self.root), confined=True)
-        directories = shared_directories(backend, confined=True)
-        bound = BoundPolicy(policy, "execute", {}, execute, execute, ("main",), "")
+        directories = mounted_directories(backend, confined=True)
+        bound = CallAuthorization(policy, "execute", {}, execute, execute, ("main",), "")
         return layout_of(directories, bound)
 
     async def run(

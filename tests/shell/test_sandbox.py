@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.shared import with_workspace
+from deep_agent_mcp.harness.backends.mounts import with_workspace
 from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from deep_agent_mcp.harness.shell.layout import Layout, Mount
 from deep_agent_mcp.harness.shell.sandbox import Sandbox, sandbox_of

@@ -12,7 +12,7 @@ import pytest
 from deep_agent_mcp.harness.shell.policies import ExecutionPolicy, HostExecutionPolicy
 from deep_agent_mcp.harness.shell.process import start_process
 from deep_agent_mcp.harness.shell.session import ShellError
-from tests.patience import growing
+from tests.ports_and_waits import growing
 from tests.shell.support import Witness, opened, policy_of, text_of
 
 pytestmark = pytest.mark.anyio

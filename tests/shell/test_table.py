@@ -8,12 +8,12 @@ from shutil import which
 
 import pytest
 
-from deep_agent_mcp.harness.backends.shared import SharedDirectory
-from deep_agent_mcp.harness.policy import BoundPolicy, Policy, Rule
+from deep_agent_mcp.harness.backends.mounts import MountedDirectory
+from deep_agent_mcp.harness.policy import CallAuthorization, Policy, Rule
 from deep_agent_mcp.harness.shell.docker import DockerExecutionPolicy
 from deep_agent_mcp.harness.shell.layout import Layout
+from deep_agent_mcp.harness.shell.mount_table import TableLimits, layout_of
 from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
-from deep_agent_mcp.harness.shell.table import TableLimits, layout_of
 from deep_agent_mcp.harness.tools import tool
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="shells need a POSIX system")
@@ -34,8 +34,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def table(root: Path, *rules: Rule, limits: TableLimits | None = None) -> Layout:
-    bound = BoundPolicy(Policy(rules), "execute", {}, execute, execute, ("main",), "")
-    return layout_of([SharedDirectory("/workspace", root)], bound, limits=limits)
+    bound = CallAuthorization(Policy(rules), "execute", {}, execute, execute, ("main",), "")
+    return layout_of([MountedDirectory("/workspace", root)], bound, limits=limits)
 
 
 def mounted(layout: Layout) -> list[tuple[str, str]]:
@@ -44,7 +44,7 @@ def mounted(layout: Layout) -> list[tuple[str, str]]:
 
 def test_without_rules_there_is_the_directory_alone(root: Path) -> None:
     assert mounted(table(root)) == [("", "write")]
-    assert layout_of([SharedDirectory("/workspace", root)], None).workdir == "/workspace"
+    assert layout_of([MountedDirectory("/workspace", root)], None).workdir == "/workspace"
 
 
 def test_what_is_above_a_guarded_path_is_held_in_its_place(root: Path) -> None:
@@ -73,9 +73,9 @@ def test_everything_may_be_guarded(root: Path) -> None:
 
 
 def test_a_part_that_is_no_directory_hides_what_the_disk_has_there(root: Path) -> None:
-    parts = [SharedDirectory("/workspace", root), SharedDirectory("/workspace/data", None)]
+    parts = [MountedDirectory("/workspace", root), MountedDirectory("/workspace/data", None)]
     assert mounted(layout_of(parts, None)) == [("", "write"), ("/data", "hidden")]
-    parts[1] = SharedDirectory("/workspace/none", None)
+    parts[1] = MountedDirectory("/workspace/none", None)
     assert mounted(layout_of(parts, None)) == [("", "write")]
 
 
@@ -119,7 +119,7 @@ def test_what_holds_guarded_paths_in_their_places_counts_too(root: Path) -> None
 
 
 def test_what_is_fixed_cannot_be_written_whatever_the_rules_say(root: Path) -> None:
-    directories = [SharedDirectory("/workspace", root)]
+    directories = [MountedDirectory("/workspace", root)]
     fixed = [root / "docs", root / "src/main.py", root / "none", root.parent]
     assert mounted(layout_of(directories, None, fixed=fixed)) == [
         ("", "write"),
@@ -130,7 +130,7 @@ def test_what_is_fixed_cannot_be_written_whatever_the_rules_say(root: Path) -> N
     rules = Policy(
         [Rule("allow", path="/workspace/docs/a/**"), Rule("deny", tool="edit_file", path="**")]
     )
-    bound = BoundPolicy(rules, "execute", {}, execute, execute, ("main",), "")
+    bound = CallAuthorization(rules, "execute", {}, execute, execute, ("main",), "")
     layout = layout_of(directories, bound, fixed=[root / "docs"])
     assert all(one.access == "read" for one in layout.mounts)
 

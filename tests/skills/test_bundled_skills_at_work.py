@@ -22,7 +22,7 @@ from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.backends.store import StoreBackend
 from deep_agent_mcp.harness.backends.transfer import download_files, upload_files
 from deep_agent_mcp.harness.loop.agent import Agent
-from deep_agent_mcp.harness.loop.carrier import RunResult
+from deep_agent_mcp.harness.loop.run_executor import RunResult
 from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
 from deep_agent_mcp.harness.middleware.shell import ShellToolMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta

@@ -19,7 +19,7 @@ from deep_agent_mcp.harness.store import (
     StoreOptions,
 )
 from deep_agent_mcp.harness.store.conformance import check_store, promises
-from deep_agent_mcp.harness.store.planned import Planned, PlannedPut, PlannedSearch
+from deep_agent_mcp.harness.store.prepared_operations import Planned, PlannedPut, PlannedSearch
 
 pytestmark = pytest.mark.anyio
 
@@ -135,7 +135,7 @@ BROKEN: Mapping[type[MemoryStore], str] = {
     NeverExpires: "expiry: an expired item is gone for every operation",
     IgnoresFilters: "filters: a value is compared as json",
     SkipsAtTheEdgeOfAPage: "searches: a page is what was asked for",
-    KeepsOldWords: "words: words of what was replaced are forgotten",
+    KeepsOldWords: "full_text: words of what was replaced are forgotten",
 }
 
 

@@ -16,8 +16,8 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from deep_agent_mcp.harness.store import Get, SqliteStore, Store
-from tests.nursery import environment
-from tests.piped import open_process
+from tests.fork_server import environment
+from tests.pipe_client import open_process
 from tests.store.writer import PAIR, made
 
 pytestmark = pytest.mark.anyio

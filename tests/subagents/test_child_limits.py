@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.prices import Price
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
 from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import call, says
-from tests.patience import growing
+from tests.ports_and_waits import growing
 from tests.subagents.family import Cast, family, handle_in, task, told
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAg
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from deep_agent_mcp.harness.tools import ToolRuntime, tool
 from tests.loop.models import call, says
-from tests.patience import growing
+from tests.ports_and_waits import growing
 from tests.subagents.family import Cast, family, handle_in, heard, task, told
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from deep_agent_mcp.server.cli import cli
-from tests.patience import free_port
+from tests.ports_and_waits import free_port
 from tests.viewer.browser import ENTER, Browser
 from tests.viewer.conftest import Served, viewer_setup
 from tests.viewer.scripts import HOSTILE

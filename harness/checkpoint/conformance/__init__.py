@@ -8,17 +8,8 @@ Each law gets a new, empty journal. `LAWS` holds them one by one, for a parametr
 
 from __future__ import annotations
 
-from . import (
-    commits,
-    events,
-    forks,
-    listings,
-    records_of_runs,
-    rewriting,
-    snapshots,
-    unfinished,
-    upkeep,
-)
+from . import commits, events, forks, listings, records_of_runs, rewriting, snapshots, unfinished
+from . import maintenance as upkeep
 from .kit import Law, MakeJournal
 
 __all__ = ["LAWS", "Law", "MakeJournal", "NotConforming", "verify"]

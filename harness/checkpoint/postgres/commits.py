@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 from ...errors import CheckpointError
 from ..base import EventLimits
-from ..laws import admit, late_write, run_elsewhere, unknown_snapshot
-from .entries import Entry, TaskRow
-from .facts import Facts, Group, ask
+from ..invariants import admit, late_write, run_elsewhere, unknown_snapshot
+from .encoded_batch import EncodedBatch, TaskRow
 from .records import as_bytes, as_text
 from .session import Row, Session, columns
+from .stored_state import Group, StoredState, ask
 
 __all__ = [
     "BLOBS",
@@ -177,7 +177,7 @@ class ServerClock:
 
 async def store(
     session: Session, group: Group, limits: EventLimits, clock: ServerClock
-) -> dict[Entry, CheckpointError]:
+) -> dict[EncodedBatch, CheckpointError]:
     """Store batches whose threads are locked.
 
     Args:
@@ -195,7 +195,7 @@ async def store(
     """
     await ask(session, group)
     rows, blobs = _Rows(), dict[bytes, bytes]()
-    refusals: dict[Entry, CheckpointError] = {}
+    refusals: dict[EncodedBatch, CheckpointError] = {}
     for fact in group.facts:
         try:
             made = _Admission(fact, group.numbers, clock.at(group.now), limits).rows()
@@ -236,7 +236,7 @@ class _Admission:
     """
 
     def __init__(
-        self, facts: Facts, numbers: Iterator[int], now: float, limits: EventLimits
+        self, facts: StoredState, numbers: Iterator[int], now: float, limits: EventLimits
     ) -> None:
         self._entry = facts.entry
         self._batch = facts.entry.batch

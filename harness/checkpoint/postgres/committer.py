@@ -15,11 +15,11 @@ import anyio
 from ...errors import CheckpointError
 from ...postgres_database import AsyncConnection, Error, PostgresDatabase
 from ..base import Batch, EventLimits
-from ..laws import run_elsewhere, weight_of
+from ..invariants import run_elsewhere, weight_of
 from .commits import Collision, ServerClock, store
-from .entries import Entry
-from .facts import lock, lock_free
+from .encoded_batch import EncodedBatch
 from .session import Session, off_loop
+from .stored_state import lock, lock_free
 
 __all__ = ["Committer"]
 
@@ -44,7 +44,7 @@ class _Commit:
 
     __slots__ = ("apart", "entry", "error", "settled", "stored", "wanted")
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: EncodedBatch) -> None:
         self.entry = entry
         self.wanted = True
         self.apart = False
@@ -91,7 +91,9 @@ class Committer:
             raise CheckpointError("the journal is closed; nothing was stored. Open a new one.")
         self._underway += 1
         try:
-            await self._store(_Commit(await off_loop(weight_of(batch), lambda: Entry.of(batch))))
+            await self._store(
+                _Commit(await off_loop(weight_of(batch), lambda: EncodedBatch.of(batch)))
+            )
         finally:
             self._underway -= 1
             if self._closing:
@@ -210,7 +212,7 @@ class Committer:
         for commit in group:
             commit.error = refusals.get(commit.entry)
 
-    async def _store_apart(self, entry: Entry) -> None:
+    async def _store_apart(self, entry: EncodedBatch) -> None:
         """Store a batch in a transaction of its own, which waits for its thread."""
 
         async def work(conn: AsyncConnection) -> None:

@@ -28,9 +28,10 @@ from ..base import (
     ThreadInfo,
     ThreadSlice,
 )
-from ..laws import check_batch
-from ..upkeep import check_prune
-from . import queries, upkeep
+from ..invariants import check_batch
+from ..maintenance import check_prune
+from . import maintenance as upkeep
+from . import queries
 from . import rewrite as postgres_rewrite
 from .commits import ServerClock
 from .committer import Committer

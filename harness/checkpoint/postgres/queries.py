@@ -23,7 +23,7 @@ from ..base import (
     ThreadSlice,
     step_id,
 )
-from ..laws import in_step_order, missing_ancestor, prefix_range
+from ..invariants import in_step_order, missing_ancestor, prefix_range
 from . import records
 from .records import as_bytes, as_text, damage, maybe_bytes
 from .session import Row, Session, Statement, off_loop

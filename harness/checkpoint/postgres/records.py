@@ -28,7 +28,7 @@ from ..base import (
     ThreadInfo,
 )
 from ..codec import compress, decompress, unpack
-from ..laws import json_text
+from ..invariants import json_text
 from .session import Row
 
 __all__ = [

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from ..base import StoredWrite
-from ..laws import missing_ancestor
-from ..upkeep import MERGED, removal, squeezed, steps_left
+from ..invariants import missing_ancestor
+from ..maintenance import MERGED, removal, squeezed, steps_left
 from .commits import TASKS, USES
-from .entries import packed
-from .facts import NUMBERS
+from .encoded_batch import packed
 from .queries import DIGESTS, blobs
 from .records import as_bytes, as_text, damage, writes
 from .session import Row, Session, columns, off_loop
+from .stored_state import NUMBERS
 
 __all__ = ["Namespace", "delete_tasks", "digests_of"]
 

@@ -11,10 +11,10 @@ from functools import partial
 
 from ..base import Rewrite, StoredWrite
 from ..codec import compress, pack
-from ..laws import rewritten
+from ..invariants import rewritten
 from . import records
 from .commits import BLOBS, USES
-from .entries import packed, shared_body
+from .encoded_batch import packed, shared_body
 from .queries import DIGESTS, FILE_CHANGES, INTERRUPT, RUN, blobs
 from .records import (
     as_bytes,

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import CheckpointError, NewerDatabase
 from ..base import Batch, EventLimits
 from ..codec import compress
-from ..laws import admit, late_write, run_elsewhere, unknown_snapshot
+from ..invariants import admit, late_write, run_elsewhere, unknown_snapshot
 from .records import (
     change_row,
     checkpoint_row,

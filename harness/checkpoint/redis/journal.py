@@ -43,14 +43,14 @@ from ..base import (
     ThreadInfo,
     ThreadSlice,
 )
-from ..laws import check_batch, weight_of
-from ..upkeep import check_prune
+from ..invariants import check_batch, weight_of
+from ..maintenance import check_prune
 from .batches import batch_arguments
 from .commits import Commits, write_failed
 from .connections import Server, ServerFailed
+from .maintenance import Maintenance
 from .queries import Queries, off_loop
 from .server import Trust, check_server
-from .upkeep import Upkeep
 
 __all__ = ["RedisCheckpointer"]
 
@@ -99,7 +99,7 @@ class RedisCheckpointer:
         self._place = f"the journal {prefix!r} in {self._server.place}"
         self._commits = Commits(self._server, self._place, timeout)
         self._queries = Queries(self._server, prefix)
-        self._upkeep = Upkeep(self._server, prefix)
+        self._upkeep = Maintenance(self._server, prefix)
         self._opening = anyio.Lock()
         self._trust: Trust | None = None
         self._closed = False

@@ -26,7 +26,7 @@ from ..base import (
     step_id,
 )
 from ..codec import decompress, digest_of
-from ..laws import in_step_order
+from ..invariants import in_step_order
 from .connections import Server, ServerFailed, Session
 from .reading import (
     EVENTS,

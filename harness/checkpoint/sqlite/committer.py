@@ -1,7 +1,7 @@
 """Brings batches into the SQLite journal, those that wait at the same time together.
 
 A group is one transaction, waits for the disk once, and inserts the rows of its steps together
-(`WaitingRows`). When one of its batches is refused, it begins anew with each batch in a savepoint
+(`InsertBuffer`). When one of its batches is refused, it begins anew with each batch in a savepoint
 of its own, so that the refused one fails alone. It does not begin so: savepoints copy every page
 that a batch changes, and a batch is hardly ever refused.
 """
@@ -21,14 +21,14 @@ import anyio.to_thread
 
 from ...errors import CheckpointError
 from ..base import Batch, EventLimits
-from ..laws import Clock
+from ..invariants import Clock
 from . import rows
 from .connections import DAMAGE, JournalConnection, failed
-from .heads import Heads
+from .head_cache import HeadCache
+from .insert_buffer import InsertBuffer, StepBegun
 from .log_syncer import LogSyncer
-from .pages import Pager
+from .page_compaction import Pager
 from .schema import transaction
-from .waiting_rows import StepBegun, WaitingRows
 
 __all__ = ["Committer"]
 
@@ -85,7 +85,7 @@ class Committer:
         self._called = False
         self._syncer: LogSyncer | None = None
         self._pager = Pager()
-        self._heads = Heads()
+        self._heads = HeadCache()
         self._waits: bool | None = None
 
     async def commit(self, writer: JournalConnection, batch: Batch) -> None:
@@ -213,7 +213,7 @@ class Committer:
 
     def _insert(self, conn: sqlite3.Connection, batches: Iterable[Batch]) -> None:
         self._heads.refresh(conn)
-        waiting = WaitingRows(conn, self._pager, self._heads)
+        waiting = InsertBuffer(conn, self._pager, self._heads)
         for batch in batches:
             rows.store(conn, batch, self._clock.now(), waiting, self._event_limits)
         waiting.insert()

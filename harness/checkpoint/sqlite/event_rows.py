@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ..base import EventLimits, Rewrite, RunEvent
 from ..codec import compress, decompress
-from ..laws import json_text, rewritten, run_elsewhere
+from ..invariants import json_text, rewritten, run_elsewhere
 
 __all__ = ["DELETE", "events", "rewrite_events", "store_events"]
 

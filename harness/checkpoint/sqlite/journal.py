@@ -34,9 +34,10 @@ from ..base import (
     ThreadInfo,
     ThreadSlice,
 )
-from ..laws import Clock, check_batch
-from ..upkeep import check_prune
-from . import event_rows, queries, removal, rewriting, upkeep
+from ..invariants import Clock, check_batch
+from ..maintenance import check_prune
+from . import event_rows, queries, removal, rewriting
+from . import maintenance as upkeep
 from .committer import Committer
 from .connections import JournalConnection, connect
 

@@ -25,8 +25,9 @@ from ..base import (
     step_id,
 )
 from ..codec import decompress, step_key, unpack
-from ..laws import in_step_order, missing_ancestor, prefix_range
-from .pages import Bodies
+from ..invariants import in_step_order, missing_ancestor, prefix_range
+from .ancestry import ancestry_of, writes_of
+from .page_compaction import Bodies
 from .records import (
     FILE_CHANGE,
     check,
@@ -36,7 +37,6 @@ from .records import (
     thread_info_of,
 )
 from .rows import seq_of
-from .walk import way_to, writes_of
 
 __all__ = [
     "file_changes",
@@ -300,7 +300,7 @@ def _writes_since(
     if cached == checkpoint.id:
         return cached, []
     start = seq_of(conn, scope, cached) if cached is not None else None
-    way = way_to(conn, scope, checkpoint.seq, start, schema)
+    way = ancestry_of(conn, scope, checkpoint.seq, start, schema)
     if way is None:
         raise missing_ancestor(checkpoint.thread_id)
     if way.snapshot:

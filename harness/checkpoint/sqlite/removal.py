@@ -10,9 +10,10 @@ from collections.abc import Collection, Sequence
 
 from ..base import TaskWrites
 from ..codec import step_key, step_name
-from ..laws import missing_ancestor
-from ..upkeep import MERGED, removal, squeezed, steps_left
-from . import event_rows, pages, queries
+from ..invariants import missing_ancestor
+from ..maintenance import MERGED, removal, squeezed, steps_left
+from . import event_rows, queries
+from . import page_compaction as pages
 from .rows import store_task
 
 __all__ = ["Namespace", "forget_thread", "free_blobs"]

@@ -9,12 +9,13 @@ import sqlite3
 
 from ..base import Rewrite
 from ..codec import compress, decompress, pack, plain, unpack
-from ..laws import json_text, rewritten
-from . import pages, queries
+from ..invariants import json_text, rewritten
+from . import page_compaction as pages
+from . import queries
 from .event_rows import rewrite_events
+from .insert_buffer import packed
 from .removal import free_blobs
 from .rows import content, note_uses
-from .waiting_rows import packed
 
 __all__ = ["rewrite_thread"]
 

@@ -20,7 +20,7 @@ from ..base import (
     TaskWrites,
 )
 from ..codec import SHARED_FROM, compress, pack, plain, step_key
-from ..laws import (
+from ..invariants import (
     admit,
     json_text,
     late_write,
@@ -28,9 +28,9 @@ from ..laws import (
     unknown_snapshot,
 )
 from . import event_rows
-from .heads import Head
+from .head_cache import Head
+from .insert_buffer import InsertBuffer, packed
 from .migrations import share
-from .waiting_rows import WaitingRows, packed
 
 __all__ = [
     "content",
@@ -100,7 +100,7 @@ class _Place(NamedTuple):
 
 
 def store(
-    conn: sqlite3.Connection, batch: Batch, now: float, waiting: WaitingRows, limits: EventLimits
+    conn: sqlite3.Connection, batch: Batch, now: float, waiting: InsertBuffer, limits: EventLimits
 ) -> None:
     """Insert a batch's rows, or have them wait.
 
@@ -159,7 +159,7 @@ def _is_whole(batch: Batch) -> bool:
     return len(tasks) == len(batch.writes)
 
 
-def _place(conn: sqlite3.Connection, batch: Batch, now: float, waiting: WaitingRows) -> _Place:
+def _place(conn: sqlite3.Connection, batch: Batch, now: float, waiting: InsertBuffer) -> _Place:
     """Find the thread and namespace of a batch, or make them."""
     step = parent = None
     if batch.checkpoints:
@@ -196,7 +196,7 @@ def seq_of(conn: sqlite3.Connection, scope: int, checkpoint_id: str) -> int | No
 
 
 def _store_steps(
-    conn: sqlite3.Connection, place: _Place, scope: int, batch: Batch, waiting: WaitingRows
+    conn: sqlite3.Connection, place: _Place, scope: int, batch: Batch, waiting: InsertBuffer
 ) -> int | None:
     """Store tasks and checkpoints; return the seq of the last checkpoint."""
     if not (batch.writes or batch.checkpoints):
@@ -226,7 +226,7 @@ def _is_next_step(batch: Batch, place: _Place) -> bool:
     return _is_whole(batch)
 
 
-def _store_tasks(conn: sqlite3.Connection, scope: int, batch: Batch, waiting: WaitingRows) -> None:
+def _store_tasks(conn: sqlite3.Connection, scope: int, batch: Batch, waiting: InsertBuffer) -> None:
     for task in batch.writes:
         if waiting.waits(scope):
             waiting.insert()
@@ -261,7 +261,7 @@ def note_uses(conn: sqlite3.Connection, task: int, used: set[int]) -> None:
 
 
 def _store_checkpoints(
-    conn: sqlite3.Connection, scope: int, head: int | None, batch: Batch, waiting: WaitingRows
+    conn: sqlite3.Connection, scope: int, head: int | None, batch: Batch, waiting: InsertBuffer
 ) -> int | None:
     """Store checkpoints; return the seq of the last."""
     last: int | None = None

@@ -13,12 +13,12 @@ from ...loop.agent import Agent
 from ...loop.run_context import StateCache
 from ...loop.tool_execution import ToolPipeline
 from ...policy import CallPolicy, NarrowedPolicy, Verdict
-from ...policy.joint import Arguments, Caller
+from ...policy.composite import Arguments, Caller
 from ...records import record
 from ...state import StateSchema
 from ...tools import Tool
-from .given_files import GivenFiles, GivenFilesState
 from .inbox import Inbox, InboxState
+from .merge_base import MergeBase, MergeBaseState
 
 __all__ = ["background_agent"]
 
@@ -42,7 +42,7 @@ def background_agent(
     own = old.pipeline.policy
     rules = own if policy is None or policy is own else NarrowedPolicy((own, policy))
     inbox = Inbox(checkpointer)
-    middleware = (*old.middleware, GivenFiles(), inbox)
+    middleware = (*old.middleware, MergeBase(), inbox)
     pipeline = ToolPipeline(old.tools, middleware, _Below(rules, tuple(above)))
     pipeline.body = old.pipeline.body
     states = StateCache()
@@ -62,7 +62,7 @@ def background_agent(
 
 @cache
 def _own() -> StateSchema:
-    return StateSchema.of((InboxState, "Inbox"), (GivenFilesState, "GivenFiles"))
+    return StateSchema.of((InboxState, "Inbox"), (MergeBaseState, "GivenFiles"))
 
 
 @record

@@ -13,8 +13,8 @@ from pydantic import JsonValue
 
 from ...checkpoint.base import Batch, Run, RunStatus
 from ...loop.agent import Agent
-from ...loop.carrier import RunOptions
 from ...loop.run_context import RunControl
+from ...loop.run_executor import RunOptions
 from ...messages import new_id
 from ...records import record
 

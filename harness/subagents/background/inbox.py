@@ -14,12 +14,12 @@ from ...checkpoint.base import Checkpointer, Run
 from ...errors import StaleThread
 from ...limits import Limits, Meter
 from ...loop.agent import Agent
+from ...loop.commit_buffer import CommitBuffer
 from ...loop.definition import AgentDefinition
 from ...loop.engine import AgentLoop
 from ...loop.middleware import AgentMiddleware
 from ...loop.requests import HookResult, Runtime
 from ...loop.run_context import RunContext
-from ...loop.run_journal import RunJournal
 from ...loop.thread_state import ThreadState
 from ...messages import HumanMessage, Message
 from ...state import Mark, State
@@ -95,7 +95,7 @@ async def _open(
     definition: AgentDefinition, checkpointer: Checkpointer, thread_id: str
 ) -> ThreadState:
     run = Run("", thread_id, "delegate", definition.name, status="done")
-    journal = RunJournal(checkpointer, thread_id)
+    journal = CommitBuffer(checkpointer, thread_id)
     context = RunContext(run, checkpointer, journal, Meter(Limits()))
     thread = AgentLoop(definition, context, ns=_NS).thread
     await thread.open()

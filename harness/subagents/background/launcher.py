@@ -28,16 +28,16 @@ from ...errors import (
     UnknownThread,
 )
 from ...loop.agent import Agent
-from ...loop.carrier import RunOptions
 from ...loop.event_buffer import raising_one
+from ...loop.run_executor import RunOptions
 from ...messages import HumanMessage
 from ...policy import CallPolicy
 from .agents import background_agent
-from .carrier import POLL_SECONDS, TaskCarrier
 from .engine import AgentSource, Behalf, RunEngine
 from .inbox import post
-from .lines import TaskLines, first_of
 from .local_runs import LocalRuns
+from .task_queue import TaskQueue, first_of
+from .task_runner import POLL_SECONDS, TaskRunner
 from .tasks import ENDED, NewTask, TaskView, given
 from .threads import (
     delete_with_tasks,
@@ -93,14 +93,14 @@ class BackgroundSubAgents:
         if max_running < 1 or max_open < 1:
             raise ValueError("max_running and max_open must be 1 or more")
         self.checkpointer = checkpointer
-        self._tasks = TaskLines(max_running, max_open)
+        self._tasks = TaskQueue(max_running, max_open)
         self._agents: dict[str, tuple[Agent, Agent]] = {}
         self._find: AgentSource | None = None
         self._above: tuple[str, ...] = ()
         self._policy: CallPolicy | None = None
         local = partial(LocalRuns, checkpointer, options=options or RunOptions(), is_alive=is_alive)
         self._engine: RunEngine = (engine or local)(self.agent)
-        self._carrier = TaskCarrier(checkpointer, self.agent, self._engine, self._tasks)
+        self._carrier = TaskRunner(checkpointer, self.agent, self._engine, self._tasks)
         self._jobs: MemoryObjectSendStream[Job] | None = None
         self._stack: AsyncExitStack | None = None
 

@@ -13,11 +13,11 @@ from pydantic import JsonValue
 
 from ...checkpoint.base import Batch, Checkpointer, Run
 from ...errors import HarnessError
-from ...loop.carrier import RunOptions
 from ...loop.run_context import RunControl
+from ...loop.run_executor import RunOptions
 from ...records import record
 from .engine import ALL, OPEN, AgentSource, Behalf, accepted_run
-from .owners import OwnLock, at_work, new_owner
+from .worker_locks import WorkerLock, is_worker_alive, new_worker
 
 __all__ = ["LocalRuns"]
 
@@ -53,10 +53,10 @@ class LocalRuns:
     ) -> None:
         self._journal = checkpointer
         self._agents = agents
-        self._owner = options.owner or new_owner()
+        self._owner = options.owner or new_worker()
         self._options = replace(options, owner=self._owner)
         self._is_alive = is_alive
-        self._lock = OwnLock(self._owner)
+        self._lock = WorkerLock(self._owner)
         self._unknown: set[str] = set()
         self._carried: dict[str, _Carried] = {}
 
@@ -136,7 +136,7 @@ class LocalRuns:
             return False
         if owner is None or owner == self._owner:
             return True
-        known = await anyio.to_thread.run_sync(at_work, owner)
+        known = await anyio.to_thread.run_sync(is_worker_alive, owner)
         if known is not None:
             return not known
         if self._is_alive is None and owner not in self._unknown:

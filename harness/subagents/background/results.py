@@ -13,11 +13,11 @@ from ...loop.agent import Agent
 from ...loop.thread_access import StateSnapshot
 from ...records import record
 from ...state import State
-from .given_files import base_of, digest
 from .launcher import BackgroundSubAgents
-from .merged_files import merge_changes
+from .merge_base import base_of, digest
 from .state import BackgroundTask
 from .tasks import FIRST_CHECKPOINT, TaskView
+from .three_way_merge import merge_changes
 
 __all__ = ["Collected", "collected"]
 

@@ -14,8 +14,8 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, ModelError, ToolError
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
-from deep_agent_mcp.harness.subagents.background.merged_files import merge_changes
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.harness.subagents.background.three_way_merge import merge_changes
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
 from deep_agent_mcp.harness.tools import tool
 from tests.loop.models import call, says

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.state import FileData
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.subagents.background.given_files import digest
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
-from deep_agent_mcp.harness.subagents.background.merged_files import merge_changes
+from deep_agent_mcp.harness.subagents.background.merge_base import digest
+from deep_agent_mcp.harness.subagents.background.three_way_merge import merge_changes
 from deep_agent_mcp.harness.tools import ToolResult, tool
 from tests.loop.models import call, says
 from tests.subagents.background.support import check, family, news, start, task_in, view

@@ -13,10 +13,14 @@ import pytest
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.subagents.background import owners
+from deep_agent_mcp.harness.subagents.background import worker_locks as owners
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
-from deep_agent_mcp.harness.subagents.background.owners import OwnLock, at_work, new_owner
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
+from deep_agent_mcp.harness.subagents.background.worker_locks import (
+    WorkerLock,
+    is_worker_alive,
+    new_worker,
+)
 from tests.loop.models import says
 from tests.subagents.background.support import Gate, family
 
@@ -25,9 +29,9 @@ pytestmark = pytest.mark.anyio
 THREAD = "t.task-00000001"
 HOLD = """
 import sys
-from deep_agent_mcp.harness.subagents.background.owners import OwnLock, new_owner
-owner = new_owner()
-lock = OwnLock(owner)
+from deep_agent_mcp.harness.subagents.background.worker_locks import WorkerLock, new_worker
+owner = new_worker()
+lock = WorkerLock(owner)
 lock.hold()
 print(owner, flush=True)
 sys.stdin.read(1)
@@ -78,24 +82,24 @@ async def another_process() -> AsyncGenerator[str]:
 
 async def test_a_process_of_this_machine_is_at_work_until_it_ends() -> None:
     async with another_process() as owner:
-        assert at_work(owner) is True
-    assert at_work(owner) is False
-    assert at_work(owner) is False  # also once its lock has been cleared away
+        assert is_worker_alive(owner) is True
+    assert is_worker_alive(owner) is False
+    assert is_worker_alive(owner) is False  # also once its lock has been cleared away
 
 
 async def test_a_lock_that_somebody_cleared_away_does_not_make_a_living_process_dead() -> None:
     async with another_process() as owner:
         owners._path(owner).unlink()
-        assert at_work(owner) is True
-    assert at_work(owner) is False
+        assert is_worker_alive(owner) is True
+    assert is_worker_alive(owner) is False
 
 
 def test_carriers_of_this_process_are_known_and_leave_no_lock() -> None:
-    owner = new_owner()
-    lock = OwnLock(owner)
-    assert at_work(owner) is False
+    owner = new_worker()
+    lock = WorkerLock(owner)
+    assert is_worker_alive(owner) is False
     lock.hold()
-    assert at_work(owner) is True
+    assert is_worker_alive(owner) is True
     lock.release()
-    assert at_work(owner) is False
+    assert is_worker_alive(owner) is False
     assert not owners._path(owner).exists()

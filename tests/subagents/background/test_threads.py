@@ -17,7 +17,7 @@ from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.harness.subagents.background.threads import delete_with_tasks, task_threads
 from deep_agent_mcp.server.settings import Settings
 from deep_agent_mcp.server.state_dir import StateDir
-from deep_agent_mcp.server.thread_office import ThreadOffice
+from deep_agent_mcp.server.thread_admin import ThreadAdmin
 from tests.loop.models import says
 from tests.subagents.background.support import Gate, family, start, view
 
@@ -95,7 +95,7 @@ async def work(state: StateDir) -> Run:
 async def test_threads_delete_takes_tasks_along(tmp_path: Path) -> None:
     state = StateDir.open(tmp_path / "state")
     task = await work(state)
-    async with ThreadOffice.open(Settings(state_dir=state.path)) as office:
+    async with ThreadAdmin.open(Settings(state_dir=state.path)) as office:
         await office.delete(["t"])
     async with SqliteCheckpointer(state.journal) as journal:
         assert await threads_of(journal) == []
@@ -112,7 +112,7 @@ async def test_threads_delete_is_refused_while_a_server_has_a_task_of_the_thread
         async with SqliteCheckpointer(state.journal) as journal:
             held = replace(task, owner=owner, **change)
             await journal.commit(Batch(held.thread_id, runs=[held]))
-        async with ThreadOffice.open(Settings(state_dir=state.path)) as office:
+        async with ThreadAdmin.open(Settings(state_dir=state.path)) as office:
             with pytest.raises(ThreadBusy, match=f"{task.thread_id}; nothing was done"):
                 await office.delete(["t"])
     async with SqliteCheckpointer(state.journal) as journal:
@@ -122,7 +122,7 @@ async def test_threads_delete_is_refused_while_a_server_has_a_task_of_the_thread
 async def test_threads_prune_of_a_thread_reaches_its_tasks(tmp_path: Path) -> None:
     state = StateDir.open(tmp_path / "state")
     task = await work(state)
-    async with ThreadOffice.open(Settings(state_dir=state.path)) as office:
+    async with ThreadAdmin.open(Settings(state_dir=state.path)) as office:
         await office.prune("t", keep_latest=1, older_than=None)
     async with SqliteCheckpointer(state.journal) as journal:
         assert len(await journal.history(task.thread_id)) == 1

@@ -1,0 +1,171 @@
+"""Files as the policy lets a call see them (peers C5.2).
+
+The gate has judged the paths that the call names. What it cannot see is judged here: other paths,
+where links lead, and which files a listing or a search comes to. A listing leaves out what
+`read_file` would be refused, a search also what could only be read when a person agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import anyio.to_thread
+
+from ..policy import CallAuthorization
+from ..policy.paths import path_forms, paths_in
+from ..records import record
+from ..tools import ToolRuntime
+from .base import Backend, FileEntry, FileError, Files, Page, PathTest
+
+__all__ = ["AuthorizedFiles", "authorized_files"]
+
+_MOST = 1_000_000
+
+
+def authorized_files(files: Files, backend: Backend, runtime: ToolRuntime) -> Files:
+    """Return the files a call may see: all of them when no rule is about paths."""
+    if runtime.policy is None or not runtime.policy.policy.reads_paths:
+        return files
+    real = cast("Callable[[str], str] | None", getattr(backend, "real_path", None))
+    named = paths_in(runtime.policy.args, runtime.policy.tool.parameters)
+    return AuthorizedFiles(files, runtime.policy, real, frozenset(one.exact for one in named))
+
+
+@record
+class AuthorizedFiles:
+    """`Files` behind a policy.
+
+    Attributes:
+        files: All of the files.
+        policy: What the policy says to the caller.
+        real: Returns a path with links resolved, blocking; None where there are no links.
+        named: The paths that the call names, each with a slash at its end; none outside of calls,
+            where whoever reads judges what is read.
+    """
+
+    files: Files
+    policy: CallAuthorization
+    real: Callable[[str], str] | None
+    named: frozenset[str]
+
+    async def ls(self, path: str) -> Sequence[FileEntry]:
+        """See `Files`."""
+        real = await self._require(path)
+        entries = await self.files.ls(path)
+        return [one for one in entries if not self._hides(one.path, path, real)]
+
+    async def read(self, path: str) -> bytes:
+        """See `Files`."""
+        await self._require(path)
+        return await self.files.read(path)
+
+    async def write(self, path: str, data: bytes, *, expected: bytes | None = None) -> bool:
+        """See `Files`."""
+        await self._require(path)
+        return await self.files.write(path, data, expected=expected)
+
+    async def delete(self, path: str) -> None:
+        """See `Files`. All that a directory holds must be allowed as well."""
+        await self._require(path)
+        await self._require_below(path)
+        await self.files.delete(path)
+
+    async def glob(
+        self, pattern: str | PathTest, path: str = "/", *, limit: int = 1_000
+    ) -> Sequence[FileEntry]:
+        """See `Files`."""
+        real = await self._require(path)
+        asked = limit
+        while True:
+            found = await self.files.glob(pattern, path, limit=asked)
+            kept = [one for one in found if not self._hides(one.path, path, real)]
+            if len(kept) >= limit or len(found) < asked or asked >= _MOST:
+                return kept[:limit]
+            asked *= 8
+
+    async def grep(
+        self,
+        pattern: str,
+        path: str = "/",
+        *,
+        glob: str | PathTest | None = None,
+        ignore_case: bool = False,
+        limit: int = 1_000,
+    ) -> Page:
+        """See `Files`."""
+        real = await self._require(path)
+        asked = limit
+        while True:
+            page = await self.files.grep(
+                pattern, path, glob=glob, ignore_case=ignore_case, limit=asked
+            )
+            kept = [
+                one for one in page.matches if not self._hides(one.path, path, real, contents=True)
+            ]
+            cut = len(page.matches) >= asked  # by the limit, not by time
+            if len(kept) >= limit or not (page.truncated and cut) or asked >= _MOST:
+                return Page(kept[:limit], page.truncated or len(kept) > limit)
+            asked *= 8
+
+    def update(self) -> Mapping[str, Any]:
+        """See `Files`."""
+        return self.files.update()
+
+    async def _require(self, path: str) -> str:
+        """Return the real path; refuse what the gate has not judged unless the policy allows it."""
+        real = await anyio.to_thread.run_sync(self.real, path) if self.real else path
+        if real == path and (not self.named or path_forms(path).exact in self.named):
+            return real
+        verdict = self.policy.judge(path=real)
+        if verdict.action == "allow":
+            return real
+        asks = verdict.action == "ask"
+        advice = f"Name {real} itself, and a person is asked" if asks else "Find another way"
+        where = "is what" if real == path else f"leads through a link to {real}, which"
+        raise FileError(
+            "permission_denied",
+            path,
+            f"{path} {where} the policy guards ({verdict.reason}). Nothing was done. {advice}.",
+        )
+
+    async def _require_below(self, path: str) -> None:
+        """Refuse a directory that holds what the call could not name (peers C5.2)."""
+        waiting = [path]
+        while waiting:
+            directory = waiting.pop()
+            try:
+                entries = await self.files.ls(directory)
+            except FileError as error:
+                if error.code in ("not_found", "not_a_directory"):
+                    continue  # a file; or the deletion itself says so
+                raise
+            for one in entries:
+                verdict = self.policy.judge(path=one.path)
+                if verdict.action != "allow":
+                    inner = "something" if self.policy.hides(one.path) else one.path
+                    raise FileError(
+                        "permission_denied",
+                        path,
+                        f"{path} holds {inner} that the policy guards ({verdict.reason}). Nothing "
+                        "was done. Delete what else is in it piece by piece.",
+                    )
+                if one.is_dir and not await self._is_link(one.path, directory):
+                    waiting.append(one.path)
+
+    async def _is_link(self, path: str, directory: str) -> bool:
+        """Whether a path in a directory is a link; deleting one leaves alone where it leads."""
+        if self.real is None:
+            return False
+        above = await anyio.to_thread.run_sync(self.real, directory)
+        name = path.rpartition("/")[2]
+        return await anyio.to_thread.run_sync(self.real, path) != f"{above.rstrip('/')}/{name}"
+
+    def _hides(self, path: str, below: str, real: str, *, contents: bool = False) -> bool:
+        """Whether a path found below another is hidden by its name or by its real place."""
+        if self.policy.hides(path, contents=contents):
+            return True
+        if real != below:
+            place = f"{real.rstrip('/')}/{path[len(below.rstrip('/')) :].lstrip('/')}"
+            return self.policy.hides(place.rstrip("/") or "/", contents=contents)
+        return False

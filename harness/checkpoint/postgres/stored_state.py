@@ -1,0 +1,180 @@
+"""What the Postgres journal asks before it writes a group of batches, each of another thread.
+
+The first round trip takes the locks of the threads. What is asked after that, in the same or a
+later one, sees all that those who held the locks before have stored.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ...records import record
+from .encoded_batch import EncodedBatch
+from .records import as_bytes
+from .session import Row, Session, Statement, columns
+
+__all__ = ["NUMBERS", "Group", "StoredState", "ask", "lock", "lock_free"]
+
+NUMBERS = """
+SELECT {next_of_numbers}, extract(epoch FROM clock_timestamp())::float8
+FROM generate_series(1, %(count)s)
+"""
+"""Gives numbers that nobody else has, each with the Unix time."""
+
+_TRY = """
+SELECT pg_try_advisory_xact_lock(key)
+FROM unnest(%(keys)s::int8[]) WITH ORDINALITY AS wanted (key, place) ORDER BY place
+"""
+
+_PLACES = """
+SELECT t.thread, t.newest, s.scope, (
+    SELECT c.seq FROM {checkpoints} AS c WHERE c.scope = s.scope ORDER BY c.seq DESC LIMIT 1
+)
+FROM unnest(%s::bytea[], %s::bytea[]) WITH ORDINALITY AS wanted (thread_id, ns, place)
+LEFT JOIN {threads} AS t ON t.thread_id = wanted.thread_id
+LEFT JOIN {scopes} AS s ON s.thread = t.thread AND s.ns = wanted.ns
+ORDER BY wanted.place
+"""
+
+_SEQS = """
+SELECT c.scope, c.id, c.seq FROM unnest(%s::int8[], %s::bytea[]) AS wanted (scope, id)
+JOIN {checkpoints} AS c ON c.scope = wanted.scope AND c.id = wanted.id
+"""
+
+_TASKS = """
+SELECT t.scope, t.step, t.task_id
+FROM unnest(%s::int8[], %s::bytea[], %s::bytea[]) AS wanted (scope, step, task_id)
+JOIN {tasks} AS t
+    ON t.scope = wanted.scope AND t.step = wanted.step AND t.task_id = wanted.task_id
+"""
+
+_LOGS = "SELECT thread, run_id, log, newest FROM {logs} WHERE run_id = ANY(%(ids)s::bytea[])"
+
+_OWNERS = "SELECT id, thread FROM {runs} WHERE id = ANY(%(ids)s::bytea[])"
+
+_BLOBS = "SELECT digest FROM {blobs} WHERE digest = ANY(%(digests)s::bytea[])"
+
+
+@dataclass(slots=True)
+class StoredState:
+    """What is stored of a batch's thread and namespace, as far as the batch concerns it.
+
+    Attributes:
+        entry: The batch.
+        thread: The thread's number, or None.
+        newest: Seq of its newest checkpoint, or 0.
+        scope: The namespace's number, or None.
+        head: Seq of its newest checkpoint, or None.
+        seqs: Of the checkpoints that the batch names, by id.
+        tasks: Step and id of the batch's tasks that are stored.
+        logs: Number and newest event of the logs of its runs.
+        foreign: Those of its runs that belong to other threads, or whose events do.
+    """
+
+    entry: EncodedBatch
+    thread: int | None
+    newest: int
+    scope: int | None
+    head: int | None
+    seqs: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    tasks: set[tuple[bytes, bytes]] = field(default_factory=set[tuple[bytes, bytes]])
+    logs: dict[bytes, tuple[int, int]] = field(default_factory=dict[bytes, tuple[int, int]])
+    foreign: set[bytes] = field(default_factory=set[bytes])
+
+
+@record
+class Group:
+    """Batches whose threads are locked.
+
+    Attributes:
+        facts: What is known of each.
+        numbers: As many as their rows take.
+        now: The server's Unix time in seconds.
+        digests: Those of their large values that are stored already.
+    """
+
+    facts: Sequence[StoredState]
+    numbers: Iterator[int]
+    now: float
+    digests: set[bytes] = field(default_factory=set[bytes])
+
+
+async def lock(session: Session, entry: EncodedBatch) -> Group:
+    """Wait until nobody else changes a batch's thread, and keep others from it."""
+    _, group = await _locked(session, session.locking_threads(entry.thread_id), [entry])
+    return group
+
+
+async def lock_free(session: Session, entries: Sequence[EncodedBatch]) -> Group:
+    """Lock the threads that nobody else is changing; the others' batches are left out."""
+    keys = session.keys(one.thread_id for one in entries)
+    rows, group = await _locked(session, (_TRY, {"keys": keys}), entries)
+    free = [one for one, (locked,) in zip(group.facts, rows, strict=True) if locked]
+    return Group(free, group.numbers, group.now)
+
+
+async def _locked(
+    session: Session, locking: Statement, entries: Sequence[EncodedBatch]
+) -> tuple[list[Row], Group]:
+    places = [(as_bytes(one.thread_id), as_bytes(one.batch.ns)) for one in entries]
+    synced = any(entry.batch.synced for entry in entries)
+    unsynced: list[Statement] = [("SET LOCAL synchronous_commit = off", {})]
+    rows, found, numbers, *_ = await session.send(
+        locking,
+        *columns(_PLACES, places),
+        (NUMBERS, {"count": sum(entry.numbers() for entry in entries)}),
+        *([] if synced else unsynced),
+    )
+    facts = [
+        StoredState(entry, thread, newest or 0, scope, head)
+        for entry, (thread, newest, scope, head) in zip(entries, found, strict=True)
+    ]
+    return rows, Group(facts, iter([number for number, _ in numbers]), numbers[0][1])
+
+
+async def ask(session: Session, group: Group) -> None:
+    """Add all that the laws want to know."""
+    wanted = defaultdict[str, list[Row]](list)
+    for fact in group.facts:
+        if fact.scope is not None:
+            wanted[_SEQS] += [(fact.scope, one) for one in _named(fact.entry)]
+            wanted[_TASKS] += [(fact.scope, *key) for key in fact.entry.tasks]
+    statements = [one for text in (_SEQS, _TASKS) for one in columns(text, wanted[text])]
+    if runs := [run_id for fact in group.facts for run_id in fact.entry.runs]:
+        statements.append((_OWNERS, {"ids": runs}))
+    if logs := [run_id for fact in group.facts for run_id in fact.entry.events]:
+        statements.append((_LOGS, {"ids": logs}))
+    if digests := [digest for fact in group.facts for digest in fact.entry.blobs]:
+        statements += [session.sharing_blobs(), (_BLOBS, {"digests": digests})]
+    answers = await session.send(*statements)
+    _note(group, {text: rows for (text, _), rows in zip(statements, answers, strict=True)})
+
+
+def _note(group: Group, found: dict[str, list[Row]]) -> None:
+    by_scope = {fact.scope: fact for fact in group.facts}
+    for scope, key, seq in found.get(_SEQS, ()):
+        by_scope[scope].seqs[key] = seq
+    for scope, step, task_id in found.get(_TASKS, ()):
+        by_scope[scope].tasks.add((step, task_id))
+    owners: dict[bytes, int] = dict(found.get(_OWNERS, ()))
+    logs = {run_id: (thread, log, newest) for thread, run_id, log, newest in found.get(_LOGS, ())}
+    for fact in group.facts:
+        for run_id in owners.keys() & fact.entry.runs.keys():
+            if owners[run_id] != fact.thread:
+                fact.foreign.add(run_id)
+        for run_id in logs.keys() & fact.entry.events.keys():
+            thread, *counted = logs[run_id]
+            if thread != fact.thread:
+                fact.foreign.add(run_id)
+            fact.logs[run_id] = counted[0], counted[1]
+    group.digests.update(digest for (digest,) in found.get(_BLOBS, ()))
+
+
+def _named(entry: EncodedBatch) -> set[bytes]:
+    """Return the ids of checkpoints that may be stored already."""
+    named = {step for step, _ in entry.tasks} | {key for key, *_ in entry.snapshots}
+    for key, parent, *_ in entry.checkpoints:
+        named |= {key} if parent is None else {key, parent}
+    return named

@@ -1,0 +1,343 @@
+"""Records of a journal, sealed and opened.
+
+A sealed record is of the same type as an open one and fits wherever it does, so any checkpointer
+can store it. A value of bytes becomes a mark and sealed bytes, a text `sealed:` and base64, a
+dictionary `{"sealed": …}`, a path a path of one such text. Which fields are sealed is
+`laws.CONTENT`.
+
+Each value is bound to where it belongs: its field, and the id of its run, checkpoint or interrupt.
+Put anywhere else it does not open. What a journal stores once however often it occurs cannot be
+bound that closely: the value of a write is bound to its channel and to whether it overwrites, what
+a file held before a change to that field alone. Nothing is bound to a thread, as threads are
+copied inside a journal.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from pydantic import JsonValue
+
+from ..errors import CheckpointError
+from ..records import changed, record
+from .base import (
+    Batch,
+    Checkpoint,
+    FileChange,
+    Interrupt,
+    Record,
+    Run,
+    RunEvent,
+    StoredWrite,
+    TaskWrites,
+)
+from .cipher import Cipher, Damaged, UnknownKey
+from .codec import compress, decompress
+from .invariants import json_text
+
+__all__ = ["FIELDS", "RecordCipher", "is_sealed"]
+
+R = TypeVar("R", bound=Record)
+
+_BYTES_MARK, _TEXT_MARK = b"\x02sealed\x00", "sealed:"
+"""What sealed values begin with. Encoded values are JSON and never begin like the first."""
+
+_PLAIN = (
+    "{what} is not sealed, but the journal was opened with a key. Nothing was changed. If this "
+    "journal was never encrypted, seal it once: `deep-agent-mcp threads seal --plain`, or "
+    "`EncryptedCheckpointer.seal_plain`. If it was, somebody else wrote this: restore a backup, or "
+    "delete the thread."
+)
+_UNKNOWN_KEY = (
+    "{what} is sealed with key {key}, which is missing from the setting `journal_key`: it has "
+    "{known}. Nothing was changed. Add that key after the ones that are there."
+)
+_DAMAGED = (
+    "{what} cannot be opened: it was damaged, or changed or moved by somebody without the key. "
+    "Nothing was changed. Restore a backup, or delete the thread."
+)
+
+
+def _text_bytes(value: str) -> bytes:
+    return compress(value.encode())
+
+
+def _text(data: bytes) -> str:
+    return decompress(data).decode()
+
+
+def _json_bytes(value: JsonValue) -> bytes:
+    # A tool's result may hold half a character, and events tell of results.
+    return compress(json_text(value).encode("utf-8", "surrogatepass"))
+
+
+def _json(data: bytes) -> Any:
+    return json.loads(decompress(data).decode("utf-8", "surrogatepass"))
+
+
+def _wrapped_bytes(sealed: bytes) -> bytes:
+    return _BYTES_MARK + sealed
+
+
+def _sealed_bytes(value: Any) -> bytes | None:
+    if not (isinstance(value, bytes) and value.startswith(_BYTES_MARK)):
+        return None
+    return value[len(_BYTES_MARK) :]
+
+
+def _wrapped_text(sealed: bytes) -> str:
+    return _TEXT_MARK + b64encode(sealed).decode()
+
+
+def _sealed_text(value: Any) -> bytes | None:
+    if not (isinstance(value, str) and value.startswith(_TEXT_MARK)):
+        return None
+    text = value[len(_TEXT_MARK) :]
+    try:
+        sealed = b64decode(text, validate=True)
+    except ValueError:
+        return b""
+    # Base64 has bits to spare, and one value shall have one form.
+    return sealed if b64encode(sealed).decode() == text else b""
+
+
+def _wrapped_object(sealed: bytes) -> dict[str, JsonValue]:
+    return {"sealed": _wrapped_text(sealed)}
+
+
+def _sealed_object(value: Any) -> bytes | None:
+    # A damaged journal hands out any JSON here.
+    if not isinstance(value, dict) or [*cast("dict[str, Any]", value)] != ["sealed"]:
+        return None
+    return _sealed_text(value["sealed"])
+
+
+def _wrapped_path(sealed: bytes) -> tuple[str, ...]:
+    return (_wrapped_text(sealed),)
+
+
+def _sealed_path(value: Any) -> bytes | None:
+    return _sealed_text(value[0]) if len(value) == 1 else None
+
+
+def _path(data: bytes) -> tuple[str, ...]:
+    return tuple(_json(data))
+
+
+@record
+class _Form:
+    """How one type of value is sealed.
+
+    Attributes:
+        data: Returns a value as the bytes that are sealed, small.
+        value: Returns the value of such bytes.
+        wrapped: Returns sealed bytes as a value of the same type.
+        sealed: Returns the sealed bytes of such a value; None when it is not one.
+    """
+
+    data: Callable[[Any], bytes]
+    value: Callable[[bytes], Any]
+    wrapped: Callable[[bytes], Any]
+    sealed: Callable[[Any], bytes | None]
+
+
+_BYTES = _Form(compress, decompress, _wrapped_bytes, _sealed_bytes)
+_TEXT = _Form(_text_bytes, _text, _wrapped_text, _sealed_text)
+# What is looked for must not depend on how bodies are made, which may be otherwise tomorrow.
+_KEY = _Form(str.encode, bytes.decode, _wrapped_text, _sealed_text)
+_ANY = _Form(_json_bytes, _json, _wrapped_text, _sealed_text)
+_OBJECT = _Form(_json_bytes, _json, _wrapped_object, _sealed_object)
+_PATH = _Form(lambda value: _json_bytes([*value]), _path, _wrapped_path, _sealed_path)
+
+FIELDS: Mapping[type[Record], Mapping[str, _Form]] = {
+    StoredWrite: {"value": _BYTES},
+    Checkpoint: {"author": _TEXT, "summary": _TEXT},
+    Run: {"used": _TEXT, "goal": _TEXT, "answer": _TEXT, "reason": _TEXT, "idempotency_key": _KEY},
+    Interrupt: {"payload": _OBJECT, "message": _TEXT, "answer_schema": _OBJECT, "answer": _ANY},
+    FileChange: {"path": _TEXT, "before": _BYTES, "after_digest": _TEXT},
+    RunEvent: {"path": _PATH, "data": _OBJECT},
+}
+"""What is sealed of each record. The first field is always there, and in an open record never
+looks sealed, whatever a model or a user writes: it tells sealed records from open ones."""
+
+_KINDS: Mapping[type[Record], str] = {
+    StoredWrite: "write",
+    Checkpoint: "checkpoint",
+    Run: "run",
+    Interrupt: "interrupt",
+    FileChange: "file_change",
+    RunEvent: "event",
+}
+_NAMES = {
+    (kind, name): f"{_KINDS[kind]}.{name}".encode()
+    for kind, forms in FIELDS.items()
+    for name in forms
+}
+"""What fields are called in the context of their values; part of the format."""
+
+
+_OPTIONAL = {"answer", "reason", "idempotency_key", "before", "after_digest"}
+"""Fields that may be None, which is stored as it is: somebody can see, and make, that."""
+
+
+def is_sealed(record: Record) -> bool:
+    """Whether a record is sealed, with whatever key."""
+    name, form = next(iter(FIELDS[type(record)].items()))
+    return form.sealed(getattr(record, name)) is not None
+
+
+class RecordCipher:
+    """Seals records with the first of some keys, and opens them with each.
+
+    Args:
+        cipher: The cipher, with its keys.
+    """
+
+    def __init__(self, cipher: Cipher) -> None:
+        self._cipher = cipher
+
+    def seal(self, record: R) -> R:
+        """Return an open record sealed.
+
+        Raises:
+            CheckpointError, ValueError, TypeError: It holds what cannot be stored.
+        """
+        seal, changes = self._cipher.seal, dict[str, Any]()
+        for name, form in FIELDS[type(record)].items():
+            value = getattr(record, name)
+            if not _is_absent(record, name, value):
+                changes[name] = form.wrapped(seal(form.data(value), _context(record, name)))
+        return changed(record, **changes)
+
+    def open(self, record: R) -> R:
+        """Return a sealed record open.
+
+        Raises:
+            CheckpointError: It is not sealed, with a key that is not there, or damaged.
+        """
+        changes = dict[str, Any]()
+        for name, form in FIELDS[type(record)].items():
+            value = getattr(record, name)
+            if not _is_absent(record, name, value):
+                changes[name] = self._opened(record, name, form, value)
+        return changed(record, **changes)
+
+    def reseal(self, record: R) -> R:
+        """Return a sealed record sealed with the first key.
+
+        Raises:
+            CheckpointError: As for `open`.
+        """
+        return self.seal(self.open(record))
+
+    def seal_plain(self, record: R) -> R:
+        """Return a record, open or sealed, sealed with the first key.
+
+        Raises:
+            CheckpointError: As for `open`.
+        """
+        return self.reseal(record) if is_sealed(record) else self.seal(record)
+
+    def unseal(self, record: R) -> R:
+        """Return a record, open or sealed, open.
+
+        Raises:
+            CheckpointError: It is sealed with a key that is not there, or damaged.
+        """
+        return self.open(record) if is_sealed(record) else record
+
+    def seal_tasks(self, tasks: Sequence[TaskWrites]) -> list[TaskWrites]:
+        """Return tasks with sealed writes."""
+        return [changed(one, writes=tuple(map(self.seal, one.writes))) for one in tasks]
+
+    def open_tasks(self, tasks: Sequence[TaskWrites]) -> list[TaskWrites]:
+        """Return tasks with open writes."""
+        return [changed(one, writes=tuple(map(self.open, one.writes))) for one in tasks]
+
+    def seal_batch(self, batch: Batch) -> Batch:
+        """Return a batch with everything in it sealed.
+
+        Raises:
+            CheckpointError: It holds what cannot be stored; nothing was.
+        """
+        try:
+            return changed(
+                batch,
+                writes=self.seal_tasks(batch.writes),
+                checkpoints=[*map(self.seal, batch.checkpoints)],
+                runs=[*map(self.seal, batch.runs)],
+                interrupts=[*map(self.seal, batch.interrupts)],
+                answers={asked: self._answer(asked, one) for asked, one in batch.answers.items()},
+                file_changes=[*map(self.seal, batch.file_changes)],
+                snapshots=[
+                    changed(one, writes=tuple(map(self.seal, one.writes)))
+                    for one in batch.snapshots
+                ],
+                events=[*map(self.seal, batch.events)],
+            )
+        except (ValueError, TypeError, RecursionError) as error:
+            raise CheckpointError(
+                f"a batch of thread {batch.thread_id!r} cannot be stored: {error}. Nothing of it "
+                f"was; mend the value and commit again."
+            ) from error
+
+    def keys_of_runs(self, idempotency_key: str) -> list[str]:
+        """Return what a run's idempotency key is stored as, under each of the keys."""
+        data = FIELDS[Run]["idempotency_key"].data(idempotency_key)
+        context = [_NAMES[Run, "idempotency_key"]]
+        return [_wrapped_text(one) for one in self._cipher.seal_with_each(data, context)]
+
+    def _answer(self, interrupt_id: str, answer: JsonValue) -> JsonValue:
+        context = [_NAMES[Interrupt, "answer"], _id_bytes(interrupt_id)]
+        return _wrapped_text(self._cipher.seal(_ANY.data(answer), context))
+
+    def _opened(self, record: Record, name: str, form: _Form, value: Any) -> Any:
+        sealed = form.sealed(value)
+        if sealed is None:
+            raise CheckpointError(_PLAIN.format(what=_what(record, name)))
+        try:
+            return form.value(self._cipher.open(sealed, _context(record, name)))
+        except UnknownKey as error:
+            known = ", ".join(self._cipher.key_ids)
+            message = _UNKNOWN_KEY.format(what=_what(record, name), key=error, known=known)
+            raise CheckpointError(message) from None
+        except (Damaged, ValueError):
+            raise CheckpointError(_DAMAGED.format(what=_what(record, name))) from None
+
+
+def _is_absent(record: Record, name: str, value: Any) -> bool:
+    """Whether a field has no value; None is one where it may be somebody's answer."""
+    if value is not None or name not in _OPTIONAL:
+        return False
+    return not (isinstance(record, Interrupt) and record.answered)
+
+
+def _context(record: Record, name: str) -> list[bytes]:
+    """Return what the value of a field is bound to."""
+    field = _NAMES[type(record), name]
+    match record:
+        case StoredWrite():
+            return [field, _id_bytes(record.channel), b"\x01" if record.overwrite else b"\x00"]
+        case Checkpoint() | Run() | Interrupt():
+            return [field] if name == "idempotency_key" else [field, _id_bytes(record.id)]
+        case _:
+            return [field] if name == "before" else [field, _id_bytes(record.run_id)]
+
+
+def _id_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _what(record: Record, name: str) -> str:
+    match record:
+        case StoredWrite():
+            return f"a value of channel {record.channel!r}"
+        case Checkpoint() | Run() | Interrupt():
+            return f"the {name} of {_KINDS[type(record)]} {record.id}"
+        case FileChange():
+            return f"the {name} of a file that run {record.run_id} changed"
+        case RunEvent():
+            return f"the {name} of an event of run {record.run_id}"

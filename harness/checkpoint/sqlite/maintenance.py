@@ -1,0 +1,223 @@
+"""Upkeep of the SQLite journal: copies, removals, sizes.
+
+The functions run inside a transaction that the caller holds, in the writer's thread. What they
+leave of a namespace is put into new pages, so that removed values are gone from the file's rows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ...errors import UnknownThread
+from ..codec import plain
+from ..invariants import missing_ancestor, thread_exists
+from ..maintenance import prunable
+from . import event_rows
+from . import page_compaction as pages
+from .removal import Namespace, forget_thread, free_blobs
+
+__all__ = [
+    "all_threads",
+    "collect",
+    "copy_thread",
+    "delete_run",
+    "delete_thread",
+    "prune",
+    "thread_size",
+]
+
+_SIZE = """
+SELECT
+(SELECT coalesce(sum(length(body)), 0) FROM pages WHERE scope IN ({scopes}))
++ (SELECT coalesce(sum(length(b.body)), 0) FROM tasks t JOIN bodies b USING (task)
+   WHERE t.scope IN ({scopes}))
++ (SELECT coalesce(sum(length(s.body)), 0) FROM checkpoints c JOIN snapshots s USING (seq)
+   WHERE c.scope IN ({scopes}))
++ (SELECT coalesce(sum(length(body)), 0) FROM blobs WHERE blob IN (
+       SELECT u.blob FROM tasks t JOIN uses u USING (task) WHERE t.scope IN ({scopes})
+       UNION SELECT blob FROM file_changes WHERE thread = :thread))
++ (SELECT coalesce(sum(length(before)), 0) FROM file_changes WHERE thread = :thread)
+"""
+_SCOPES = "SELECT scope FROM scopes WHERE thread = :thread"
+
+
+def copy_thread(conn: sqlite3.Connection, source: str, target: str, now: float) -> None:
+    """Copy checkpoints, writes and snapshots of a thread.
+
+    Raises:
+        UnknownThread: There is no source.
+        CheckpointError: The target is there already.
+    """
+    thread = _key(conn, source)
+    if thread is None:
+        raise UnknownThread(f"there is no thread {source!r} to copy; nothing was stored")
+    if _key(conn, target) is not None:
+        raise thread_exists(target)
+    (copy,) = conn.execute(
+        "INSERT INTO threads (thread_id, created_at, updated_at) VALUES (?, ?, ?) RETURNING thread",
+        (target, now, now),
+    ).fetchone()
+    scopes = dict[int, int]()
+    for scope, ns in conn.execute(
+        "SELECT scope, ns FROM scopes WHERE thread = ?", (thread,)
+    ).fetchall():
+        (scopes[scope],) = conn.execute(
+            "INSERT INTO scopes (thread, ns) VALUES (?, ?) RETURNING scope", (copy, ns)
+        ).fetchone()
+    _copy_checkpoints(conn, source, thread, scopes)
+    for old, new in scopes.items():
+        _copy_tasks(conn, old, new)
+        pages.rewrite(conn, new)
+    _recount(conn, copy)
+
+
+def delete_thread(conn: sqlite3.Connection, thread_id: str) -> None:
+    """Delete all rows of a thread; unknown ids do nothing."""
+    thread = _key(conn, thread_id)
+    if thread is not None:
+        forget_thread(conn, thread)
+        free_blobs(conn)
+
+
+def all_threads(conn: sqlite3.Connection) -> list[str]:
+    """Return all threads, the oldest first."""
+    rows = conn.execute("SELECT thread_id FROM threads ORDER BY thread").fetchall()
+    return [thread_id for (thread_id,) in rows]
+
+
+def prune(
+    conn: sqlite3.Connection, thread_id: str, keep_latest: int | None, older_than: float | None
+) -> int:
+    """Remove old checkpoints of a thread; return how many. Large values it held stay behind."""
+    thread = _key(conn, thread_id)
+    if thread is None:
+        return 0
+    count = 0
+    for scope, ns in _scopes(conn, thread):
+        made = conn.execute(
+            "SELECT seq, created_at FROM checkpoints WHERE scope = ? ORDER BY seq", (scope,)
+        ).fetchall()
+        unwanted = prunable(made, keep_latest, older_than)
+        count += Namespace(conn, thread_id, thread, scope, ns).remove(unwanted)
+    conn.execute(
+        "DELETE FROM file_changes WHERE thread = ?1 AND checkpoint_seq <"
+        " (SELECT min(seq) FROM checkpoints JOIN scopes USING (scope)"
+        " WHERE thread = ?1 AND ns = '')",
+        (thread,),
+    )
+    _recount(conn, thread)
+    return count
+
+
+def delete_run(conn: sqlite3.Connection, run_id: str) -> None:
+    """Remove what a run has made; a thread of which nothing is left is deleted.
+
+    Large values it held stay behind.
+    """
+    threads = conn.execute(
+        "SELECT thread, thread_id FROM threads WHERE thread IN (SELECT thread FROM runs"
+        " WHERE id = ?1 UNION SELECT thread FROM checkpoints JOIN scopes USING (scope)"
+        " WHERE run_id = ?1 UNION SELECT thread FROM event_logs WHERE run_id = ?1"
+        " UNION SELECT thread FROM interrupts WHERE run_id = ?1)",
+        (run_id,),
+    ).fetchall()
+    for thread, thread_id in threads:
+        for scope, ns in _scopes(conn, thread):
+            made = conn.execute(
+                "SELECT seq FROM checkpoints WHERE scope = ? AND run_id = ?", (scope, run_id)
+            )
+            unwanted = [seq for (seq,) in made.fetchall()]
+            Namespace(conn, thread_id, thread, scope, ns).remove(unwanted)
+        for table, key in (("runs", "id"), ("interrupts", "run_id"), ("file_changes", "run_id")):
+            conn.execute(f"DELETE FROM {table} WHERE thread = ? AND {key} = ?", (thread, run_id))
+        for statement in event_rows.DELETE:
+            conn.execute(statement.format(where="thread = ? AND run_id = ?"), (thread, run_id))
+        _recount(conn, thread)
+        if _is_empty(conn, thread):
+            forget_thread(conn, thread)
+
+
+def thread_size(conn: sqlite3.Connection, thread_id: str) -> int:
+    """Return the bytes that a thread's values take, as stored."""
+    thread = _key(conn, thread_id)
+    if thread is None:
+        return 0
+    return conn.execute(_SIZE.format(scopes=_SCOPES), {"thread": thread}).fetchone()[0]
+
+
+def collect(conn: sqlite3.Connection) -> None:
+    """Put into pages what dead processes left beside them, and drop what nothing holds."""
+    loose = conn.execute("SELECT DISTINCT scope FROM bodies JOIN tasks USING (task)").fetchall()
+    for (scope,) in loose:
+        pages.gather(conn, scope)
+    free_blobs(conn)
+
+
+def _key(conn: sqlite3.Connection, thread_id: str) -> int | None:
+    row = conn.execute("SELECT thread FROM threads WHERE thread_id = ?", (thread_id,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _scopes(conn: sqlite3.Connection, thread: int) -> list[tuple[int, str]]:
+    return conn.execute("SELECT scope, ns FROM scopes WHERE thread = ?", (thread,)).fetchall()
+
+
+def _copy_checkpoints(
+    conn: sqlite3.Connection, thread_id: str, thread: int, scopes: dict[int, int]
+) -> None:
+    """Copy in order of commit, over all namespaces, so that the order stays."""
+    seqs: dict[int | None, int | None] = {None: None}
+    rows = conn.execute(
+        "SELECT seq, scope, parent, id, step, source, author, next, run_id, created_at, weight,"
+        " summary FROM checkpoints WHERE scope IN (SELECT scope FROM scopes WHERE thread = ?)"
+        " ORDER BY seq",
+        (thread,),
+    ).fetchall()
+    for seq, scope, parent, *rest in rows:
+        if parent not in seqs:
+            raise missing_ancestor(thread_id)
+        (seqs[seq],) = conn.execute(
+            "INSERT INTO checkpoints (scope, parent, id, step, source, author, next, run_id,"
+            " created_at, weight, summary) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq",
+            (scopes[scope], seqs[parent], *rest),
+        ).fetchone()
+        conn.execute(
+            "INSERT INTO snapshots SELECT ?, schema, body FROM snapshots WHERE seq = ?",
+            (seqs[seq], seq),
+        )
+
+
+def _copy_tasks(conn: sqlite3.Connection, scope: int, copy: int) -> None:
+    for task, data in list(pages.Bodies(conn).of_scope(scope)):
+        (new,) = conn.execute(
+            "INSERT INTO tasks (scope, step, task_id, idx)"
+            " SELECT ?, step, task_id, idx FROM tasks WHERE task = ? RETURNING task",
+            (copy, task),
+        ).fetchone()
+        conn.execute("INSERT INTO bodies VALUES (?, ?)", (new, plain(data)))
+        conn.execute("INSERT INTO uses SELECT ?, blob FROM uses WHERE task = ?", (new, task))
+
+
+def _recount(conn: sqlite3.Connection, thread: int) -> None:
+    """Bring a thread's own row up to date, and drop namespaces of which nothing is left."""
+    conn.execute(
+        "DELETE FROM scopes WHERE thread = ? AND NOT EXISTS (SELECT 1 FROM checkpoints c"
+        " WHERE c.scope = scopes.scope) AND NOT EXISTS (SELECT 1 FROM tasks t"
+        " WHERE t.scope = scopes.scope)",
+        (thread,),
+    )
+    conn.execute(
+        "UPDATE threads SET (checkpoints, newest) = (SELECT count(*), coalesce(max(seq), 0)"
+        " FROM checkpoints JOIN scopes USING (scope) WHERE thread = ?1) WHERE thread = ?1",
+        (thread,),
+    )
+
+
+def _is_empty(conn: sqlite3.Connection, thread: int) -> bool:
+    (held,) = conn.execute(
+        "SELECT EXISTS (SELECT 1 FROM scopes WHERE thread = ?1)"
+        " OR EXISTS (SELECT 1 FROM runs WHERE thread = ?1)"
+        " OR EXISTS (SELECT 1 FROM file_changes WHERE thread = ?1)",
+        (thread,),
+    ).fetchone()
+    return not held

@@ -1,0 +1,255 @@
+"""Carries one run from its input to its pause or end, and keeps its record true."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Literal, TypeAlias
+
+import anyio
+import anyio.lowlevel
+
+from ..checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
+from ..errors import HarnessError
+from ..limits import LimitName, LimitReached, Limits, Used
+from ..messages import ToolMessage, Usage
+from ..records import record
+from ..state import Mark, State, StateSchema
+from ..tool_results import storable_text
+from .cancellation import FAILURES, as_failure
+from .commit_buffer import Durability
+from .definition import AgentDefinition
+from .engine import AgentLoop
+from .events import Emit, StreamMode
+from .middleware import AgentMiddleware
+from .run_context import RunContext, RunControl
+from .thread_usage import noted
+
+__all__ = ["RunExecutor", "RunOptions", "RunResult", "public_state"]
+
+logger = logging.getLogger(__name__)
+
+_STOP_SECONDS = 10
+"""How long middleware may take to end what a run has left."""
+
+StopReason: TypeAlias = RunStatus | LimitName
+
+
+@record
+class RunOptions:
+    """How one run is carried out.
+
+    Attributes:
+        run_id: Its id; made up when not given.
+        context: Handed to hooks and tools.
+        emit: Receives events.
+        modes: Which events; none by default.
+        limits: Bounds for the run and its subagents; the agent's by default.
+        control: A handle to cancel it.
+        owner: Id of the process that works on it, kept in its record.
+        idempotency_key: Kept in its record.
+        configurable: Values for models that are configured at run time (`init_chat_model`).
+        when_busy: What to do while another run of this agent moves the thread: `refuse` raises
+            `ThreadBusy`, `queue` waits for its end, `interrupt` pauses it first.
+        room: Waits until the receiver of the events has caught up; the run waits with it.
+        durability: When steps are stored: before the next one, while it is worked on, or at the
+            run's pause or end.
+        log_events: Keep the run's `tasks` and `custom` events in the journal, for
+            `Agent.events`.
+        trust_cache: For driven calls: begin from the newest state this agent has seen without
+            asking the journal. If somebody else has moved the thread, the run raises
+            `StaleThread` before anything is stored or changed.
+        principal: On whose behalf it is carried out, for rules of the policy; empty for nobody in
+            particular. A run that is resumed is carried out on behalf of whoever resumes it.
+    """
+
+    run_id: str | None = None
+    context: Any = None
+    emit: Emit | None = None
+    modes: Collection[StreamMode] = ()
+    limits: Limits | None = None
+    control: RunControl | None = None
+    owner: str | None = None
+    idempotency_key: str | None = None
+    configurable: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    when_busy: Literal["refuse", "queue", "interrupt"] = "refuse"
+    room: Callable[[], Awaitable[None]] | None = None
+    durability: Durability = "sync"
+    log_events: bool = False
+    trust_cache: bool = False
+    principal: str = ""
+
+
+@record
+class RunResult:
+    """Where a run stands when it stops.
+
+    Attributes:
+        run: Its record, with status, answer and reason.
+        state: The keys that callers may see.
+        interrupts: The open questions, in a stable order, when the status is `needs_approval`.
+        results: For a driven run: the results of its calls, in call order.
+        checkpoint: The newest checkpoint.
+        usage: Tokens of the whole run tree.
+        used: All that the run tree has used of its limits, earlier attempts included.
+        error: What ended it, when the status is `failed`.
+    """
+
+    run: Run
+    state: State
+    interrupts: Sequence[Interrupt] = ()
+    results: Sequence[ToolMessage] = ()
+    checkpoint: Checkpoint | None = None
+    usage: Usage = field(default_factory=Usage)
+    used: Used = field(default_factory=Used)
+    error: HarnessError | LimitReached | None = None
+
+    @property
+    def structured_response(self) -> Any:
+        """The structured answer, of the type the agent was built with; None without one."""
+        return self.state.get("structured_response")
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why it stopped: its status, or the limit it met."""
+        if isinstance(self.error, LimitReached):
+            return self.error.limit
+        return self.run.status
+
+
+class RunExecutor:
+    """Carries one run to its pause or end, and keeps its record true."""
+
+    def __init__(
+        self, definition: AgentDefinition, context: RunContext, control: RunControl
+    ) -> None:
+        self._context = context
+        self._control = control
+        self._loop = AgentLoop(definition, context)
+
+    async def carry(self, begin: Callable[[AgentLoop], Awaitable[None]]) -> RunResult:
+        """Let `begin` bring the thread to where the run starts, then run it.
+
+        Raises:
+            Whatever `begin` raises; nothing has happened then.
+        """
+        try:
+            async with self._context.journal.carrying():
+                interrupts, error = await self._until_stopped(begin)
+        finally:
+            if self._context.told_of_stops:
+                await self._tell_that_it_stopped()
+        thread = self._loop.thread
+        return RunResult(
+            run=self._context.run,
+            state=public_state(thread.schema, thread.state),
+            interrupts=interrupts,
+            checkpoint=thread.head,
+            usage=self._context.meter.usage,
+            used=self._context.meter.used(),
+            error=error,
+        )
+
+    async def _tell_that_it_stopped(self) -> None:
+        """Let middleware end what must not outlive the run."""
+        told = {id(one): one for one in self._context.told_of_stops}
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as group:
+                for one in told.values():
+                    group.start_soon(self._tell, one)
+
+    async def _tell(self, one: AgentMiddleware) -> None:
+        with anyio.move_on_after(_STOP_SECONDS) as limit:
+            try:
+                await one.run_stopped(self._context.run)
+            except FAILURES as raised:
+                error = as_failure(raised)
+                logger.warning("%s.run_stopped raised", one.name, exc_info=error)
+        if limit.cancelled_caught:
+            logger.warning("run_stopped of %s took more than %d s", one.name, _STOP_SECONDS)
+
+    async def _until_stopped(
+        self, begin: Callable[[AgentLoop], Awaitable[None]]
+    ) -> tuple[Sequence[Interrupt], HarnessError | LimitReached | None]:
+        """Return the questions the run waits for, and what ended it."""
+        interrupts: Sequence[Interrupt] = ()
+        error: HarnessError | LimitReached | None = None
+        with self._control.scope:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            await begin(self._loop)
+            self._control.accepted.set()
+            try:
+                interrupts = await self._advance_in_time()
+                await self._context.journal.settle()
+                self._loop.thread.remember()
+            except (HarnessError, LimitReached) as failed:
+                if not self._context.journal.stored:
+                    raise
+                error = failed
+                await self._record("failed", str(failed))
+            except FAILURES as raised:
+                bug = as_failure(raised)
+                await self._record("failed", f"internal error: {type(bug).__name__}: {bug}")
+                raise bug  # noqa: B904 - the same, or it knows its cause
+        if self._control.reason is not None and self._context.run.status == "running":
+            await self._stopped(self._control.reason)
+        return interrupts, error
+
+    async def _advance_in_time(self) -> Sequence[Interrupt]:
+        """Advance until the run's time is over, if it is bounded.
+
+        Raises:
+            LimitReached: Its time is over.
+        """
+        meter = self._context.meter
+        if meter.limits.seconds is None:
+            await anyio.lowlevel.checkpoint_if_cancelled()  # it may have been stopped meanwhile
+            return await self._advance()
+        with anyio.move_on_after(meter.remaining().seconds):
+            await anyio.lowlevel.checkpoint_if_cancelled()  # it may be over already
+            return await self._advance()
+        raise meter.out_of_time()
+
+    async def _advance(self) -> Sequence[Interrupt]:
+        while True:
+            pause = await self._loop.advance()
+            if pause is None:
+                if self._context.run.status == "running":
+                    self._context.update_run(answer=self._loop.thread.answer())
+                    await self._record("done", None)
+                return ()
+            if self._control.draining and not pause.interrupts:
+                await self._record("paused", "drained: the step was finished and stored")
+                return ()
+            if await self._answered(pause.interrupts):
+                await self._loop.thread.open()
+                continue
+            await self._record("needs_approval", None)
+            return pause.interrupts
+
+    async def _answered(self, waiting: Sequence[Interrupt]) -> bool:
+        """Whether an answer came in while sibling calls were still running."""
+        known = await self._context.checkpointer.interrupts(self._context.run.id)
+        ids = {one.id for one in waiting}
+        return any(one.answered for one in known if one.id in ids)
+
+    async def _stopped(self, reason: str) -> None:
+        if self._control.accepted.is_set() or self._context.journal.stored:
+            await self._record(self._control.ends_as, reason)
+        elif self._context.run.attempt > 1:  # a resume that did not begin changes nothing
+            self._context.update_run(status="paused", reason=reason)
+        else:  # there is nothing in the journal that it could go on from
+            await self._record("cancelled", f"{reason}; its input was not accepted")
+
+    async def _record(self, status: RunStatus, reason: str | None) -> None:
+        used = noted(self._context.meter)
+        reason = None if reason is None else storable_text(reason)
+        run = self._context.update_run(status=status, reason=reason, used=used)
+        with anyio.CancelScope(shield=True):
+            await self._context.journal.commit(Batch(run.thread_id, runs=[run]))
+
+
+def public_state(schema: StateSchema, state: State) -> State:
+    """Return the keys of a state that callers may see."""
+    return schema.without(state, {Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT})

@@ -1,0 +1,108 @@
+"""One run at a time on a thread: who waits, who is refused, who makes way."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import field
+from typing import Literal, TypeAlias
+
+import anyio
+
+from ..checkpoint.base import Run
+from ..errors import ThreadBusy
+from ..lazy_event import LazyEvent
+from ..records import record
+from .run_context import RunControl
+
+__all__ = ["ThreadLocks", "WhenBusy"]
+
+WhenBusy: TypeAlias = Literal["refuse", "queue", "interrupt"]
+
+
+@record
+class _Turn:
+    """A run's turn, or, without a control, a moment in which something is written from outside."""
+
+    run_id: str
+    control: RunControl | None
+    over: LazyEvent = field(default_factory=LazyEvent)
+
+
+class ThreadLocks:
+    """The runs of one agent that move a thread right now; runs never interleave.
+
+    Other processes are kept apart by the journal, which refuses the second writer
+    (`StaleThread`).
+    """
+
+    def __init__(self) -> None:
+        self._now: dict[str, _Turn] = {}
+
+    def check(self, thread_id: str) -> None:
+        """Raise `ThreadBusy` if a run moves the thread."""
+        turn = self._now.get(thread_id)
+        if turn is not None and turn.control is not None:
+            raise ThreadBusy(
+                f"thread {thread_id} is being moved by run {turn.run_id}; nothing was done. Wait "
+                "for it, cancel it, or use another thread"
+            )
+
+    async def turn(
+        self, run: Run, control: RunControl, when_busy: WhenBusy
+    ) -> AbstractContextManager[None]:
+        """Return what holds the thread, to be entered at once: `with await turns.turn(…):`.
+
+        Before that, wait for the run that has the thread, or pause it, as chosen. Those who queue
+        get their turn in about the order they came. A run that is stopped while it waits leaves the
+        queue; it does not get the thread and must do nothing.
+
+        Raises:
+            ThreadBusy: Another run moves the thread and `when_busy` is `refuse`.
+        """
+        if run.thread_id in self._now and not await self._comes(run, control, when_busy):
+            return nullcontext()
+        return _Held(self._now, run.thread_id, _Turn(run.id, control))
+
+    async def _comes(self, run: Run, control: RunControl, when_busy: WhenBusy) -> bool:
+        """Wait for a run's turn; return whether it came, or the run was stopped before."""
+        with anyio.CancelScope() as control.waiting:
+            if control.reason is not None:
+                control.waiting.cancel()
+            while (turn := self._now.get(run.thread_id)) is not None:
+                if when_busy == "refuse":
+                    self.check(run.thread_id)
+                if when_busy == "interrupt" and turn.control is not None:
+                    turn.control.pause(f"run {run.id} took over the thread")
+                await turn.over.wait()
+        return not control.waiting.cancelled_caught
+
+    async def moment(self, thread_id: str) -> AbstractContextManager[None]:
+        """Return what holds the thread for one write from outside, to be entered at once.
+
+        Runs wait for it, whatever they are told.
+
+        Raises:
+            ThreadBusy: A run moves the thread.
+        """
+        while (turn := self._now.get(thread_id)) is not None:
+            self.check(thread_id)
+            await turn.over.wait()
+        return _Held(self._now, thread_id, _Turn("", None))
+
+
+class _Held(AbstractContextManager[None]):
+    """Holds a thread for one turn."""
+
+    __slots__ = ("_mine", "_now", "_thread_id")
+
+    def __init__(self, now: dict[str, _Turn], thread_id: str, mine: _Turn) -> None:
+        self._now = now
+        self._thread_id = thread_id
+        self._mine = mine
+
+    def __enter__(self) -> None:
+        self._now[self._thread_id] = self._mine
+
+    def __exit__(self, *raised: object) -> None:
+        del self._now[self._thread_id]
+        self._mine.over.set()

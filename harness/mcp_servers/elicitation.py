@@ -1,0 +1,174 @@
+"""What a server asks a person in the middle of a call, as durable questions of ours.
+
+A call that waits for an answer is stopped at the server and made again, from its start, once the
+answer is there; answers given already are handed over as the server asks for them again. So a tool
+that acts before it asks acts twice. In protocol 2026-07-28 the server seals its state into the
+question, and the call goes on from there instead. That state is kept in memory: after a restart
+of this process, or once the server refuses it as expired, such a call too begins at its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NotRequired, TypedDict, cast
+
+from pydantic import JsonValue
+
+from ..errors import ToolError
+from ..loop.interrupts import Interrupted
+from ..records import record
+from ..tools import InterruptFn
+
+__all__ = ["Answer", "Elicitation", "Memory", "Question", "Round"]
+
+
+class Answer(TypedDict):
+    """A person's answer: `accept` with the form's content, `decline` or `cancel`."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: NotRequired[dict[str, JsonValue]]
+
+
+@record
+class Question:
+    """One question of a server.
+
+    Attributes:
+        message: What the person reads.
+        form: JSON schema of what they fill in; None when they are to visit `url` instead.
+        url: Where they are sent.
+    """
+
+    message: str
+    form: Mapping[str, JsonValue] | None = None
+    url: str | None = None
+
+    def answer_schema(self) -> dict[str, JsonValue]:
+        """Return the schema of an `Answer`."""
+        properties: dict[str, JsonValue] = {
+            "action": {
+                "type": "string",
+                "enum": ["accept", "decline", "cancel"],
+                "description": "accept: give `content`, or agree to visit the URL. decline: refuse."
+                " cancel: neither.",
+            }
+        }
+        schema: dict[str, JsonValue] = {
+            "type": "object",
+            "properties": properties,
+            "required": ["action"],
+            "additionalProperties": False,
+        }
+        if self.form is not None:
+            properties["content"] = dict(self.form)
+            schema["if"] = {"properties": {"action": {"const": "accept"}}}
+            schema["then"] = {"required": ["content"]}
+        return schema
+
+
+@record
+class Round:
+    """Questions that a server asks at once.
+
+    Attributes:
+        questions: The questions.
+        keys: The server's names for them, in protocol 2026-07-28.
+        state: Its sealed state, to be sent back with the answers.
+    """
+
+    questions: tuple[Question, ...]
+    keys: tuple[str, ...] = ()
+    state: str | None = None
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of a call while it waits.
+
+    Attributes:
+        asked: All questions so far.
+        sealed: The round from which the server can go on, if it can.
+        before: How many questions were asked before that round.
+    """
+
+    asked: list[Question] = field(default_factory=list[Question])
+    sealed: Round | None = None
+    before: int = 0
+
+
+class Elicitation:
+    """Puts the questions of one attempt at a call to the person, in the calling task.
+
+    Args:
+        interrupt: The call's own way to ask.
+        payload: Facts that go with every question.
+        memory: What earlier attempts left; updated.
+    """
+
+    def __init__(
+        self, interrupt: InterruptFn, payload: Mapping[str, JsonValue], memory: Memory
+    ) -> None:
+        self._interrupt = interrupt
+        self._payload = payload
+        self._memory = memory
+        self._given: list[Answer] = []
+        self._place = 0
+
+    def resume(self) -> Round | None:
+        """Return the round to go on from, with the answers before it taken again."""
+        memory = self._memory
+        if memory.sealed is not None:
+            for question in memory.asked[: memory.before]:
+                self._take(question)
+        return memory.sealed
+
+    def restart(self) -> None:
+        """Begin at the first question again: the call is made from its start."""
+        self._place = 0
+        self._memory.sealed = None
+
+    def answers(self, asked: Round) -> Sequence[Answer]:
+        """Return the answers to a round.
+
+        Raises:
+            Interrupted: Some are not there yet; it carries all open questions of the round.
+            ToolError: The server asks something else than what was answered.
+        """
+        if asked.keys:
+            self._memory.sealed, self._memory.before = asked, self._place
+        answers: list[Answer] = []
+        waiting: list[Interrupted] = []
+        for question in asked.questions:
+            try:
+                answers.append(self._take(question))
+            except Interrupted as pause:
+                waiting.append(pause)
+        if waiting:
+            raise Interrupted([one for pause in waiting for one in pause.interrupts])
+        return answers
+
+    def _take(self, question: Question) -> Answer:
+        place, asked = self._place, self._memory.asked
+        self._place += 1
+        if place == len(asked):
+            asked.append(question)
+        elif asked[place] != question:
+            raise ToolError(
+                "the server now asks something else than what a person has answered, so the "
+                f"answer was not used and the call was stopped. It asks: {question.message!r}. "
+                "Call the tool again to have it asked."
+            )
+        if place < len(self._given):
+            return self._given[place]
+        payload = dict(self._payload)
+        if question.url is not None:
+            payload["url"] = question.url
+        answer = cast(
+            Answer,
+            self._interrupt(
+                question.message, answer_schema=question.answer_schema(), payload=payload
+            ),
+        )
+        self._given.append(answer)
+        return answer

@@ -1,0 +1,190 @@
+"""A call as rules look at it. What few rules ask for is worked out when the first one asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from pydantic import BaseModel, JsonValue
+from pydantic_core import to_jsonable_python
+
+from .paths import PathForms, paths_in
+
+if TYPE_CHECKING:
+    from ..tools import Tool
+    from .command_lines import Argv, Line
+    from .possible_commands import PossibleCommands
+
+__all__ = ["AccessRequest"]
+
+_Value: TypeAlias = Sequence[Sequence[str]]
+
+
+class AccessRequest:
+    """One call.
+
+    Attributes:
+        tool: The tool's name.
+        args: The arguments.
+        definition: The tool itself, or None when it is not known.
+        agent: Names of the agents from the main one to the caller, a slash after each; empty when
+            not known.
+        principal: On whose behalf; empty for nobody in particular.
+        paths: The paths in the arguments.
+        path_text: All forms of the paths.
+        line: The command line in the arguments, or None.
+        certain: The commands of the line when there is no doubt about it, else none.
+        suspects: What the command line may run.
+        effective: The arguments as the tool takes them: defaults filled in, values converted.
+        partial: Whether the call stands for all calls with these arguments and any others.
+    """
+
+    __slots__ = (
+        "_readings", "_texts", "agent", "args", "certain", "definition", "effective", "line",
+        "partial", "path_text", "paths", "principal", "suspects", "tool",
+    )  # fmt: skip
+
+    paths: Sequence[PathForms]
+    path_text: str
+    line: Line | None
+    certain: Sequence[Argv]
+    suspects: PossibleCommands
+    effective: Mapping[str, JsonValue]
+
+    def __init__(
+        self,
+        tool: str,
+        args: Mapping[str, JsonValue],
+        definition: Tool | None = None,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> None:
+        self.tool = tool
+        self.args = args
+        self.definition = definition
+        self.agent = "".join(f"{name}/" for name in agent)
+        self.principal = principal
+        self.partial = False
+        self._texts: dict[str, Sequence[str]] = {}
+        self._readings: dict[str, Sequence[_Value]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """Work out an attribute that was not asked for before; it stays."""
+        if name not in _LAZY:
+            raise AttributeError(name)
+        value = _LAZY[name](self)
+        setattr(self, name, value)
+        return value
+
+    def leaves_open(self, name: str) -> bool:
+        """Whether a named argument of a partial call may have any value."""
+        return name.partition(".")[0] not in self.args
+
+    def of_command(self, argv: Argv) -> AccessRequest:
+        """Return the call as if its command line were only this command."""
+        from .command_lines import Line
+        from .possible_commands import possible_commands_of
+
+        one = copy(self)
+        one.line = Line(self.line.text if self.line else "", (argv,))
+        one.certain = (argv,)
+        one.suspects = possible_commands_of(one.line)
+        return one
+
+    def values(self, name: str) -> Sequence[_Value]:
+        """Return the values of a named argument: as they were given, and as the tool takes them.
+
+        A value is a sequence of readings: its own text, and for a list the texts of its items.
+        """
+        if name not in self._readings:
+            self._readings[name] = [
+                _readings(value)
+                for args in (self.args, self.effective)
+                for value in _named(args, name)
+            ]
+        return self._readings[name]
+
+    def texts(self, name: str) -> Sequence[str]:
+        """Return the texts of all readings of all values of a named argument."""
+        if name not in self._texts:
+            found = [text for value in self.values(name) for one in value for text in one]
+            self._texts[name] = list(dict.fromkeys(found))
+        return self._texts[name]
+
+
+def _paths(call: AccessRequest) -> Sequence[PathForms]:
+    return tuple(paths_in(call.args, call.definition.parameters if call.definition else None))
+
+
+def _line(call: AccessRequest) -> Line | None:
+    from .command_lines import line_of  # few calls have a command
+
+    return line_of(call.args)
+
+
+def _suspects(call: AccessRequest) -> PossibleCommands:
+    from .possible_commands import possible_commands_of
+
+    return possible_commands_of(call.line)
+
+
+_LAZY: Mapping[str, Callable[[AccessRequest], object]] = {
+    "paths": _paths,
+    "path_text": lambda call: "".join(f"{one.exact}\0{one.folded}\0" for one in call.paths),
+    "line": _line,
+    "certain": lambda call: call.line.commands if call.line and not call.line.doubt else (),
+    "suspects": _suspects,
+    "effective": lambda call: _effective(call.args, call.definition),
+}
+
+
+def _readings(value: JsonValue) -> _Value:
+    items = [_text(one) for one in value] if isinstance(value, list) else []
+    return [[_text(value)], items] if items else [[_text(value)]]
+
+
+def _effective(args: Mapping[str, JsonValue], tool: Tool | None) -> Mapping[str, JsonValue]:
+    if tool is None:
+        return args
+    properties = cast(
+        Mapping[str, Mapping[str, JsonValue]], tool.parameters.get("properties") or {}
+    )
+    known: dict[str, JsonValue] = {
+        name: about["default"]
+        for name, about in properties.items()
+        if name not in args and "default" in about
+    }
+    if tool.arguments is None:
+        return {**args, **known}
+    from ..tools import InvalidArguments
+
+    try:
+        taken = tool.validate(args)
+    except InvalidArguments:
+        return {**args, **known}
+    values: dict[str, object] = {}
+    for name, value in taken.items():
+        if isinstance(value, BaseModel) and name not in properties:
+            values |= {key: getattr(value, key) for key in type(value).model_fields}
+        else:
+            values[name] = value
+    return {**args, **known, **to_jsonable_python(values, serialize_unknown=True)}
+
+
+def _named(value: JsonValue | Mapping[str, JsonValue], name: str) -> Iterator[JsonValue]:
+    """Yield what a dotted name leads to; in a list, to each item's."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _named(one, name)
+    elif isinstance(value, Mapping):
+        if name in value:
+            yield value[name]
+        head, dot, rest = name.partition(".")
+        if dot and head in value:
+            yield from _named(value[head], rest)
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

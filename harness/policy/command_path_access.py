@@ -1,0 +1,162 @@
+"""What a command that runs unattended may do with a path, as the rules for the file tools say it.
+
+A sandbox mounts files by this: `reach` answers for one path, `patterns` says which paths rules
+speak of, and `boundaries` (in the module of that name) finds the existing ones where the answer
+changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from pydantic import JsonValue
+
+from .access_request import AccessRequest
+from .composite import CallPolicy, CompositePolicy
+from .policy import Policy
+from .rules import Patterns, Rule
+
+if TYPE_CHECKING:
+    from ..tools import Tool
+
+__all__ = ["Access", "PathPattern", "only_globs", "patterns", "reach"]
+
+Access: TypeAlias = Literal["write", "read", "hidden"]
+"""`write` includes reading, `hidden` means that there is nothing."""
+
+_WRITERS = ("write_file", "edit_file", "delete_file")
+_WILD = re.compile(r"[*?\[{\\]")
+
+
+class PathPattern(NamedTuple):
+    """A glob that a rule speaks of.
+
+    Attributes:
+        glob: As it stands in the rule.
+        prefix: The path before the first wildcard; all that matches is there or below.
+        walk: Whether paths below the prefix must be looked at one by one: not for `/docs` and
+            `/docs/**`, which say the same of all that is below.
+    """
+
+    glob: str
+    prefix: str
+    walk: bool
+
+
+def reach(
+    policy: CallPolicy,
+    path: str,
+    *,
+    agent: Sequence[str] = (),
+    principal: str = "",
+    tools: Mapping[str, Tool] | None = None,
+) -> Access:
+    """Return what a command may do with a path without anybody being asked.
+
+    It may read what `read_file` may, and write where `write_file`, `edit_file` and `delete_file`
+    all may, whatever their other arguments are.
+
+    Args:
+        policy: The policy.
+        path: A canonical path; need not exist.
+        agent: Names of the agents from the main one to the caller.
+        principal: On whose behalf.
+        tools: The agent's file tools by name, for rules about what tools say of themselves; those
+            that are missing are taken to be the built-in ones.
+    """
+    known = {**_built_in(), **(tools or {})}
+
+    def may(name: str) -> bool:
+        return _may(
+            policy, AccessRequest(name, {"path": path}, known[name], agent, principal), agent
+        )
+
+    if not may("read_file"):
+        return "hidden"
+    return "write" if all(map(may, _WRITERS)) else "read"
+
+
+def patterns(policy: CallPolicy) -> Sequence[PathPattern]:
+    """Return the globs over paths that the rules speak of now, each once, in order.
+
+    They match in any case and Unicode form where a rule denies or asks. Where more than globs tells
+    paths apart, `/**/*` is among them.
+    """
+    found = [glob for rule in _rules(policy) for glob in _each(rule.path)]
+    if not only_globs(policy):
+        found.append("/**/*")
+    return [_pattern(glob) for glob in dict.fromkeys(found)]
+
+
+def only_globs(policy: CallPolicy) -> bool:
+    """Whether nothing but the globs of `patterns` tells paths apart."""
+    if any(not isinstance(one, Policy) and one.reads_paths for one in _policies(policy)):
+        return False  # its rules are not known
+    return not any("path" in rule.args for rule in _rules(policy))
+
+
+def _rules(policy: CallPolicy) -> Iterator[Rule]:
+    for one in _policies(policy):
+        if isinstance(one, Policy):
+            yield from one.rules
+
+
+def _each(globs: Patterns | None) -> Sequence[str]:
+    return (globs,) if isinstance(globs, str) else globs or ()
+
+
+def _policies(policy: CallPolicy) -> Iterator[CallPolicy]:
+    if isinstance(policy, CompositePolicy):
+        for one in policy.parts():
+            yield from _policies(one)
+    else:
+        yield policy
+
+
+def _may(policy: CallPolicy, call: AccessRequest, agent: Sequence[str]) -> bool:
+    call.partial = True
+    for one in _policies(policy):
+        if isinstance(one, Policy):
+            allowed = all(made.verdict.action == "allow" for made in one.decide(call))
+        else:
+            verdict = one.judge(
+                call.tool, call.args, call.definition, agent=agent, principal=call.principal
+            )
+            allowed = verdict.action == "allow"
+        if not allowed:
+            return False
+    return True
+
+
+@cache
+def _built_in() -> Mapping[str, Tool]:
+    """Return tools that say of themselves what the built-in file tools say."""
+    from ..tools import Tool  # it knows policies
+
+    def nothing(_: dict[str, object]) -> str:
+        return ""
+
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {"path": {"type": "string"}}}
+    return {
+        name: Tool.from_schema(
+            name,
+            "",
+            schema,
+            nothing,
+            open_world=False,
+            read_only=name not in _WRITERS,
+            destructive=name in _WRITERS,
+        )
+        for name in ("read_file", *_WRITERS)
+    }
+
+
+def _pattern(glob: str) -> PathPattern:
+    plain = glob.removesuffix("/**") if glob != "/**" else "/"
+    wild = _WILD.search(plain)
+    if wild is None:
+        return PathPattern(glob, plain, walk=False)
+    return PathPattern(glob, plain[: wild.start()].rpartition("/")[0] or "/", walk=True)

@@ -1,0 +1,119 @@
+"""What an agent asks before each call, and several of those as one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict, Unpack
+
+from pydantic import JsonValue
+
+from .verdicts import Verdict, strictest
+
+if TYPE_CHECKING:
+    from ..tools import Tool
+
+__all__ = ["Arguments", "CallPolicy", "Caller", "CompositePolicy", "NarrowedPolicy"]
+
+Arguments: TypeAlias = Mapping[str, JsonValue]
+
+
+class Caller(TypedDict, total=False):
+    """Who makes a call.
+
+    Attributes:
+        agent: Names of the agents from the main one to the caller.
+        principal: On whose behalf.
+    """
+
+    agent: Sequence[str]
+    principal: str
+
+
+class CallPolicy(Protocol):
+    """What an agent asks before each call."""
+
+    @property
+    def reads_paths(self) -> bool:
+        """Whether a rule is about paths."""
+        ...
+
+    def judge(
+        self,
+        tool: str,
+        args: Mapping[str, JsonValue],
+        definition: Tool | None = None,
+        *,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> Verdict:
+        """Return the verdict on a call; see `Policy.judge`."""
+        ...
+
+    def hides(
+        self,
+        path: str,
+        definition: Tool | None = None,
+        *,
+        contents: bool = False,
+        agent: Sequence[str] = (),
+        principal: str = "",
+    ) -> bool:
+        """Whether listings leave out a path; see `Policy.hides`."""
+        ...
+
+    def narrowed(self, other: CallPolicy) -> CallPolicy:
+        """Return the policy whose verdict is the stricter one of this and another."""
+        ...
+
+
+class CompositePolicy(ABC):
+    """A policy made of others: the strictest of their verdicts holds."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def parts(self) -> Sequence[CallPolicy]:
+        """Return the policies as they are now."""
+
+    @property
+    def reads_paths(self) -> bool:
+        """Whether a rule is about paths."""
+        return any(one.reads_paths for one in self.parts())
+
+    def judge(
+        self, tool: str, args: Arguments, definition: Tool | None = None, **caller: Unpack[Caller]
+    ) -> Verdict:
+        """Return the strictest verdict; see `Policy.judge`."""
+        return strictest(one.judge(tool, args, definition, **caller) for one in self.parts())
+
+    def hides(
+        self,
+        path: str,
+        definition: Tool | None = None,
+        *,
+        contents: bool = False,
+        **caller: Unpack[Caller],
+    ) -> bool:
+        """Whether one of the policies hides a path; see `Policy.hides`."""
+        return any(one.hides(path, definition, contents=contents, **caller) for one in self.parts())
+
+    def narrowed(self, other: CallPolicy) -> CallPolicy:
+        """Return the policy whose verdict is the stricter one of this and another."""
+        return NarrowedPolicy((self, other))
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowedPolicy(CompositePolicy):
+    """Several policies at once: the strictest of their verdicts holds.
+
+    Attributes:
+        policies: The policies.
+    """
+
+    policies: Sequence[CallPolicy]
+
+    def parts(self) -> Sequence[CallPolicy]:
+        """Return the policies."""
+        return self.policies

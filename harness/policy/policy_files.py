@@ -1,0 +1,135 @@
+"""A policy from files that are edited while the program runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ..followed_files import FollowedFiles
+from ..records import record
+from .composite import CallPolicy, CompositePolicy
+from .errors import PolicyError
+from .policy import Policy
+
+if TYPE_CHECKING:
+    from .policy_parsing import PolicyText
+
+__all__ = ["PolicyFiles", "PolicySnapshot"]
+
+
+@record
+class PolicySnapshot:
+    """The policy at one moment.
+
+    Attributes:
+        policy: The rules of all files in order.
+        errors: What is wrong with the newest version of a file, by path; the last good one holds.
+        digests: One entry per file; a changed value means that it changed.
+    """
+
+    policy: Policy
+    errors: Mapping[str, str]
+    digests: Mapping[str, str]
+
+
+@record
+class _Read:
+    digest: str
+    said: PolicyText
+    error: str | None = None
+
+
+class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
+    """A policy from TOML files. A saved file holds from the next call on. Safe on any thread.
+
+    The constructor reads the files; `reload` looks again. Both block, so call them from a worker
+    thread when an event loop is running.
+
+    Args:
+        paths: The files; the rules of the first one come first. Without any all is allowed.
+
+    Raises:
+        PolicyError: A file is missing or not valid.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = tuple(dict.fromkeys(path.absolute() for path in paths))
+        self._read = {path: _read(path) for path in self._paths}
+        super().__init__(self._made())
+
+    @property
+    def roots(self) -> Sequence[Path]:
+        """The files to watch for changes."""
+        return self._paths
+
+    def use(self, paths: Sequence[Path]) -> None:
+        """Take the rules from these files from now on. Blocks.
+
+        Raises:
+            PolicyError: One is missing or not valid; the rules stay as they were.
+        """
+        with self._lock:
+            wanted = tuple(dict.fromkeys(path.absolute() for path in paths))
+            self._read = {path: self._read.get(path) or _read(path) for path in wanted}
+            self._paths = wanted
+            self._snapshot = self._made()
+
+    def reload(self) -> bool:
+        """Read the files again and return whether anything changed."""
+        with self._lock:
+            read = {path: _read_again(path, self._read[path]) for path in self._paths}
+            if read == self._read:
+                return False
+            self._read = read
+            self._snapshot = self._made()
+            return True
+
+    def _made(self) -> PolicySnapshot:
+        if not self._read:
+            return PolicySnapshot(Policy(), {}, {})
+        from .policy_parsing import joined
+
+        errors = {str(path): one.error for path, one in self._read.items() if one.error}
+        digests = {str(path): one.digest for path, one in self._read.items()}
+        return PolicySnapshot(
+            joined([one.said for one in self._read.values()]),
+            MappingProxyType(errors),
+            MappingProxyType(digests),
+        )
+
+    def parts(self) -> Sequence[CallPolicy]:
+        """Return the rules there are now, as one policy."""
+        return (self._snapshot.policy,)
+
+
+def _read(path: Path) -> _Read:
+    from .toml_file import file_name, file_text, parse_text
+
+    text = file_text(path)
+    return _Read(hashlib.sha256(text.encode()).hexdigest(), parse_text(text, file_name(path)))
+
+
+def _read_again(path: Path, before: _Read) -> _Read:
+    """Return what a file says now, or the last good version with what is wrong."""
+    from .toml_file import file_name, file_text, parse_text
+
+    try:
+        text = file_text(path)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        if digest == before.digest:
+            return before
+        said = before.said
+        if not text.strip() and (said.rules or said.defaults or said.other):
+            # Many editors empty a file before they write it.
+            raise PolicyError(f"policy {path} is empty. To lift its rules, leave a comment in it.")
+        made = _Read(digest, parse_text(text, file_name(path)))
+        # A file that is being written is told of once more, and its beginning may lack rules.
+        return made if file_text(path) == text else before
+    except PolicyError as error:
+        problem = f"{error} Its last good rules stay in use until this is fixed."
+        if problem == before.error:
+            return before
+        return _Read(hashlib.sha256(problem.encode()).hexdigest(), before.said, problem)

@@ -1,0 +1,291 @@
+"""The mount table: what the rules of the file tools leave of a backend's directories to commands.
+
+It is made anew for each sandbox, because files come and go and rules change. What cannot be found
+out in time, or would take too many mounts, is hidden: the safe side, and the model is told.
+
+A directory above a guarded path is mounted upon itself. So it cannot be renamed, which would bring
+the path out of the rules' sight for the next command.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..backends.mounts import MountedDirectory
+from ..policy import CallAuthorization
+from ..records import record
+from .layout import Access, Layout, Mount
+
+__all__ = ["TableLimits", "layout_of", "same_files"]
+
+_STRICTNESS: Mapping[Access, int] = {"write": 0, "read": 1, "hidden": 2}
+_HEAVY = frozenset(
+    {"node_modules", ".git", ".venv", "venv", ".tox", "__pycache__", "target", "dist", "build"}
+)
+"""Directories looked at last, because they have many files and rules seldom speak of them."""
+
+
+@record
+class TableLimits:
+    """How much may be looked at and mounted for one sandbox.
+
+    Attributes:
+        entries: Files and directories that are looked at.
+        seconds: How long that may take.
+        points: Mounts below the directories: guarded paths, and directories above them that are
+            held in their places. Each makes a shell start later.
+    """
+
+    entries: int = 200_000
+    seconds: float = 3.0
+    points: int = 400
+
+
+def layout_of(
+    directories: Sequence[MountedDirectory],
+    policy: CallAuthorization | None,
+    *,
+    network: bool = True,
+    fixed: Sequence[Path] = (),
+    limits: TableLimits | None = None,
+) -> Layout:
+    """Return what a command sees. Blocking.
+
+    Args:
+        directories: Parts of the backend, those further up first.
+        policy: What the rules say to the caller; None for no rules.
+        network: See `Layout`.
+        fixed: Paths of this machine that commands must not write, whatever the rules say.
+        limits: Bounds for the work.
+    """
+    tree = _Tree(directories, limits or TableLimits())
+    points: dict[str, Access] = {"/": "write"}
+    if policy is not None:
+        points = dict(policy.boundaries(tree.children))
+        points |= dict.fromkeys(tree.unseen, "hidden")
+    for one in directories:
+        if one.root is None:
+            points[one.place] = "hidden"
+    for place in tree.places(fixed):
+        access = _effective(points, place)
+        points = {path: _fixed_in(place, path, one) for path, one in points.items()}
+        points[place] = "read" if access == "write" else access
+    points, lifted = _lifted(points, tree)
+    real = [one for one in directories if one.root is not None]
+    mounts = list(_mounts(real, points, tree))
+    workdir = real[0].place if real else "/tmp"
+    links = [one for one in points if points[one] != "write" and tree.is_link(one)]
+    notes = (*_out_of_reach(sorted({*tree.unseen, *lifted})), *_replaceable(sorted(links)))
+    return Layout(workdir, mounts, network, notes)
+
+
+def same_files(mounts: Sequence[Mount]) -> str | None:
+    """Return a command that fails if a mount is of another file than the one that was judged.
+
+    What runs beside may have put a link into its place between the look and the mount.
+    """
+    noted = [one for one in mounts if one.identity and one.access != "hidden"]
+    if not noted:
+        return None
+    return " && ".join(map(_same, (noted[at : at + 50] for at in range(0, len(noted), 50))))
+
+
+def _same(noted: Sequence[Mount]) -> str:
+    """Return a command that fails if one of a few mounts is of another file."""
+    places = " ".join(shlex.quote(one.place) for one in noted)
+    wanted = "\n".join(one.identity for one in noted)
+    return f"[ \"$(command -p stat -c %d:%i -- {places})\" = '{wanted}' ]"
+
+
+@dataclass(slots=True)
+class _Tree:
+    """The directories, as they are found at their places.
+
+    Attributes:
+        directories: Parts of the backend, those further up first.
+        limits: Bounds for looking.
+        unseen: Directories that were not looked at.
+    """
+
+    directories: Sequence[MountedDirectory]
+    limits: TableLimits
+    unseen: list[str] = field(default_factory=list[str])
+    _seen: int = 0
+    _until: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._until = time.monotonic() + self.limits.seconds
+
+    def path(self, place: str) -> Path | None:
+        """Return the real path of a place, or None if no directory has it."""
+        for one in reversed(self.directories):
+            if place == one.place or place.startswith(f"{one.place}/"):
+                below = place[len(one.place) + 1 :]
+                return None if one.root is None else one.root / below
+        return None
+
+    def places(self, paths: Sequence[Path]) -> Iterator[str]:
+        """Yield where paths of this machine are; what is in no directory is nowhere."""
+        for path in paths:
+            for one in self.directories:
+                if one.root is not None and path.is_relative_to(one.root.resolve()):
+                    below = path.relative_to(one.root.resolve()).as_posix()
+                    yield one.place if below == "." else f"{one.place}/{below}"
+
+    def is_link(self, place: str) -> bool:
+        """Whether a place is a link itself."""
+        path = self.path(place)
+        return path is not None and path.is_symlink()
+
+    def children(self, place: str) -> Sequence[tuple[str, bool]]:
+        """Return the names at a place, and whether each is a directory itself."""
+        found = self._mounted_in(place)
+        path = self.path(place)
+        if path is None:
+            return list(found.items())
+        if self._seen > self.limits.entries or time.monotonic() > self._until:
+            self.unseen.append(place)
+            return list(found.items())
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    self._seen += 1
+                    found.setdefault(entry.name, entry.is_dir(follow_symlinks=False))
+        except NotADirectoryError:
+            return []
+        except OSError:
+            self.unseen.append(place)
+        return sorted(found.items(), key=lambda one: (one[0] in _HEAVY, one[0]))
+
+    def _mounted_in(self, place: str) -> dict[str, bool]:
+        """Return the names on the way to what is mounted further down."""
+        base = place.rstrip("/") + "/"
+        return {
+            one.place[len(base) :].partition("/")[0]: True
+            for one in self.directories
+            if one.place.startswith(base)
+        }
+
+
+def _lifted(points: Mapping[str, Access], tree: _Tree) -> tuple[dict[str, Access], Sequence[str]]:
+    """Return points that are few enough: the deepest give way to their directories.
+
+    Besides, the directories that lost access by that.
+    """
+    kept = dict(points)
+    lifted: set[str] = set()
+    own = {one.place for one in tree.directories}
+
+    def mounted() -> int:
+        return len({place for point in kept for place in _with_pins(point, kept, own)})
+
+    while mounted() > tree.limits.points:
+        deepest = max(path.count("/") for path in kept if path != "/")
+        if deepest < 2:
+            break
+        for path in [one for one in kept if one.count("/") == deepest]:
+            access = kept.pop(path)
+            lifted.discard(path)
+            parent = path.rpartition("/")[0]
+            if _STRICTNESS[access] > _STRICTNESS[_effective(kept, parent)]:
+                kept[parent] = access
+                lifted.add(parent)
+    return kept, sorted(lifted)
+
+
+def _effective(points: Mapping[str, Access], path: str) -> Access:
+    """Return what holds for a path: what its nearest point says."""
+    while path and path != "/":
+        if path in points:
+            return points[path]
+        path = path.rpartition("/")[0]
+    return points["/"]
+
+
+def _mounts(
+    directories: Sequence[MountedDirectory], points: Mapping[str, Access], tree: _Tree
+) -> Iterator[Mount]:
+    """Yield the mounts, those further up first."""
+    own = {one.place for one in directories}
+    places = own | {
+        place
+        for point in points
+        if tree.path(point) is not None or points[point] == "hidden"
+        for place in _with_pins(point, points, own)
+    }
+    hidden: set[str] = set()
+    for place in sorted(places, key=lambda one: (one.count("/"), one)):
+        access = _effective(points, place)
+        mount = _mount(place, access, tree, noted=place not in own)
+        if mount is None:
+            continue
+        parent = place.rpartition("/")[0]
+        if access == "hidden" and place not in own and parent in hidden:
+            hidden.add(place)
+            continue
+        if access == "hidden":
+            hidden.add(place)
+        yield mount
+
+
+def _with_pins(point: str, points: Mapping[str, Access], own: set[str]) -> Iterator[str]:
+    """Yield a point, and the directories above it that a command could rename."""
+    within = [place for place in own if point.startswith(f"{place}/")]
+    if not within:
+        return
+    top = max(within, key=len)
+    yield point
+    above = point.rpartition("/")[0]
+    while above != top:
+        if _effective(points, above.rpartition("/")[0]) == "write":
+            yield above
+        above = above.rpartition("/")[0]
+
+
+def _mount(place: str, access: Access, tree: _Tree, *, noted: bool) -> Mount | None:
+    """Return the mount of a place; None if there is nothing that could be mounted."""
+    path = tree.path(place)
+    if path is None:  # of another part; what a directory has there is out of reach
+        above = tree.path(place.rpartition("/")[0])
+        path = above / place.rpartition("/")[2] if above is not None else None
+    if path is None:
+        return None
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        return None  # what it leads to is judged by its own path
+    identity = f"{found.st_dev}:{found.st_ino}" if noted else ""
+    return Mount(str(path), access, place, identity)
+
+
+def _fixed_in(place: str, path: str, access: Access) -> Access:
+    """Return what is left of a point when all below a place cannot be written."""
+    return "read" if access == "write" and path.startswith(f"{place}/") else access
+
+
+def _out_of_reach(paths: Sequence[str]) -> Iterator[str]:
+    if paths:
+        yield (
+            f"Commands have no access to {_shown(paths)}: there was too much to check against the "
+            "policy."
+        )
+
+
+def _replaceable(links: Sequence[str]) -> Iterator[str]:
+    if links:
+        yield (
+            f"The policy guards {_shown(links)}, but a link cannot be held in its place: do not "
+            "replace it."
+        )
+
+
+def _shown(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")

@@ -1,0 +1,284 @@
+"""Carries the runs of background tasks: nothing that happens to one strands it, or another."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from weakref import WeakValueDictionary
+
+import anyio
+from pydantic import JsonValue
+
+from ...checkpoint.base import Batch, Checkpointer, Run
+from ...errors import CheckpointError, HarnessError, RunEnded, ToolError
+from ...loop.cancellation import FAILURES, as_failure
+from .engine import ALL, OPEN, AgentSource, Behalf, RunEngine
+from .inbox import unread
+from .task_queue import TaskQueue, Turn
+from .tasks import ENDED, TaskStatus, status_of
+from .threads import parent_thread
+
+__all__ = ["POLL_SECONDS", "TaskRunner"]
+
+_STOP_SECONDS = 10
+_PATIENCE = 120.0
+_LONGEST_PAUSE = 30.0
+_FIRST = 100
+
+POLL_SECONDS = 0.5
+"""How often a task of another process is looked at."""
+
+logger = logging.getLogger(__name__)
+
+
+class TaskRunner:
+    """Brings tasks to where they stop: done, failed, or waiting for a person.
+
+    Args:
+        checkpointer: The journal.
+        agents: Finds the agent of a run by name.
+        engine: Carries one run.
+        tasks: Which are carried, and which wait in line.
+    """
+
+    def __init__(
+        self, checkpointer: Checkpointer, agents: AgentSource, engine: RunEngine, tasks: TaskQueue
+    ) -> None:
+        self._journal = checkpointer
+        self._agents = agents
+        self._engine = engine
+        self._tasks = tasks
+        self._failing: dict[str, float] = {}
+        self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+
+    def forget(self) -> None:
+        """Forget which runs could not go on."""
+        self._failing.clear()
+
+    def lock(self, thread_id: str) -> anyio.Lock:
+        """Return what keeps two from changing what a task is to do at the same time."""
+        return self._locks.setdefault(thread_id, anyio.Lock())
+
+    async def newest(self, thread_id: str) -> Run | None:
+        """Return the newest run of the task; calls that a client drove there are none of it."""
+        if parent_thread(thread_id) is None:
+            return None
+        limit = _FIRST
+        while True:
+            runs = await self._journal.find_runs(thread_id=thread_id, limit=limit)
+            found = next((one for one in runs if one.kind == "delegate"), None)
+            if found is not None or len(runs) < limit:
+                return found
+            limit *= 10
+
+    async def status(self, run: Run) -> TaskStatus:
+        """Return where the task of a run stands.
+
+        One that has ended but is carried still is `running` if it goes on with a message.
+        """
+        if self._tasks.waits(run):
+            return "pending"
+        status, turn = status_of(run), self._tasks.turn(run)
+        if turn is None:
+            return status
+        begun = run.attempt > turn.run.attempt  # before, its record says how it stopped last
+        stays = status in ENDED and begun and not await self._has_unread(run)
+        return status if stays else "running"
+
+    async def _has_unread(self, run: Run) -> bool:
+        if run.status not in ("done", "failed"):
+            return False
+        try:
+            return bool(await unread(self._agents(run.agent), run.thread_id))
+        except ToolError:  # nobody is left who could read it
+            return False
+
+    async def line_up(
+        self,
+        run: Run,
+        answers: Mapping[str, JsonValue],
+        behalf: Behalf | None,
+        *,
+        go_on: bool = False,
+    ) -> None:
+        """Let a run be carried as soon as its thread's tasks leave room, unless it is already.
+
+        Another living process keeps what it carries or has in line.
+        """
+        if run.status == "running" or _not_begun(run):
+            go_on = await self._engine.is_left(run)
+        if go_on:
+            self._tasks.enter(Turn(run, answers, behalf))
+
+    async def carry(self, turn: Turn) -> None:
+        """Carry a run; nothing that happens to it may end the others."""
+        run, failed = turn.run, False
+        try:
+            await self._go_through(turn)
+            self._failing.pop(run.id, None)
+        except ToolError as error:
+            await self._give_up(run, str(error))
+        except FAILURES as raised:
+            error, failed = as_failure(raised), True
+            self._failing.setdefault(run.id, time.monotonic())
+            unexpected = None if isinstance(error, HarnessError) else error
+            text = "background run %s cannot go on now: %s"
+            logger.warning(text, run.id, error, exc_info=unexpected)
+            await anyio.sleep(POLL_SECONDS)  # whoever waits for it tries again at once
+        finally:
+            self._tasks.done(run)
+        self._tasks.stir(run.thread_id)
+        if failed:
+            await self._try_again(turn)
+
+    async def _go_through(self, turn: Turn) -> None:
+        """Carry a run to where it stops, and again if it got an answer in that moment."""
+        run = turn.run
+        self._agents(run.agent)
+        answered = await self._answered(run)
+        while True:
+            try:
+                await self._engine.carry(run, turn.answers, turn.behalf)
+            except RunEnded as error:  # somebody was faster, such as whoever cancelled it
+                logger.info("background run %s was not continued: %s", run.id, error)
+            now = await self._journal.run(run.id)
+            async with self.lock(run.thread_id):  # what comes in from now on finds it let go of
+                before = answered
+                if now is not None and now.status == "needs_approval":
+                    answered = await self._answered(run)
+                if answered <= before:
+                    await self._deliver(run.thread_id, turn.behalf)
+                    self._tasks.done(run)
+                    return
+
+    async def _answered(self, run: Run) -> set[str]:
+        return {one.id for one in await self._journal.interrupts(run.id) if one.answered}
+
+    async def _try_again(self, turn: Turn) -> None:
+        """Let a run that could not go on be carried again, later and later, or give it up."""
+        run, why = turn.run, "its journal could not be read or written"
+        while self._tasks.is_open:
+            tried = time.monotonic() - self._failing.get(run.id, time.monotonic())
+            if tried > _PATIENCE:
+                await self._give_up(run, why)
+                return
+            await anyio.sleep(min(max(POLL_SECONDS, tried), _LONGEST_PAUSE))
+            try:
+                now = await self._journal.run(run.id)
+                if now is None or now.status == "cancelled":
+                    self._failing.pop(run.id, None)
+                    return
+                if now.status == "done":
+                    await self.deliver(run.thread_id, turn.behalf)
+                else:
+                    same = (now.status, now.attempt) == (run.status, run.attempt)
+                    await self.line_up(now, turn.answers, turn.behalf, go_on=same)
+            except HarnessError as error:
+                why = str(error)
+            else:
+                return
+
+    async def _give_up(self, run: Run, why: str) -> None:
+        """End a run that cannot be carried; one that somebody has begun to carry stays."""
+        self._failing.pop(run.id, None)
+        try:
+            now = await self._journal.run(run.id)
+            if now is None or not (now.status == "running" or _not_begun(now)):
+                return
+            if await self._engine.is_left(now):
+                ended = replace(now, status="failed", reason=f"it could not go on: {why}")
+                await self._journal.commit(Batch(now.thread_id, runs=[ended]))
+        except HarnessError as error:
+            logger.error("background run %s could not be ended: %s", run.id, error)
+
+    async def deliver(self, thread_id: str, behalf: Behalf | None) -> None:
+        """Let a task that has ended go on with messages that it has not read."""
+        async with self.lock(thread_id):
+            if not self._tasks.carries(thread_id):  # else it is done when it is let go of
+                await self._deliver(thread_id, behalf)
+
+    async def _deliver(self, thread_id: str, behalf: Behalf | None) -> None:
+        run = await self.newest(thread_id)
+        if run is None or run.status not in ("done", "failed"):
+            return
+        fresh = await unread(self._agents(run.agent), thread_id)
+        if fresh:
+            run = await self._engine.begin(run.agent, thread_id, fresh, behalf)
+            await self.line_up(run, {}, behalf)
+
+    async def look_after(self, thread_id: str) -> None:
+        """Let a task go on with what it has not read of a run that others carried."""
+        try:
+            await self.deliver(thread_id, None)
+        except FAILURES as raised:
+            error = as_failure(raised)
+            logger.warning("messages on thread %s stay unread: %s", thread_id, error)
+
+    async def recover(self) -> None:
+        """Continue what other processes have left, as soon as the journal can be read."""
+        pause = POLL_SECONDS
+        while self._tasks.is_open:
+            try:
+                await self._adopt_all()
+            except CheckpointError as error:
+                text = "what earlier processes left cannot be continued now: %s"
+                logger.warning(text, error)
+            except FAILURES as raised:
+                error = as_failure(raised)
+                text = "background tasks of earlier processes were not continued"
+                logger.error(text, exc_info=error)
+                return
+            else:
+                return
+            await anyio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _adopt_all(self) -> None:
+        left = [
+            run
+            for status in OPEN
+            for run in await self._journal.find_runs(status=status, limit=ALL)
+            if parent_thread(run.thread_id) is not None
+        ]
+        for run in sorted(left, key=lambda one: one.created_at):
+            await self.adopt(run)
+
+    async def adopt(self, left: Run, *, ours: bool = False) -> None:
+        """Go on with a run, unless somebody works on it.
+
+        Args:
+            left: The run.
+            ours: Whether somebody waits for it here: then it ends if its subagent is gone.
+        """
+        try:
+            self._agents(left.agent)
+        except HarnessError as error:
+            if ours and isinstance(error, ToolError):
+                await self._give_up(left, str(error))
+                return
+            logger.warning("background run %s stays as it is: %s", left.id, error)
+            return
+        async with self.lock(left.thread_id):
+            run = await self._journal.run(left.id)
+            if run is not None:
+                await self.line_up(run, {}, None)
+
+    async def tell_of_the_end(self, run: Run) -> None:
+        """Tell middleware that a run which nobody carried was cancelled."""
+        try:
+            told = self._agents(run.agent).definition.told_of_stops
+        except HarnessError as error:  # nobody is left who could be told
+            logger.warning("subagent %s was not told of its end: %s", run.agent, error)
+            return
+        for one in told:
+            try:
+                with anyio.move_on_after(_STOP_SECONDS):
+                    await one.run_stopped(run)
+            except FAILURES as raised:
+                logger.warning("%s.run_stopped raised", one.name, exc_info=as_failure(raised))
+
+
+def _not_begun(run: Run) -> bool:
+    return run.status == "paused" and run.attempt == 1

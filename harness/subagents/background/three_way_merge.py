@@ -1,0 +1,173 @@
+"""Brings what a background task did to its copy of the files into the thread that started it.
+
+Three states of each file decide: what it was when the task got it, what the task made of it, and
+what it is in the thread now. Nothing is overwritten that the thread has changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+
+from ...backends.state import FileData
+from ...records import record
+from .merge_base import digest
+
+__all__ = ["MergeResult", "merge_changes"]
+
+_SHOWN = 20
+
+Files = Mapping[str, FileData]
+
+
+@record
+class MergeResult:
+    """What comes of a merge.
+
+    Attributes:
+        folder: Where the task's versions are that did not get their own place.
+        blind: Whether nothing tells what the task has changed.
+        writes: For the thread's `files`; None deletes.
+        taken: Paths whose new content, or deletion, was taken over.
+        kept: Path of each file that both changed, with the path under which the task's version is
+            kept; None if the task deleted it. The thread's own version stays in its place.
+    """
+
+    folder: str
+    blind: bool = False
+    writes: dict[str, FileData | None] = field(default_factory=dict[str, FileData | None])
+    taken: list[str] = field(default_factory=list[str])
+    kept: dict[str, str | None] = field(default_factory=dict[str, str | None])
+
+    def describe(self, task_id: str) -> str:
+        """Say what happened, for the model; empty if nothing did."""
+        if self.blind:
+            return self._described_blind(task_id)
+        lines: list[str] = []
+        if self.taken:
+            lines.append(f"Files of {task_id} are here now: {_listed(self.taken)}.")
+        for path, aside in list(self.kept.items())[:_SHOWN]:
+            what = f"its version is in {aside}" if aside else f"{task_id} deleted it"
+            lines.append(f"{path} was changed here too, so it stays as it is; {what}.")
+        if len(self.kept) > _SHOWN:
+            lines.append(f"So do {len(self.kept) - _SHOWN} more.")
+        return " ".join(lines)
+
+    def _described_blind(self, task_id: str) -> str:
+        if not self.kept:
+            return ""
+        return (
+            f"It is not known any more which files {task_id} has changed, so yours stay as they "
+            f"are. Those of its that differ are below {self.folder}: {_listed([*self.kept])}."
+        )
+
+
+def merge_changes(
+    base: Mapping[str, str] | None, child: Files, own: Files, folder: str
+) -> MergeResult:
+    """Return what the thread's files become, in time about linear in the number of files.
+
+    Args:
+        base: The files as the task got them, by `digest`. None if that is not known: then no
+            file is changed or deleted, and all that differs is put aside.
+        child: The files as the task left them.
+        own: The files of the thread now.
+        folder: Where the task's version of files goes that both changed, such as
+            `/conflicts/task-1f`.
+    """
+    merged = MergeResult(folder, blind=base is None)
+    present = _Tree(own)
+    both: list[str] = []
+    # Deletions come first: they may make room.
+    for path in sorted({*(base or ()), *child}, key=lambda path: (path in child, path)):
+        wanted, here = child.get(path), present.files.get(path)
+        if _same(wanted, here):
+            continue
+        if base is None:
+            both.append(path)
+            continue
+        given = base.get(path)
+        if _is(wanted, given):
+            continue
+        if _is(here, given) and (wanted is None or not present.in_the_way(path)):
+            _put(merged, present, path, wanted)
+            merged.taken.append(path)
+        else:
+            both.append(path)
+    for path in both:  # after all others, so that nothing is put where something else comes or goes
+        wanted = child.get(path)
+        if wanted is None:
+            merged.kept[path] = None
+            continue
+        aside = _aside(folder, path, wanted, present)
+        if not _same(present.files.get(aside), wanted):
+            _put(merged, present, aside, wanted)
+        merged.kept[path] = aside
+    return merged
+
+
+class _Tree:
+    """Files, and how many of them are below each directory."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = dict(files)
+        self._below = Counter(above for path in files for above in _above(path))
+
+    def put(self, path: str, file: FileData | None) -> None:
+        if (path in self.files) != (file is not None):
+            step = -1 if file is None else 1
+            for above in _above(path):
+                self._below[above] += step
+        if file is None:
+            self.files.pop(path, None)
+        else:
+            self.files[path] = file
+
+    def in_the_way(self, path: str) -> bool:
+        """Whether a file stands where a directory must be, or the other way round."""
+        return self._below[path] > 0 or any(one in self.files for one in _above(path))
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield the directories that a file is in, without the root."""
+    end = path.rfind("/")
+    while end > 0:
+        yield path[:end]
+        end = path.rfind("/", 0, end)
+
+
+def _listed(paths: list[str]) -> str:
+    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return ", ".join(paths[:_SHOWN]) + more
+
+
+def _put(merged: MergeResult, present: _Tree, path: str, file: FileData | None) -> None:
+    merged.writes[path] = file
+    present.put(path, file)
+
+
+def _same(one: FileData | None, other: FileData | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.content, one.encoding) == (other.content, other.encoding)
+
+
+def _is(file: FileData | None, given: str | None) -> bool:
+    """Whether a file is what the digest was made of; None stands for no file."""
+    if file is None or given is None:
+        return file is None and given is None
+    return digest(file) == given
+
+
+def _aside(folder: str, path: str, file: FileData, present: _Tree) -> str:
+    """Return a path where the file is already, or may be put."""
+    top, _, below = folder.strip("/").partition("/")
+    number = 1
+    while True:
+        first = top if number == 1 else f"{top}-{number}"
+        place = f"/{first}/{below}{path}"
+        free = place not in present.files and not present.in_the_way(place)
+        if free or _same(present.files.get(place), file):
+            return place
+        number += 1

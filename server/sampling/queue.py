@@ -1,0 +1,323 @@
+"""Where runs leave calls of the client's model, and requests of clients find them.
+
+A call is parked in the memory of the process that carries its run, which waits in it as it would
+for any other model. Nothing of it is in the journal and nothing is lost with it: a run that goes on
+elsewhere asks again. A run that no client attends to is paused, and goes on with the next client
+that can answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import anyio
+import anyio.lowlevel
+from mcp.types import (
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    InputResponse,
+)
+
+from ...harness.checkpoint.base import Run
+from ...harness.errors import ModelError
+from ...harness.lazy_event import LazyEvent
+from ...harness.loop.events import Event
+from ...harness.messages import new_id
+from ...harness.subagents.background.threads import parent_thread
+from .activity import Activity
+from .messages import Answer
+
+__all__ = [
+    "GATHER_SECONDS",
+    "LEASE_SECONDS",
+    "PARKED",
+    "UNATTENDED_SECONDS",
+    "Offer",
+    "SampledCall",
+    "SampledRun",
+    "SamplingQueue",
+    "current_run",
+    "is_parked",
+]
+
+Offer: TypeAlias = Literal["tools", "plain", "none"]
+"""What a client declares: sampling with tools, without them, or none."""
+
+UNATTENDED_SECONDS = 60.0
+"""How long a call waits without a client that could answer it, before its run is paused."""
+
+LOOK_AGAIN_SECONDS = 1.0
+"""How often a run that shall be paused is looked at while its other calls are at work."""
+
+LEASE_SECONDS = 600.0
+"""How long a client may take to answer what it has been given."""
+
+GATHER_SECONDS = 2.0
+"""How long calls wait for those of other subagents, to be put to the client in one round."""
+
+PARKED = (
+    "it needs the model of an MCP client, and no client that lends it (sampling with tools) has "
+    "waited for this run lately. It goes on when one calls wait or reply with its run_id, or with "
+    "a model of the server's own (ANTHROPIC_API_KEY, --model) when somebody calls reply."
+)
+"""Reason of a run that was paused for want of a client."""
+
+
+def is_parked(run: Run) -> bool:
+    """Whether a run was paused for want of a client."""
+    return run.status == "paused" and run.reason == PARKED
+
+
+@dataclass(slots=True, eq=False)
+class SampledCall:
+    """One call of the client's model.
+
+    Attributes:
+        params: What it is asked.
+        agent: Who asks.
+        key: Names the call and who asks; never used again.
+        answer: What it said, or why there is no answer.
+        closed: Set once there is an answer, or it is no longer wanted.
+        was_asked: Whether a client has been given it.
+    """
+
+    params: CreateMessageRequestParams
+    agent: str = ""
+    key: str = field(init=False)
+    answer: Answer | ModelError | None = None
+    closed: anyio.Event = field(default_factory=anyio.Event)
+    was_asked: bool = False
+    _askers: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+    def __post_init__(self) -> None:
+        # Within `input_required` there is no `_meta`, so the key says it, too.
+        self.key = new_id("smp") + (f".{self.agent}" if self.agent else "")
+
+    def hand_out(self) -> CreateMessageRequest:
+        """Return the call as a client is given it."""
+        self.was_asked = True
+        return CreateMessageRequest(params=self.params)
+
+    def close(self, answer: Answer | ModelError | None) -> None:
+        """Say what came of it; only the first time counts."""
+        if self.closed.is_set():
+            return
+        self.answer = answer
+        self.closed.set()
+        for take_back in [*self._askers]:
+            take_back()
+
+    @contextmanager
+    def taking_back(self, take_back: Callable[[], None]) -> Generator[None]:
+        """Call `take_back` if it is closed during the block, at once if it is already."""
+        if self.closed.is_set():
+            take_back()
+        self._askers.append(take_back)
+        try:
+            yield
+        finally:
+            self._askers.remove(take_back)
+
+
+class SampledRun:
+    """A run while it is carried.
+
+    Args:
+        desk: Where clients look for its calls.
+        thread_id: Its thread.
+        pause: Pauses it for a reason.
+        offer: What the client lends that made it go; None if it goes on by itself.
+    """
+
+    def __init__(
+        self, desk: SamplingQueue, thread_id: str, pause: Callable[[str], None], offer: Offer | None
+    ) -> None:
+        self.thread_id = thread_id
+        self.offer: Offer | None = offer
+        self.calls: dict[str, SampledCall] = {}
+        self.activity = Activity()
+        self.moved = LazyEvent()
+        self._desk = desk
+        self._pause = pause
+
+    def hear(self, event: Event) -> None:
+        """Take an event of the run in."""
+        if self.activity.hear(event):
+            self._move()
+
+    async def ask(self, call: SampledCall) -> Answer:
+        """Wait for the answer of a client's model; pauses the run when no client attends to it.
+
+        Raises:
+            ModelError: The client has refused, or failed.
+        """
+        self.calls[call.key] = call
+        self._move()
+        self._desk.asked(self)
+        try:
+            return await self._answer(call)
+        finally:
+            call.close(None)
+            self.calls.pop(call.key, None)
+            self._move()
+
+    async def _answer(self, call: SampledCall) -> Answer:
+        waited_from = anyio.current_time()
+        while call.answer is None:
+            left = self._desk.attended_until(self.thread_id, waited_from) - anyio.current_time()
+            if left <= 0 and not self.activity.is_more_than(len(self.calls)):
+                self._pause(PARKED)
+                await anyio.lowlevel.checkpoint()  # which is where the run stops
+            with anyio.move_on_after(left if left > 0 else LOOK_AGAIN_SECONDS):
+                await call.closed.wait()
+        if isinstance(call.answer, ModelError):
+            raise call.answer
+        return call.answer
+
+    def take(self, responses: Mapping[str, InputResponse]) -> None:
+        """Take a client's answers to calls of this run; others are ignored."""
+        for key in self.calls.keys() & responses.keys():
+            self.close(key, _answer_in(responses[key]))
+
+    def close(self, key: str, answer: Answer | ModelError) -> None:
+        """Give the answer to a call, if it is still open."""
+        call = self.calls.pop(key, None)
+        if call is not None:
+            call.close(answer)
+
+    async def gathered(self) -> None:
+        """Wait until nothing but calls of the client's model is going on."""
+        while self.activity.is_more_than(len(self.calls)):
+            await self.moved.wait()
+
+    def _move(self) -> None:
+        self.moved.set()
+        self.moved = LazyEvent()
+
+
+current_run: ContextVar[SampledRun | None] = ContextVar("sampled_run", default=None)
+"""The run a model is asked for."""
+
+
+class SamplingQueue:
+    """The calls of all runs this process carries.
+
+    Args:
+        changed: Told of a thread with a new call; must not block.
+    """
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
+        self._runs: dict[str, SampledRun] = {}
+        self._watchers: list[tuple[str, Callable[[], None]]] = []
+        self._attendants: list[str] = []
+        self._leases: dict[str, float] = {}
+
+    @contextmanager
+    def carrying(
+        self, run_id: str, thread_id: str, pause: Callable[[str], None], offer: Offer | None
+    ) -> Generator[SampledRun]:
+        """Let a run ask while it is carried, in the task that carries it."""
+        run = self._runs[run_id] = SampledRun(self, thread_id, pause, offer)
+        token = current_run.set(run)
+        try:
+            yield run
+        finally:
+            current_run.reset(token)
+            del self._runs[run_id]
+            for key, until in [*self._leases.items()]:
+                if until < anyio.current_time() or not self.runs(key):
+                    del self._leases[key]
+
+    # --- for runs --------------------------------------------------------------------------
+
+    def asked(self, run: SampledRun) -> None:
+        """Tell who waits for calls of this run, or of one that has begun it, that there is one."""
+        thread_id: str | None = run.thread_id
+        while thread_id is not None:
+            self._changed(thread_id)
+            thread_id = parent_thread(thread_id)
+        for thread_id, wake in [*self._watchers]:
+            if _covers(thread_id, run.thread_id):
+                wake()
+
+    def attended_until(self, thread_id: str, begun: float) -> float:
+        """Return until when a call that began at `begun` may wait."""
+        if any(_covers(one, thread_id) for one in self._attendants):
+            return anyio.current_time() + UNATTENDED_SECONDS
+        leases = [until for one, until in self._leases.items() if _covers(one, thread_id)]
+        return max([begun + UNATTENDED_SECONDS, *leases])
+
+    # --- for clients -----------------------------------------------------------------------
+
+    def runs(self, thread_id: str) -> list[SampledRun]:
+        """Return the runs at work on a thread: one, and those of its background tasks."""
+        return [one for one in self._runs.values() if _covers(thread_id, one.thread_id)]
+
+    def calls(self, thread_id: str) -> list[SampledCall]:
+        """Return the open calls of a thread's runs, oldest first."""
+        return [call for run in self.runs(thread_id) for call in run.calls.values()]
+
+    def take(self, thread_id: str, responses: Mapping[str, InputResponse]) -> None:
+        """Take a client's answers to calls of a thread; what answers none is ignored."""
+        for run in self.runs(thread_id):
+            run.take(responses)
+
+    async def gathered(self, thread_id: str) -> list[SampledCall]:
+        """Return the open calls of a thread, after a moment for those that are about to come."""
+        with anyio.move_on_after(GATHER_SECONDS):
+            for run in self.runs(thread_id):
+                if run.calls:
+                    await run.gathered()
+        return self.calls(thread_id)
+
+    def lease(self, thread_id: str, seconds: float = LEASE_SECONDS) -> None:
+        """Let calls of a thread wait so long for a client that has just been there."""
+        if not self.runs(thread_id):
+            return
+        until = anyio.current_time() + seconds
+        self._leases[thread_id] = max(until, self._leases.get(thread_id, 0.0))
+
+    @contextmanager
+    def attending(self, thread_id: str) -> Generator[None]:
+        """Say that a client is there that lends its model; it may be back after the block."""
+        for run in self.runs(thread_id):
+            run.offer = "tools"
+        self._attendants.append(thread_id)
+        try:
+            yield
+        finally:
+            self._attendants.remove(thread_id)
+            self.lease(thread_id, UNATTENDED_SECONDS)
+
+    @contextmanager
+    def watching(self, thread_id: str, wake: Callable[[], None]) -> Generator[None]:
+        """Call `wake` when there is a call of a thread, at once if there is one already."""
+        entry = (thread_id, wake)
+        self._watchers.append(entry)
+        try:
+            if self.calls(thread_id):
+                wake()
+            yield
+        finally:
+            self._watchers.remove(entry)
+
+
+def _covers(thread_id: str, other: str) -> bool:
+    """Whether a thread is the other one, or that of its background task."""
+    return other == thread_id or other.startswith(f"{thread_id}.")
+
+
+def _answer_in(response: InputResponse) -> Answer | ModelError:
+    if isinstance(response, CreateMessageResult | CreateMessageResultWithTools):
+        return response
+    return ModelError(
+        "The client answered a call of its model with something else "
+        f"({type(response).__name__}); nothing was kept. Go on with the run to ask again."
+    )

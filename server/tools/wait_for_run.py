@@ -1,0 +1,229 @@
+"""Waiting for a run on behalf of a call: its questions and its model calls go to the client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import anyio
+from mcp.types import CallToolRequestParams, InputRequiredResult, InputResponse
+
+from ...harness.errors import HarnessError
+from ...harness.loop.event_buffer import raising_one
+from ...harness.loop.events import Emit
+from ...harness.records import record
+from .. import approvals
+from ..progress import reporting
+from ..runs import Snapshot
+from ..sampling.carriers import LiveLender, SamplingWay, lending, way_to_sample
+from ..services import Context, Services
+
+__all__ = ["resumed_run", "wait_for_run"]
+
+LIVE_ANSWER_SECONDS = 600.0
+"""How long a person may think while the client's call stays open."""
+
+MOST_ROUNDS = 8
+"""How often one call is answered with `input_required`; clients give up after 8 to 10."""
+
+LAST_LOOK_SECONDS = 1.0
+"""How long a run has to come to its end after its client's model has answered."""
+
+
+@record
+class _Repetition:
+    """What a repeated call brings back; the SDK has verified its seal.
+
+    Attributes:
+        run_id: The run.
+        rounds: How often the call was answered with `input_required`.
+        asked: What the last of these asked.
+    """
+
+    run_id: str
+    rounds: int = 0
+    asked: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(params: CallToolRequestParams) -> _Repetition | None:
+        if params.request_state is None:
+            return None
+        state = cast("dict[str, Any]", json.loads(params.request_state))
+        return _Repetition(state["run_id"], state.get("rounds", 1), tuple(state.get("asked", ())))
+
+    def next(self, asked: Iterable[str]) -> str:
+        """Return the state of the next round, which asks these keys."""
+        state = {"run_id": self.run_id, "rounds": self.rounds + 1, "asked": [*asked]}
+        return json.dumps(state)
+
+
+def resumed_run(params: CallToolRequestParams) -> str | None:
+    """Return the run that a repeated call goes on with, or None for a first call."""
+    repetition = _Repetition.of(params)
+    return None if repetition is None else repetition.run_id
+
+
+async def wait_for_run(
+    ctx: Context,
+    services: Services,
+    params: CallToolRequestParams,
+    run_id: str,
+    seconds: float,
+) -> Snapshot | InputRequiredResult:
+    """Wait until a run pauses or ends, or the time is over; bring what it asks to the client.
+
+    Raises:
+        HarnessError: The run cannot be waited for.
+    """
+    runs = services.runs
+    changes = not services.settings.read_only  # else nobody is asked what would make a run go on
+    sampling = way_to_sample(ctx, run_id) if changes and seconds > 0 else "none"
+    thread_id = ""
+    if sampling != "none":
+        await runs.unpark(run_id)
+        thread_id = (await runs.snapshot(run_id)).run.thread_id
+    async with (
+        reporting(ctx.session.report_progress) as emit,
+        lending(ctx, runs.desk, services.requests, thread_id, sampling) as lender,
+    ):
+        waiting = _Waiting(ctx, services, run_id, seconds, sampling, lender, emit)
+        return await waiting.settled(params)
+
+
+class _Waiting:
+    """One call that waits for a run."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        services: Services,
+        run_id: str,
+        seconds: float,
+        sampling: SamplingWay,
+        lender: LiveLender | None,
+        emit: Emit,
+    ) -> None:
+        self._ctx = ctx
+        self._services = services
+        self._runs = services.runs
+        self._run_id = run_id
+        self._seconds = seconds
+        self._sampling = sampling
+        self._lender = lender
+        self._emit = emit
+        reads_only = services.settings.read_only
+        self._asking = "none" if reads_only else approvals.way_to_ask(ctx)
+        self._notes: list[str] = []
+
+    async def settled(self, params: CallToolRequestParams) -> Snapshot | InputRequiredResult:
+        """Return where the run stands, or what the client shall ask before it calls again."""
+        repetition = _Repetition.of(params)
+        if repetition is not None:
+            await self._take_responses(params.input_responses or {}, repetition.asked)
+        round_ = repetition or _Repetition(self._run_id)
+        until = anyio.current_time() + self._seconds
+        while True:
+            snapshot = await self._next_stop()
+            required = await self._required(snapshot, round_)
+            if required is not None:
+                return required
+            if self._was_answered_elsewhere(snapshot, round_) and anyio.current_time() < until:
+                self._seconds = until - anyio.current_time()
+                continue
+            if not snapshot.questions or self._asking != "live":
+                return replace(snapshot, notes=self._notes)
+            if not await self._ask_now(snapshot):
+                self._asking = "none"
+
+    def _was_answered_elsewhere(self, snapshot: Snapshot, round_: _Repetition) -> bool:
+        """Whether a run only seemed to want something, as another client has just answered it."""
+        asks = self._sampling == "retry" and round_.rounds < MOST_ROUNDS
+        return asks and snapshot.run.status == "running"
+
+    async def _next_stop(self) -> Snapshot:
+        """Wait until the run pauses or ends, or wants something of a client that calls again."""
+        to_lend = self._sampling == "retry"
+        snapshot = await self._runs.wait(self._run_id, self._seconds, self._emit, to_lend=to_lend)
+        if self._lender is None or snapshot.run.status != "running":
+            return snapshot
+        if not await self._lender.finish():
+            return snapshot
+        # The time was over, but the client was at work for the run itself.
+        return await self._runs.wait(self._run_id, LAST_LOOK_SECONDS, self._emit, to_lend=True)
+
+    async def _required(
+        self, snapshot: Snapshot, round_: _Repetition
+    ) -> InputRequiredResult | None:
+        """Return what a client of 2026-07-28 is to ask; None if nothing, or too often already."""
+        if round_.rounds >= MOST_ROUNDS:
+            return None
+        questions, calls = snapshot.questions, snapshot.calls
+        if calls and self._sampling == "retry":
+            calls = await self._runs.desk.gathered(snapshot.run.thread_id)
+            self._runs.desk.lease(snapshot.run.thread_id)
+            questions = await self._runs.questions(self._run_id)  # also while it is running
+        else:
+            calls = ()
+        if self._asking != "retry":
+            questions = ()
+        asked = [*(one.id for one in questions), *(one.key for one in calls)]
+        return approvals.input_required(questions, round_.next(asked), calls) if asked else None
+
+    async def _take_responses(
+        self, responses: Mapping[str, InputResponse], asked: Collection[str]
+    ) -> None:
+        """Hand over what a repeated call brings; what it leaves open is not asked again."""
+        snapshot = await self._runs.snapshot(self._run_id)
+        if self._sampling == "retry":
+            left = {one.key for one in snapshot.calls if one.key in asked} - responses.keys()
+            self._runs.desk.take(snapshot.run.thread_id, responses)
+            if left:
+                self._sampling = "none"
+        if self._asking == "none":
+            return
+        takes = snapshot.run.status in ("running", "needs_approval")
+        known = [
+            one
+            for one in await self._runs.asked(self._run_id)
+            if one.id in asked and (takes or one.answered)
+        ]
+        if not await self._hand_over(approvals.decisions(known, responses)):
+            self._asking = "none"
+
+    async def _ask_now(self, snapshot: Snapshot) -> bool:
+        """Ask over the open connection; return whether the run goes on.
+
+        A form is taken back when somebody else has answered, or ended the run.
+        """
+        responses: dict[str, InputResponse] = {}
+        moved_on = False
+        with self._services.requests.asking(LIVE_ANSWER_SECONDS):
+            async with raising_one(), anyio.create_task_group() as group:
+
+                async def ask() -> None:
+                    await approvals.ask_live(self._ctx, snapshot.questions, responses)
+                    group.cancel_scope.cancel()
+
+                group.start_soon(ask)
+                await self._runs.moved_on(snapshot.run)
+                moved_on = True
+                group.cancel_scope.cancel()
+        decided = await self._hand_over(approvals.decisions(snapshot.questions, responses))
+        return decided or moved_on
+
+    async def _hand_over(self, found: approvals.Decisions) -> bool:
+        """Give the run what a person has decided; return whether that is everything.
+
+        What the run does not take is noted for whoever called.
+        """
+        self._notes += found.problems
+        if found.answers:
+            try:
+                stored = await self._runs.reply(self._run_id, found.answers)
+            except HarnessError as error:
+                self._notes.append(str(error))
+                return False
+            self._notes += approvals.too_late(stored)
+        return not found.open

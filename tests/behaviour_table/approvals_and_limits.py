@@ -1,0 +1,175 @@
+"""Approvals, limits, retries and fallbacks (B1 to B7)."""
+
+from tests.behaviour_table.row import Row
+
+ROWS: dict[str, Row] = {
+    "B1": Row(
+        "approvals by tool name, with all four decisions",
+        (
+            "tests/middleware/test_human_in_the_loop.py::test_true_asks_with_every_decision",
+            "tests/middleware/test_human_in_the_loop.py::test_false_and_unnamed_tools_pass",
+            "tests/middleware/test_human_in_the_loop.py::test_globs_match_and_exact_names_go_first",
+            "tests/middleware/test_human_in_the_loop.py::test_the_notice_of_an_edit_can_be_worded_or_left_out",
+        ),
+        differs=(
+            "There is no interrupt_mode: each call has its question, and all of a turn are open "
+            "at once."
+        ),
+    ),
+    "B1.1": Row(
+        "what a rule says: decisions, description, when",
+        (
+            "tests/middleware/test_human_in_the_loop.py::test_a_wrong_config_is_refused_when_the_agent_is_built",
+            "tests/middleware/test_human_in_the_loop.py::test_a_predicate_decides_by_arguments",
+            "tests/middleware/test_human_in_the_loop.py::test_descriptions_are_texts_or_functions_of_the_call",
+            "tests/middleware/test_approval_answers.py::test_every_call_a_person_decided_is_paired_with_its_result_in_call_order",
+        ),
+    ),
+    "B1.2": Row(
+        "all gated calls of a turn are asked together; a wrong answer breaks nothing",
+        (
+            "tests/middleware/test_human_in_the_loop.py::test_calls_of_one_answer_are_asked_at_once_and_answered_in_any_order",
+            "tests/middleware/test_approval_answers.py::test_a_decision_that_is_not_offered_is_refused_and_the_right_one_still_counts",
+            "tests/middleware/test_approval_answers.py::test_one_wrong_answer_among_several_stores_none_of_them",
+        ),
+        differs=(
+            "Answers go by question id, not by place in a list, so no number or order can be wrong."
+        ),
+    ),
+    "B1.3": Row(
+        "an approved call runs as it is",
+        (
+            "tests/middleware/test_human_in_the_loop.py::test_calls_of_one_answer_are_asked_at_once_and_answered_in_any_order",
+            "tests/loop/test_gate.py::test_an_approval_holds_for_exactly_the_call_that_was_shown",
+        ),
+    ),
+    "B1.4": Row(
+        (
+            "an edited call runs as edited, the transcript keeps the model's, and the result says "
+            "so once"
+        ),
+        (
+            "tests/loop/test_gate.py::test_an_edit_runs_as_edited_and_says_so",
+            "tests/middleware/test_approval_answers.py::test_an_edited_call_is_annotated_once_whatever_is_around_it",
+            "tests/middleware/test_approval_answers.py::test_an_edit_of_an_edit_is_annotated_once_with_what_ran",
+            "tests/middleware/test_approval_answers.py::test_the_note_of_an_edit_keeps_blocks_data_and_state_of_the_result",
+            "tests/middleware/test_human_in_the_loop.py::test_an_edit_that_the_tool_could_not_take_is_refused_before_it_is_stored",
+        ),
+    ),
+    "B1.5": Row(
+        "an edit into another tool is judged by that tool's own rule",
+        (
+            "tests/middleware/test_human_in_the_loop.py::test_an_edited_call_is_judged_by_its_own_rule",
+            "tests/middleware/test_expected.py::test_a_tool_that_may_only_be_rejected_is_not_run_by_way_of_an_edit",
+            "tests/loop/test_gate.py::test_an_edit_into_another_tool_is_judged_as_that_tool",
+            "tests/loop/test_gate_answers.py::test_an_edit_into_another_tool_that_needs_approval_is_asked_about_again",
+            "tests/loop/test_gate_answers.py::test_an_edited_call_is_still_denied_by_a_path_rule",
+        ),
+    ),
+    "B1.6": Row(
+        "a rejected call stays, paired with an error; its siblings run",
+        (
+            "tests/middleware/test_approval_answers.py::test_every_call_a_person_decided_is_paired_with_its_result_in_call_order",
+            "tests/loop/test_gate.py::test_a_retrying_wrapper_does_not_get_past_a_rejection",
+            "tests/middleware/test_approval_answers.py::test_a_hook_that_jumps_to_the_tools_runs_no_rejected_call",
+        ),
+    ),
+    "B1.7": Row(
+        "a person answers in the tool's place",
+        (
+            "tests/middleware/test_approval_answers.py::test_a_decision_that_is_not_offered_is_refused_and_the_right_one_still_counts",
+            "tests/middleware/test_approval_answers.py::test_every_call_a_person_decided_is_paired_with_its_result_in_call_order",
+            "tests/loop/test_run_input.py::test_a_person_who_responds_with_nothing_leaves_no_empty_result",
+        ),
+    ),
+    "B1.8": Row(
+        "one question per call, with a schema of its answers, checked before anything is stored",
+        (
+            "tests/loop/test_reused_call_ids.py::test_each_call_is_asked_about_and_decided_by_itself",
+            "tests/loop/test_durability.py::test_wrong_answers_are_refused_and_not_stored",
+            "tests/middleware/test_tool_retry.py::test_a_person_is_asked_once_for_all_attempts_also_when_the_call_is_edited",
+            "tests/middleware/test_approval_answers.py::test_an_edit_is_not_replayed_on_a_later_call_with_the_same_id",
+            "tests/loop/test_gate_attacks.py::test_calls_that_share_an_id_run_once_and_share_no_approval",
+        ),
+        differs="Retries never ask again, whether they stand outside or inside.",
+    ),
+    "B1.9": Row(
+        "a message instead of an answer closes the question and leaves no call unpaired",
+        (
+            "tests/loop/test_durability.py::test_a_new_message_instead_of_an_answer_closes_the_question",
+            "tests/loop/test_interrupts.py::test_a_message_instead_of_an_answer_drops_the_questions_of_hooks_and_subagents",
+        ),
+    ),
+    "B1.10": Row(
+        "questions of parallel subagents say who asks, in a stable order, answered one by one",
+        (
+            "tests/loop/test_subagent_calls.py::test_parallel_children_ask_labelled_questions_and_are_answered_in_any_order",
+            "tests/loop/test_interrupts.py::test_parallel_subagents_with_parallel_questions_are_told_apart_and_kept_in_order",
+            "tests/loop/test_loop_laws.py::test_questions_keep_their_ids_and_order_in_every_process",
+        ),
+    ),
+    "B2": Row(
+        "a limit of model calls for run and thread",
+        (
+            "tests/middleware/test_model_call_limit.py::test_a_run_ends_with_an_answer_that_names_the_limit",
+            "tests/middleware/test_model_call_limit.py::test_error_lets_the_run_fail_with_a_typed_reason_and_a_higher_limit_goes_on",
+            "tests/middleware/test_model_call_limit.py::test_each_run_has_its_own_count_and_the_thread_counts_on",
+            "tests/middleware/test_model_call_limit.py::test_counts_are_private_and_callers_cannot_set_them",
+            "tests/middleware/test_model_call_limit.py::test_wrong_options_are_refused_with_what_is_accepted",
+        ),
+    ),
+    "B3": Row(
+        "limits of tool calls, by tool or all together",
+        (
+            "tests/middleware/test_tool_call_limit.py::test_of_parallel_calls_those_within_the_limit_run_and_other_tools_too",
+            "tests/middleware/test_tool_call_limit.py::test_end_answers_every_call_runs_none_and_names_the_limit",
+            "tests/middleware/test_tool_call_limit.py::test_several_limits_hold_at_once",
+            "tests/middleware/test_tool_call_limit.py::test_the_thread_counts_only_calls_that_ran",
+            "tests/middleware/test_tool_call_limit.py::test_calls_made_aside_at_the_same_time_do_not_pass_the_limit",
+            "tests/middleware/test_tool_call_limit.py::test_wrong_options_are_refused_with_what_is_accepted",
+        ),
+    ),
+    "B4": Row(
+        "model calls are repeated; no wait exceeds the longest, and retry-after is heeded",
+        (
+            "tests/middleware/test_model_retry.py::test_a_call_that_may_pass_is_made_again_until_the_model_answers",
+            "tests/middleware/test_model_retry.py::test_waits_grow_by_the_factor_up_to_the_longest",
+            "tests/middleware/test_model_retry.py::test_a_long_wait_is_capped_after_the_jitter",
+            "tests/middleware/test_retry_waits.py::test_waits_lie_within_a_quarter_of_the_figure_and_never_above_the_longest",
+            "tests/middleware/test_model_retry.py::test_a_provider_that_says_how_long_to_wait_is_believed",
+            "tests/models/test_anthropic_errors.py::test_the_wait_a_provider_asks_for_is_reported",
+            "tests/middleware/test_model_retry.py::test_questions_are_asked_once_and_attempts_begin_anew_after_the_answer",
+        ),
+    ),
+    "B5": Row(
+        "calls of tools are repeated, siblings keep their results",
+        (
+            "tests/middleware/test_tool_retry.py::test_a_tool_that_may_be_repeated_is_until_it_answers",
+            "tests/middleware/test_tool_retry.py::test_a_question_of_the_tool_is_not_a_failure",
+            "tests/middleware/test_tool_retry.py::test_siblings_keep_their_results_and_run_once",
+            "tests/middleware/test_tool_retry.py::test_after_the_last_attempt_the_model_reads_the_error",
+        ),
+        differs="Only tools that say they may be repeated are, so that nothing happens twice.",
+    ),
+    "B6": Row(
+        "a function makes the text of a tool's error",
+        (
+            "tests/middleware/test_tool_error.py::test_the_function_sees_error_and_call_and_the_model_reads_its_text",
+            "tests/middleware/test_tool_error.py::test_content_blocks_are_a_result_too",
+            "tests/middleware/test_tool_error.py::test_none_leaves_the_usual_error_result",
+            "tests/middleware/test_tool_error.py::test_a_handler_is_required_and_takes_error_and_request",
+        ),
+        differs="None leaves the usual error result: errors are results here (A3.16).",
+    ),
+    "B7": Row(
+        "another model answers when one fails, and is stayed with",
+        (
+            "tests/middleware/test_model_fallback.py::test_the_next_one_is_asked_in_order_until_one_answers",
+            "tests/middleware/test_model_fallback.py::test_when_all_fail_the_last_error_is_raised",
+            "tests/middleware/test_model_fallback.py::test_later_calls_of_all_threads_go_straight_to_the_model_that_worked",
+            "tests/middleware/test_model_fallback.py::test_another_provider_gets_no_blocks_settings_and_tools_of_the_first",
+            "tests/middleware/test_model_fallback.py::test_claude_with_a_thinking_budget_takes_over_between_calls_and_their_results",
+            "tests/middleware/test_retry_waits.py::test_a_question_or_a_stop_inside_of_a_fallback_asks_no_other_model",
+        ),
+    ),
+}

@@ -1,0 +1,194 @@
+"""What users of the peers complain of and ask for (E6 to E25)."""
+
+from tests.behaviour_table.row import Row
+
+ROWS: dict[str, Row] = {
+    "E6": Row(
+        "a rejected call runs by no jump",
+        (
+            "tests/middleware/test_approval_answers.py::test_a_hook_that_jumps_to_the_tools_runs_no_rejected_call",
+            "tests/loop/test_gate.py::test_jump_to_tools_does_not_run_a_rejected_call",
+            "tests/loop/test_gate_attacks.py::test_a_rejected_call_has_its_result_so_jumping_back_to_it_is_an_error",
+            "tests/loop/test_gate_attacks.py::test_a_call_that_a_hook_injects_and_jumps_to_is_judged",
+        ),
+    ),
+    "E7": Row(
+        "the final call is what is judged",
+        (
+            "tests/loop/test_gate.py::test_a_wrapper_cannot_turn_an_allowed_call_into_a_denied_one",
+            "tests/loop/test_gate_attacks.py::test_what_runs_is_what_was_judged_though_the_arguments_change_while_it_waits",
+            "tests/loop/test_gate.py::test_an_edit_into_another_tool_is_judged_as_that_tool",
+        ),
+    ),
+    "E8": Row(
+        "which of parallel subagents asks",
+        (
+            "tests/loop/test_interrupts.py::test_parallel_subagents_with_parallel_questions_are_told_apart_and_kept_in_order",
+            "tests/loop/test_interrupts.py::test_all_questions_of_all_subagents_can_be_answered_at_once",
+            "tests/loop/test_interrupts.py::test_a_subagent_goes_on_by_itself_when_answered_while_another_call_runs",
+        ),
+    ),
+    "E9": Row(
+        "nothing that finished runs again",
+        (
+            "tests/loop/test_interrupts.py::test_a_tool_that_asks_twice_runs_from_its_start_but_its_siblings_do_not",
+            "tests/loop/test_interrupts.py::test_a_question_after_the_model_does_not_ask_the_model_again",
+            "tests/loop/test_once.py::test_a_call_that_had_begun_is_not_made_again_and_the_model_is_told",
+            "tests/loop/test_durability.py::test_after_a_crash_only_unfinished_calls_run_again",
+        ),
+    ),
+    "E10": Row(
+        "a failing tool ends nothing",
+        (
+            "tests/loop/test_routing.py::test_results_are_in_call_order_and_a_failing_tool_is_a_result",
+            "tests/middleware/test_delegated_work.py::test_a_tool_that_fails_inside_of_a_subagent_ends_neither_it_nor_its_caller",
+            "tests/mcp_servers/test_tools.py::test_a_failing_tool_is_an_error_result_and_the_run_goes_on",
+            "tests/loop/test_tool_policies.py::test_a_strict_tool_ends_the_run_and_what_finished_beside_it_is_kept",
+        ),
+    ),
+    "E11": Row(
+        "structured output is repaired so many times, then fails with a type",
+        (
+            "tests/loop/test_structured_answers.py::test_repair_is_bounded_and_the_failure_holds_the_last_attempt",
+            "tests/loop/test_structured_answers.py::test_prose_is_followed_by_one_forced_call",
+            "tests/test_structured_output.py::test_repairs_are_bounded_and_the_failure_holds_the_last_attempt",
+        ),
+    ),
+    "E12": Row(
+        "no summary loses anything",
+        (
+            "tests/test_valid_conversations.py::test_no_request_of_a_thread_is_refused",
+            "tests/middleware/test_long_runs.py::test_the_request_is_in_view_at_every_call_of_twelve_rounds_with_large_results",
+            "tests/middleware/test_long_runs.py::test_a_failed_summary_in_a_run_leaves_log_and_view_and_is_tried_at_the_next_call",
+            "tests/middleware/test_long_runs.py::test_a_result_whose_call_is_gone_is_not_sent_along_with_one_that_has_its_call",
+            "tests/middleware/test_long_runs.py::test_large_tool_schemas_bring_the_summary_forward",
+            "tests/middleware/test_summary_writer.py::test_a_window_smaller_than_the_model_says_is_found_and_nothing_is_left_out",
+        ),
+    ),
+    "E13": Row(
+        "a model that goes in circles is nudged, then stopped",
+        (
+            "tests/test_looping_models.py::test_a_default_deep_agent_stops_a_model_that_goes_in_circles",
+            "tests/test_looping_models.py::test_a_subagent_that_goes_in_circles_is_stopped_and_its_caller_goes_on",
+            "tests/middleware/test_repeat_guard.py::test_the_same_call_with_the_same_result_is_nudged_once_then_stopped",
+            "tests/middleware/test_repeat_guard.py::test_two_calls_that_alternate_are_stopped",
+            "tests/middleware/test_repeat_guard.py::test_the_same_error_whatever_the_arguments_is_stopped",
+            "tests/middleware/test_repeat_guard.py::test_a_tool_that_is_not_there_is_not_called_for_ever",
+            "tests/middleware/test_repeat_guard.py::test_polling_a_status_that_changes_is_no_repetition",
+        ),
+    ),
+    "E14": Row(
+        "budgets of tokens, money and time over the whole tree and the thread, with a soft end",
+        (
+            "tests/loop/test_thread_budgets.py::test_runs_of_a_thread_share_a_budget_that_warns_wraps_up_and_ends",
+            "tests/test_looping_models.py::test_a_limit_holds_for_the_calls_of_all_agents_together_in_a_deep_agent",
+            "tests/test_limits.py::test_a_token_budget_is_exceeded_by_at_most_one_call",
+            "tests/test_limits.py::test_cost_is_counted_by_list_prices_and_ends_the_run",
+            "tests/loop/test_run_limits.py::test_near_a_limit_there_is_one_turn_to_wrap_up_and_past_it_a_typed_reason",
+            "tests/middleware/test_budget_warning.py::test_the_model_is_warned_once_then_told_to_wrap_up",
+            "tests/loop/test_cancellation.py::test_a_deadline_stops_the_model_and_the_agents_below",
+        ),
+    ),
+    "E15": Row(
+        "what it costs, and what the provider's cache saves",
+        (
+            "tests/test_usage_ledger.py::test_the_ledger_has_a_line_for_each_agent_and_model_and_survives_a_pause",
+            "tests/middleware/test_prompt_cache_hits.py::test_each_request_begins_with_the_whole_one_before",
+            "tests/middleware/test_prompt_cache_hits.py::test_a_summary_costs_the_messages_but_not_tools_and_prompt",
+            "tests/loop/test_model_cache.py::test_the_same_run_asks_the_model_once_across_agents_and_restarts",
+        ),
+    ),
+    "E16": Row(
+        "skills are read again",
+        (
+            "tests/test_own_edits.py::test_a_skill_that_a_person_saves_between_two_runs_is_told_in_the_second",
+            "tests/middleware/test_skills.py::test_a_real_agent_loads_a_skill_and_hears_of_a_change_at_its_next_call",
+            "tests/skills/test_hot_reload.py::test_a_new_skill_and_an_edit_are_noticed",
+            "tests/e2e/test_announcements.py::test_a_saved_skill_is_announced_to_clients_of_either_era",
+            "tests/server/test_face.py::test_a_skill_saved_a_moment_ago_is_served_as_it_is_now",
+        ),
+    ),
+    "E17": Row(
+        "memory is read again",
+        (
+            "tests/test_own_edits.py::test_an_agent_sees_its_own_edit_of_memory_and_keeps_it_over_a_restart",
+            "tests/middleware/test_memory.py::test_a_real_agent_sees_its_own_edit_at_its_next_call",
+            "tests/middleware/test_memory.py::test_a_file_that_appears_or_vanishes_is_told",
+        ),
+    ),
+    "E18": Row(
+        "a sandbox, with rules that hold for shells too",
+        (
+            "tests/middleware/test_shell.py::test_by_default_commands_run_in_a_sandbox",
+            "tests/policy/test_policed_calls.py::test_path_rules_and_a_shell_go_together",
+            "tests/policy/test_command_lines.py::test_no_attack_passes_an_allow_by_command",
+            "tests/middleware/test_execute.py::test_what_file_tools_may_not_read_or_write_commands_may_not_either",
+            "tests/middleware/test_execute.py::test_a_guarded_file_does_not_slip_away_under_another_name",
+            "tests/shell/test_escapes.py::test_nothing_outside_can_be_read",
+        ),
+    ),
+    "E19": Row(
+        "no false timeouts, lost output, orphans or silent resets",
+        (
+            "tests/middleware/test_shell.py::test_output_without_a_last_newline_is_no_timeout",
+            "tests/middleware/test_shell.py::test_a_timeout_keeps_the_output_and_says_what_is_lost",
+            "tests/shell/test_endings.py::test_closing_ends_what_commands_left_running",
+            "tests/shell/test_session.py::test_a_process_in_the_background_does_not_hold_the_call",
+            "tests/middleware/test_shell.py::test_after_a_resume_in_another_process_the_model_is_told",
+        ),
+    ),
+    "E20": Row(
+        "line ends and encodings stay",
+        (
+            "tests/middleware/test_filesystem.py::test_edits_keep_every_other_byte",
+            "tests/middleware/test_filesystem.py::test_an_edit_leaves_the_bytes_around_it",
+            "tests/backends/test_text.py::test_unchanged_lines_of_the_replaced_text_keep_their_own_line_ends",
+            "tests/backends/test_store_backend.py::test_an_edit_finds_text_across_crlf_and_keeps_every_other_byte",
+        ),
+    ),
+    "E21": Row(
+        "native paths are understood",
+        (
+            "tests/backends/test_directory.py::test_native_paths_become_virtual",
+            "tests/backends/test_directory.py::test_windows_paths_become_virtual",
+            "tests/backends/test_directory.py::test_names_with_a_meaning_of_their_own_on_windows_are_refused",
+            "tests/policy/test_rules.py::test_no_spelling_of_a_path_slips_past",
+        ),
+    ),
+    "E22": Row(
+        "events say which subagent, and internal calls are in none",
+        (
+            "tests/loop/test_streams.py::test_parallel_subagents_are_told_apart_by_call",
+            "tests/loop/test_streams.py::test_internal_model_calls_are_not_in_the_stream_of_messages",
+            "tests/server/test_progress.py::test_steps_are_told_with_the_agents_they_belong_to",
+        ),
+    ),
+    "E23": Row(
+        "subagents that live longer",
+        (
+            "tests/subagents/test_continuing.py::test_a_result_has_a_handle_in_text_and_data_and_with_it_the_subagent_goes_on",
+            "tests/subagents/background/test_launcher.py::test_tasks_run_side_by_side_and_are_waited_for_with_one_call",
+            "tests/subagents/test_child_limits.py::test_a_subagent_is_stopped_in_the_middle_of_a_call_when_its_time_is_over",
+            "tests/subagents/test_declared.py::test_a_subagent_has_all_tools_of_its_caller_but_task_unless_it_names_some",
+        ),
+    ),
+    "E24": Row(
+        "many tools of many servers",
+        (
+            "tests/mcp_servers/test_tools.py::test_only_the_listed_tools_of_a_server_are_used",
+            "tests/mcp_servers/test_tools.py::test_a_subagent_can_be_given_some_servers_over_the_same_connections",
+            "tests/middleware/test_provider_tool_search.py::test_an_agent_finds_and_calls_a_tool_through_the_messages_api",
+            "tests/middleware/test_tool_selection.py::test_only_the_chosen_tools_are_offered_in_their_own_order",
+        ),
+    ),
+    "E25": Row(
+        "nothing private by arguments, older messages, streams or rows",
+        (
+            "tests/middleware/test_pii.py::test_a_run_full_of_secrets_leaves_none_anywhere",
+            "tests/middleware/test_pii.py::test_streamed_text_is_the_stored_text",
+            "tests/middleware/test_pii.py::test_structured_content_keeps_its_structure",
+            "tests/redaction/test_streams.py::test_arguments_stay_json_and_are_what_is_stored",
+            "tests/middleware/test_pii_threads.py::test_a_redacted_thread_holds_its_secrets_no_more",
+        ),
+    ),
+}

@@ -1,0 +1,301 @@
+"""Processes, servers above all, that need not import everything again.
+
+Nearly all of a server's start is imports. One process per test process makes them once, and forks
+for each process that a test starts. What runs in the fork is what `python -m MODULE` or `python
+FILE` would run, with arguments, environment, directory and descriptors of its own, and it ends as
+that would. Tests of how a program starts, and those whose client or host starts it, start it in
+full.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, Protocol
+
+__all__ = ["Process", "environment", "run", "start"]
+
+ROOT = Path(__file__).parents[1]
+IMPORTED = (
+    "mcp.server",
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.h11_impl",
+    "anyio._backends._asyncio",
+    "filelock",
+    "jsonschema",
+    "deep_agent_mcp.harness.backends.directory",
+    "deep_agent_mcp.harness.mcp_servers",
+    "deep_agent_mcp.harness.models.scripted",
+    "deep_agent_mcp.server.app",
+    "deep_agent_mcp.server.auth.http",
+    "deep_agent_mcp.server.auth.tokens",
+    "deep_agent_mcp.server.event_store",
+    "deep_agent_mcp.server.hot_reload",
+    "deep_agent_mcp.server.policy_commands",
+    "deep_agent_mcp.server.resumable_sessions",
+    "deep_agent_mcp.server.slow_requests",
+    "deep_agent_mcp.server.thread_commands",
+    "deep_agent_mcp.server.token_commands",
+    "deep_agent_mcp.server.transports",
+)
+"""What most of them import."""
+
+_MOST = 1 << 20
+_TURN = threading.Lock()
+
+
+class Process(Protocol):
+    """What tests use of `subprocess.Popen`."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int, /) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """Return variables for a server that finds nothing of whoever runs the tests."""
+    kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT") if name in os.environ}
+    return {**kept, "HOME": str(home), "PYTHONPATH": str(ROOT), **more}
+
+
+def start(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    *,
+    stdout: int,
+    stderr: int,
+    stdin: int = subprocess.DEVNULL,
+) -> Process:
+    """Start `python -m MODULE ARGUMENT…` or `python FILE ARGUMENT…` with such descriptors."""
+    at_start = ("PYTHON", "LC_", "LANG")  # what an interpreter looks at when it starts
+    known = ("PYTHONPATH", "PYTHONWARNINGS")
+    other = [name for name in env if name.startswith(at_start) and name not in known]
+    if other or sys.platform != "linux":
+        return subprocess.Popen(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd
+        )
+    words = {"args": command[1:], "env": {**env}, "cwd": str(cwd)}
+    ended, its_end = os.pipe()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    try:
+        source = nothing if stdin == subprocess.DEVNULL else stdin
+        descriptors = array.array("i", [source, stdout, stderr, its_end])
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)]
+        with _TURN:
+            _nursery().sendmsg([json.dumps(words).encode()], rights)
+            pid = int(_nursery().recv(64))
+    finally:
+        os.close(its_end)
+        os.close(nothing)
+    return _Child(pid, ended)
+
+
+def run(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    *,
+    says: bytes = b"",
+    stdin: int | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program until it ends; return what it wrote.
+
+    Args:
+        command: As for `start`.
+        env: Its environment.
+        cwd: Its directory.
+        says: What it reads, before the end of its input.
+        stdin: What it reads instead.
+    """
+    source, its_input = os.pipe()
+
+    def say() -> None:
+        with suppress(BrokenPipeError), open(its_input, "wb") as pipe:
+            pipe.write(says)
+
+    saying = threading.Thread(target=say)
+    with TemporaryFile() as out, TemporaryFile() as err:
+        with open(source, "rb") as pipe:
+            process = start(
+                command,
+                env,
+                cwd,
+                stdin=pipe.fileno() if stdin is None else stdin,
+                stdout=out.fileno(),
+                stderr=err.fileno(),
+            )
+            saying.start()
+        try:
+            code = process.wait(150)
+        finally:
+            process.kill()
+            saying.join()
+        for file in (out, err):
+            file.seek(0)
+        return subprocess.CompletedProcess(command, code, out.read().decode(), err.read().decode())
+
+
+class _Child:
+    """A process that the nursery forked.
+
+    Args:
+        pid: Its number.
+        ended: A pipe that its exit status comes through.
+    """
+
+    def __init__(self, pid: int, ended: int) -> None:
+        self.pid = pid
+        self._ended = ended
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        status = self._look(timeout)
+        if status is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        return status
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _look(self, timeout: float | None) -> int | None:
+        if self._status is None and select.select([self._ended], [], [], timeout)[0]:
+            self._status = int(os.read(self._ended, 64))
+            os.close(self._ended)
+        return self._status
+
+
+@cache
+def _nursery() -> socket.socket:
+    """Start the process that forks, for as long as this one lives."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env=environment(ROOT),
+            cwd=ROOT,
+        )
+
+    def leave() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(leave)
+    return ours
+
+
+def _main() -> None:
+    gc.disable()
+    for name in IMPORTED:
+        import_module(name)
+    gc.freeze()
+    asked = _serve(socket.socket(fileno=int(sys.argv[1])))
+    gc.enable()
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    os.chdir(asked["cwd"])
+    if "PYTHONWARNINGS" in asked["env"]:
+        assert asked["env"]["PYTHONWARNINGS"] == "error"
+        warnings.simplefilter("error")
+    first, *args = asked["args"]
+    status: Any = 0
+    try:
+        if first == "-m":
+            sys.argv = args
+            runpy.run_module(args[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = [first, *args]
+            sys.path[0] = str(Path(first).parent)
+            runpy.run_path(first, run_name="__main__")
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        status = end.code or 0
+    # To take the interpreter apart would be to copy all memory that is shared with the nursery.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _serve(requests: socket.socket) -> dict[str, Any]:
+    """Fork for each request; return in each fork, with what it was asked."""
+    ends: dict[int, int] = {}
+    news, woken = os.pipe()
+    os.set_blocking(woken, False)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the process that started it
+    while True:
+        ready, _, _ = select.select([requests, news], [], [])
+        if news in ready:
+            os.read(news, 4_096)
+            _tell(ends)
+        if requests not in ready:
+            continue
+        data, rights, _, _ = requests.recvmsg(_MOST, socket.CMSG_SPACE(4 * 4))
+        if not data:
+            os._exit(0)
+        *streams, end = descriptors = array.array("i", rights[0][2])
+        pid = os.fork()
+        if not pid:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            for place, one in enumerate(streams):
+                os.dup2(one, place)
+            os.closerange(3, max(descriptors) + 16)
+            return json.loads(data)
+        ends[pid] = end
+        for one in streams:
+            os.close(one)
+        requests.send(str(pid).encode())
+
+
+def _tell(ends: dict[int, int]) -> None:
+    """Tell of each process that has ended how it has."""
+    while ends:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        end = ends.pop(pid)
+        with suppress(BrokenPipeError):  # nobody waits for it any more
+            os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
+        os.close(end)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,119 @@
+"""Talks with processes of the nursery through pipes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+import anyio.abc
+
+from tests import fork_server as nursery
+
+__all__ = ["open_process"]
+
+
+async def open_process(
+    command: Sequence[str], env: Mapping[str, str], cwd: Path, *, stderr: int = 2
+) -> anyio.abc.Process:
+    """Start what `nursery.start` starts, to be talked to like what `anyio.open_process` starts."""
+    source, its_input = os.pipe()
+    its_output, sink = os.pipe()
+    try:
+        process = nursery.start(command, env, cwd, stdin=source, stdout=sink, stderr=stderr)
+    finally:
+        os.close(source)
+        os.close(sink)
+    return _Piped(process, _Input(its_input), _Output(its_output))
+
+
+class _End:
+    """An end of a pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+
+    def _open(self) -> int:
+        if self._descriptor < 0:
+            raise anyio.ClosedResourceError
+        return self._descriptor
+
+    async def aclose(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            anyio.notify_closing(descriptor)
+            os.close(descriptor)
+
+
+class _Input(_End, anyio.abc.ByteSendStream):
+    async def send(self, item: bytes) -> None:
+        rest = memoryview(item)
+        while rest:
+            try:
+                rest = rest[os.write(self._open(), rest) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._open())
+            except BrokenPipeError as error:
+                raise anyio.BrokenResourceError from error
+
+
+class _Output(_End, anyio.abc.ByteReceiveStream):
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        await anyio.wait_readable(self._open())
+        if data := os.read(self._open(), max_bytes):
+            return data
+        raise anyio.EndOfStream
+
+
+class _Piped(anyio.abc.Process):
+    def __init__(self, process: nursery.Process, stdin: _Input, stdout: _Output) -> None:
+        self._process = process
+        self._stdin = stdin
+        self._stdout = stdout
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    @property
+    def stdin(self) -> anyio.abc.ByteSendStream:
+        return self._stdin
+
+    @property
+    def stdout(self) -> anyio.abc.ByteReceiveStream:
+        return self._stdout
+
+    @property
+    def stderr(self) -> None:
+        return None
+
+    async def wait(self) -> int:
+        while (code := self._process.poll()) is None:  # noqa: ASYNC110  no event tells
+            await anyio.sleep(0.005)
+        return code
+
+    def send_signal(self, signal: int) -> None:
+        self._process.send_signal(signal)
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def aclose(self) -> None:
+        await self._stdin.aclose()
+        await self._stdout.aclose()
+        try:
+            await self.wait()
+        except BaseException:
+            self.kill()
+            with anyio.CancelScope(shield=True):
+                await self.wait()
+            raise
