@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     Message,

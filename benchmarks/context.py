@@ -19,10 +19,10 @@ from benchmarks.report import Bar, Report, spread
 from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import Runtime
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     Message,
@@ -31,7 +31,7 @@ from deep_agent_mcp.harness.messages import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta, ToolSpec
-from deep_agent_mcp.harness.state import State
+from deep_agent_mcp.harness.state.schema import State
 
 __all__ = ["run"]
 

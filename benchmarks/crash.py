@@ -37,7 +37,7 @@ from benchmarks.crash_work import (
 )
 from benchmarks.report import Bar, Report, spread
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.messages import AIMessage, Message, ToolMessage
+from deep_agent_mcp.harness.messages.message import AIMessage, Message, ToolMessage
 
 __all__ = ["Outcome", "kill_repeatedly", "run"]
 

@@ -34,9 +34,15 @@ from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.loop.events import Event
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, TextBlock, ToolCall
+from deep_agent_mcp.harness.messages.message import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    TextBlock,
+    ToolCall,
+)
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 
 __all__ = ["EFFECTS", "FILES", "JOURNAL", "build", "effects_of", "plan_of", "subgoals"]
 

@@ -26,7 +26,6 @@ import anyio
 
 from benchmarks.bare_loop import ScriptModel
 from benchmarks.report import Bar, Report, spread
-from deep_agent_mcp.harness import messages
 from deep_agent_mcp.harness.agent import Agent, RunOptions
 from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
@@ -40,8 +39,9 @@ from deep_agent_mcp.harness.checkpoint.invariants import Clock
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite.committer import Committer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.limits import Limits
-from deep_agent_mcp.harness.tools import Tool, tool
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.messages import message as messages
+from deep_agent_mcp.harness.tools.tool import Tool, tool
 
 __all__ = ["run"]
 

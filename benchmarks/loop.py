@@ -28,8 +28,8 @@ from benchmarks.report import Bar, Report, spread
 from deep_agent_mcp.harness.agent import Agent, RunOptions
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.limits import Limits
-from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
 from deep_agent_mcp.harness.models.base import ChatModel
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
@@ -229,7 +229,7 @@ class Watch:
         if name == "anthropic":
             marker.touch()
 sys.meta_path.insert(0, Watch())
-from deep_agent_mcp.server.cli import main
+from deep_agent_mcp.server.cli.main import main
 main()
 """
 

@@ -26,7 +26,7 @@ from deep_agent_mcp.harness.backends.file_tools import file_tools
 from deep_agent_mcp.harness.backends.ripgrep import find_ripgrep
 from deep_agent_mcp.harness.backends.search import glob_matcher
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.tools import ToolRuntime
+from deep_agent_mcp.harness.tools.tool import ToolRuntime
 
 __all__ = ["FILES", "run"]
 

@@ -13,7 +13,7 @@ from deep_agent_mcp import ScriptedModel, create_deep_agent
 from deep_agent_mcp.harness.agent import RunResult
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.shell import (
     BubblewrapExecutionPolicy,
     ExecutionPolicy,

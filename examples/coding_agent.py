@@ -12,7 +12,7 @@ import anyio
 
 from deep_agent_mcp import Policy, Rule, ScriptedModel, create_deep_agent
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.shell import BubblewrapExecutionPolicy
 
 PROGRAM = "def double(number):\n    return number + 2\n"

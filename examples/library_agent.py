@@ -8,7 +8,7 @@ import anyio
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 
 STOCK = {"apples": 12, "pears": 3}
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .checkpoint.sqlite import SqliteCheckpointer
     from .deep_agent import create_deep_agent
     from .errors import AgentBuildError, HarnessError, ModelError, ToolError
-    from .limits import LimitReached, Limits
+    from .limits.limits import LimitReached, Limits
     from .loop.decorators import (
         after_agent,
         after_model,
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
     )
     from .loop.run_context import RunControl
     from .mcp_servers.config import HttpServer, SseServer, StdioServer
-    from .messages import AIMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
+    from .messages.message import AIMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
     from .middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
     from .models.registry import init_chat_model
     from .models.scripted import ScriptedModel
     from .policy import Policy, PolicyError, PolicyFiles, Rule, Verdict
     from .profiles import Profile, ProfileRegistry
-    from .state import Mark, Overwrite, Reducer
+    from .state.schema import Mark, Overwrite, Reducer
     from .store.base import Store
     from .store.memory import MemoryStore
     from .store.sqlite import SqliteStore
-    from .structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
+    from .structured_output.strategies import AutoStrategy, ProviderStrategy, ToolStrategy
     from .subagents.background.launcher import BackgroundSubAgents
     from .subagents.definitions import CompiledSubAgent, SubAgent
     from .subagents.registry import SubAgentRegistry
     from .subagents.remote import remote_subagent
-    from .tools import (
+    from .tools.tool import (
         CachePolicy,
         Injected,
         RetryPolicy,
@@ -181,7 +181,7 @@ _HOMES = {
         "ModelError",
         "ToolError",
     ),
-    ".limits": (
+    ".limits.limits": (
         "LimitReached",
         "Limits",
     ),
@@ -214,7 +214,7 @@ _HOMES = {
         "SseServer",
         "StdioServer",
     ),
-    ".messages": (
+    ".messages.message": (
         "AIMessage",
         "HumanMessage",
         "RemoveMessage",
@@ -234,7 +234,7 @@ _HOMES = {
         "Rule",
         "Verdict",
     ),
-    ".state": (
+    ".state.schema": (
         "Mark",
         "Overwrite",
         "Reducer",
@@ -242,7 +242,7 @@ _HOMES = {
     ".store.base": ("Store",),
     ".store.memory": ("MemoryStore",),
     ".store.sqlite": ("SqliteStore",),
-    ".structured_output": (
+    ".structured_output.strategies": (
         "AutoStrategy",
         "ProviderStrategy",
         "ToolStrategy",
@@ -254,7 +254,7 @@ _HOMES = {
     ),
     ".subagents.registry": ("SubAgentRegistry",),
     ".subagents.remote": ("remote_subagent",),
-    ".tools": (
+    ".tools.tool": (
         "CachePolicy",
         "Injected",
         "RetryPolicy",

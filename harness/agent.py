@@ -18,7 +18,7 @@ from .checkpoint.memory import MemoryCheckpointer
 from .errors import (
     AgentBuildError,
 )
-from .limits import Limits
+from .limits.limits import Limits
 from .loop.agent import Agent
 from .loop.definition import AgentDefinition
 from .loop.interrupts import Breakpoints
@@ -28,9 +28,9 @@ from .loop.thread_access import StateSnapshot
 from .loop.tool_execution import ToolPipeline
 from .models.base import ChatModel, PromptSection
 from .policy import CallPolicy, Policy
-from .provider_tools import is_provider_tool
-from .state import AgentState, Channel, Mark, StateSchema, channels_of
-from .tools import Tool, tool
+from .state.schema import AgentState, Channel, Mark, StateSchema, channels_of
+from .tools.provider_tools import is_provider_tool
+from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
     from .cache.base import Cache
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .cache.tool_cache import ToolCache
     from .mcp_servers.config import MCPServer
     from .store.base import Store
-    from .structured_output import ResponseFormat, StructuredOutput
+    from .structured_output.strategies import ResponseFormat, StructuredOutput
 
 __all__ = ["Agent", "RunOptions", "RunResult", "StateSnapshot", "create_agent"]
 
@@ -186,7 +186,7 @@ def _check_answer_key(declared: Channel | None, output: StructuredOutput | None)
 
 def _is_answer(annotation: Any, output: StructuredOutput) -> bool:
     """Say whether a type is that of the answers, with or without None."""
-    from ._output_schemas import sources_of
+    from .structured_output.schemas import sources_of
 
     sources = [one for one in sources_of(annotation) if one is not NoneType]
     known = [member.source for member in output.members.values()]
@@ -199,7 +199,7 @@ def _output(
 ) -> StructuredOutput | None:
     if response_format is None:
         return None
-    from .structured_output import StructuredOutput
+    from .structured_output.strategies import StructuredOutput
 
     return StructuredOutput.of(response_format, tools)
 

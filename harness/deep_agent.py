@@ -13,7 +13,7 @@ from .backends.state import StateBackend
 from .checkpoint.base import Checkpointer
 from .checkpoint.memory import MemoryCheckpointer
 from .errors import AgentBuildError
-from .limits import Limits
+from .limits.limits import Limits
 from .loop.middleware import AgentMiddleware
 from .memory.files import MemoryFiles
 from .middleware.budget_warning import BudgetWarningMiddleware
@@ -37,7 +37,7 @@ from .profiles.subagents import ProfiledSubAgents
 from .skills.registry import SkillRegistry
 from .subagents.definitions import AnySubAgent, SubAgent
 from .subagents.registry import SubAgentRegistry
-from .tools import Tool, tool
+from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
     from .cache.base import Cache
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .middleware.execute import ExecuteMiddleware
     from .shell.policies import ExecutionPolicy
     from .store.base import Store
-    from .structured_output import ResponseFormat
+    from .structured_output.strategies import ResponseFormat
     from .subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["create_deep_agent"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .messages import Usage
+    from .messages.message import Usage
 
 __all__ = [
     "AgentBuildError",

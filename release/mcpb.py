@@ -36,7 +36,7 @@ MAIN = '''\
 
 import os
 
-from deep_agent_mcp.server.cli import main
+from deep_agent_mcp.server.cli.main import main
 
 # Some apps pass the names of settings that a user left empty, in place of nothing.
 for name, value in list(os.environ.items()):

@@ -28,44 +28,44 @@ from anyio.abc import TaskGroup
 from mcp.server.lowlevel import Server
 from pydantic import JsonValue
 
+from ..harness._internal.records import record
 from ..harness.agent import Agent
 from ..harness.backends.base import Backend
 from ..harness.checkpoint.base import Checkpointer
 from ..harness.checkpoint.memory import MemoryCheckpointer
 from ..harness.deep_agent import create_deep_agent
 from ..harness.errors import HarnessError
-from ..harness.limits import Limits
+from ..harness.limits.limits import Limits
 from ..harness.memory.files import MemoryFiles
 from ..harness.models.base import ChatModel
 from ..harness.policy import PolicyFiles
-from ..harness.records import record
 from ..harness.skills.registry import SkillRegistry
 from ..harness.subagents.registry import SubAgentRegistry
-from .announcements import Announcements
 from .auth.challenges import ScopesOf
 from .auth.owned_journal import OwnedJournal
 from .auth.principals import Principals
-from .commands import commands_of, files_of
-from .crash_recovery import ServerProcesses
 from .face import Face
-from .file_reports import FileReports
-from .journals import open_journal
-from .open_requests import OpenRequests
-from .profile_files import ProfileFiles
-from .protected_paths import GuardedRules
-from .reloadable_agent import ReloadableAgent, ReloadableModels
-from .reloadable_settings import ReloadableSettings
-from .runs import RunManager
-from .services import Services
-from .sessions import SessionRegistry
-from .settings import Settings
-from .state_dir import StateDir
+from .mcp.announcements import Announcements
+from .mcp.services import Services
+from .mcp.sessions import SessionRegistry
+from .reload.file_reports import FileReports
+from .reload.profile_files import ProfileFiles
+from .runs.commands import commands_of, files_of
+from .runs.crash_recovery import ServerProcesses
+from .runs.reloadable_agent import ReloadableAgent, ReloadableModels
+from .runs.runs import RunManager
+from .sampling.open_requests import OpenRequests
+from .settings.protected_paths import GuardedRules
+from .settings.reloadable_settings import ReloadableSettings
+from .settings.settings import Settings
+from .settings.state_dir import StateDir
+from .threads.journals import open_journal
 
 if TYPE_CHECKING:
     from ..harness.loop.middleware import AgentMiddleware
     from ..harness.middleware.execute import ExecuteMiddleware
     from ..harness.telemetry import TelemetryMiddleware
-    from .background import ServedTasks
+    from .runs.background import ServedTasks
 
 __all__ = ["App", "built_agent", "bundled_skills", "create_app"]
 
@@ -253,7 +253,7 @@ def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
     """Return what carries background tasks once it is entered; None if there shall be none."""
     if not settings.background_subagents:
         return None
-    from .background import ServedTasks
+    from .runs.background import ServedTasks
 
     return ServedTasks(journal)
 
@@ -367,7 +367,7 @@ async def _watch(parts: _Parts, app: App) -> None:
     for kind, one in broken.items():
         reports.report(kind, one.errors)
     await anyio.sleep(WATCH_AFTER_SECONDS)
-    from .hot_reload import Kind, Reloadable, watch
+    from .reload.hot_reload import Kind, Reloadable, watch
 
     async def on_change(kind: Kind, names: frozenset[str]) -> None:
         if kind in broken:  # memory files say it themselves

@@ -29,39 +29,39 @@ from mcp.types import (
 from pydantic import JsonValue
 
 from ..harness.errors import HarnessError
-from ..harness.tools import InvalidArguments
+from ..harness.tools.tool import InvalidArguments
 from .auth.caller import Scope, current_caller
 from .auth.identify import Identify
-from .commands import DRIVEN_COMMANDS
-from .completions import Completions
-from .instructions import instructions
-from .prompts import Prompts
-from .resources import Resources
-from .results import error, unknown
-from .services import Context, Services
-from .settings import Settings
-from .skill_methods import (
+from .mcp.completions import Completions
+from .mcp.instructions import instructions
+from .mcp.prompts import Prompts
+from .mcp.resources import Resources
+from .mcp.services import Context, Services
+from .mcp.skill_methods import (
     SKILLS_EXTENSION,
     SKILLS_SETTINGS,
     DirectoryParams,
     SkillMethods,
     SkillParams,
 )
-from .subagent_texts import listed
+from .mcp.subagent_texts import listed
+from .mcp.task_negotiation import missing_extension, takes_tasks
+from .mcp.uris import may_watch
+from .mcp.viewer_app import UI_EXTENSION, UI_SETTINGS
+from .results import error, unknown
+from .runs.commands import DRIVEN_COMMANDS
+from .settings.settings import Settings
+from .settings.toolsets import withheld_tools
 from .tasks.handshake import HandshakeTasks
 from .tasks.listening import TaskListenHandler
 from .tasks.methods import created
-from .tasks.negotiation import missing_extension, takes_tasks
 from .tasks.registration import add_tasks
 from .tasks.states import find_task
 from .tools.base import FaceTool, TaskStarted, ToolReply, without_advice
 from .tools.delegation import Delegation, with_subagents
 from .tools.driven import DRIVEN, driven_tool
 from .tools.history import History
-from .toolsets import withheld_tools
-from .uris import may_watch
 from .version import NAME, version
-from .viewer.app import UI_EXTENSION, UI_SETTINGS
 
 __all__ = ["Face"]
 

@@ -20,7 +20,7 @@ from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from ..harness.records import record
+from ..harness._internal.records import record
 
 __all__ = ["MAX_CHARS", "Answer", "cut", "error", "moment", "unknown"]
 

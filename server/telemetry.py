@@ -37,7 +37,7 @@ from pydantic import ValidationError
 
 from ..harness.telemetry import TelemetryMiddleware
 from ..harness.telemetry.chats import current
-from .settings import Settings, SettingsError
+from .settings.settings import Settings, SettingsError
 from .version import NAME, version
 
 __all__ = ["RequestSpans", "exporting"]

@@ -54,7 +54,7 @@ def anyio_backend() -> str:
 @pytest.fixture
 def looks_at_files_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scan counts for as long as it took: on a slow machine that may outlast the next edit."""
-    monkeypatch.setattr("deep_agent_mcp.harness.definition_files._FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("deep_agent_mcp.harness.definitions.registry._FRESH_SECONDS", 0.0)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -46,14 +46,14 @@ IMPORTED = (
     "deep_agent_mcp.server.app",
     "deep_agent_mcp.server.auth.http",
     "deep_agent_mcp.server.auth.tokens",
-    "deep_agent_mcp.server.event_store",
-    "deep_agent_mcp.server.hot_reload",
-    "deep_agent_mcp.server.policy_commands",
-    "deep_agent_mcp.server.resumable_sessions",
-    "deep_agent_mcp.server.slow_requests",
-    "deep_agent_mcp.server.thread_commands",
-    "deep_agent_mcp.server.token_commands",
-    "deep_agent_mcp.server.transports",
+    "deep_agent_mcp.server.transports.event_store",
+    "deep_agent_mcp.server.reload.hot_reload",
+    "deep_agent_mcp.server.cli.policy",
+    "deep_agent_mcp.server.transports.resumable_sessions",
+    "deep_agent_mcp.server.transports.slow_requests",
+    "deep_agent_mcp.server.cli.threads",
+    "deep_agent_mcp.server.cli.tokens",
+    "deep_agent_mcp.server.transports.transports",
 )
 """What most of them import."""
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.loop.agent import Agent
-from deep_agent_mcp.harness.messages import AIMessage, ToolCall, ToolMessage
+from deep_agent_mcp.harness.messages.message import AIMessage, ToolCall, ToolMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
 from tests.loop.models import Turns, says
 

@@ -18,11 +18,11 @@ from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.harness.profiles import ProfileRegistry
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
-from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.cli.install import INSTALLABLE
+from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.install.clients import CLIENTS
-from deep_agent_mcp.server.install_commands import INSTALLABLE
-from deep_agent_mcp.server.settings_sources import load_settings
-from deep_agent_mcp.server.toolsets import TOOLSETS
+from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.settings.toolsets import TOOLSETS
 from tests.test_doc_snippets import MOST_LINES
 
 pytestmark = pytest.mark.anyio

@@ -6,10 +6,10 @@ import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.limits import Limits
-from deep_agent_mcp.harness.messages import AIMessage, ToolMessage
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

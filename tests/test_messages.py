@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     REMOVE_ALL,
     AIMessage,
     HumanMessage,
@@ -21,7 +21,7 @@ from deep_agent_mcp.harness.messages import (
     Usage,
     pending_tool_calls,
 )
-from deep_agent_mcp.harness.transcript import add_messages
+from deep_agent_mcp.harness.messages.transcript import add_messages
 
 ids = st.sampled_from("abcdefgh")
 humans = st.builds(HumanMessage, content=st.text(max_size=5), id=ids)

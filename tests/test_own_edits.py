@@ -9,10 +9,10 @@ import pytest
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.definition_sources import Found
+from deep_agent_mcp.harness.definitions.sources import Found
 from deep_agent_mcp.harness.loop.agent import Agent
 from deep_agent_mcp.harness.memory import MemoryFiles
-from deep_agent_mcp.harness.messages import HumanMessage, ToolMessage
+from deep_agent_mcp.harness.messages.message import HumanMessage, ToolMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.skills import Skill, SkillRegistry
 from tests.loop.models import Turns, call, says

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from deep_agent_mcp.harness.mcp_servers import MCPTool
 from deep_agent_mcp.harness.policy import ALL_DECISIONS, Policy, Rule, Verdict, strictest
-from deep_agent_mcp.harness.tools import Tool
+from deep_agent_mcp.harness.tools.tool import Tool
 
 
 class NoArguments(BaseModel):

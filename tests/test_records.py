@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.records import changed, record
+from deep_agent_mcp.harness._internal.records import changed, record
 
 
 @record
@@ -187,7 +187,7 @@ def test_what_a_record_checks_and_fills_in_itself_is_done_when_it_is_made():
 def test_declaring_one_compiles_a_single_function():
     code = (
         "import sys\n"
-        "from deep_agent_mcp.harness.records import record\n"
+        "from deep_agent_mcp.harness._internal.records import record\n"
         "class Point:\n"
         "    x: int\n"
         "    y: int = 0\n"

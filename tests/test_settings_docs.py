@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from deep_agent_mcp.server.cli import cli
-from deep_agent_mcp.server.settings import CommandSettings, LimitSettings, Settings
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.settings.settings import CommandSettings, LimitSettings, Settings
+from deep_agent_mcp.server.settings.sources import load_settings
 from tests.doc_pages import DocPage
 
 PAGE = DocPage("settings.md")

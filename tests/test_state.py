@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import CheckpointError
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     REMOVE_ALL,
     HumanMessage,
     Message,
     MessageWrite,
     RemoveMessage,
 )
-from deep_agent_mcp.harness.state import AgentState, Channel, Overwrite, StateSchema
-from deep_agent_mcp.harness.transcript import add_messages
+from deep_agent_mcp.harness.messages.transcript import add_messages
+from deep_agent_mcp.harness.state.schema import AgentState, Channel, Overwrite, StateSchema
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

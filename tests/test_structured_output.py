@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, computed_field, field_validator
 
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
+from deep_agent_mcp.harness.messages.message import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+)
 from deep_agent_mcp.harness.models.base import ToolSpec
-from deep_agent_mcp.harness.state import Mark, StateSchema
-from deep_agent_mcp.harness.structured_output import (
+from deep_agent_mcp.harness.state.schema import Mark, StateSchema
+from deep_agent_mcp.harness.structured_output.strategies import (
     AutoStrategy,
     MultipleStructuredOutputsError,
     OutputPlan,

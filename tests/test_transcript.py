@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, rule
 
-from deep_agent_mcp.harness.messages import HumanMessage, RemoveMessage
-from deep_agent_mcp.harness.state import AgentState, Overwrite, channels_of
-from deep_agent_mcp.harness.transcript import Transcript, add_messages
+from deep_agent_mcp.harness.messages.message import HumanMessage, RemoveMessage
+from deep_agent_mcp.harness.messages.transcript import Transcript, add_messages
+from deep_agent_mcp.harness.state.schema import AgentState, Overwrite, channels_of
 
 ids = st.sampled_from("abcdefgh")
 bounds = st.none() | st.integers(-12, 12)

@@ -6,12 +6,12 @@ import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.limits.prices import Price
+from deep_agent_mcp.harness.limits.usage_ledger import Ledger, LedgerLine
 from deep_agent_mcp.harness.loop.events import Event
-from deep_agent_mcp.harness.messages import Usage
-from deep_agent_mcp.harness.prices import Price
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
-from deep_agent_mcp.harness.usage_ledger import Ledger, LedgerLine
+from deep_agent_mcp.harness.messages.message import Usage
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -32,7 +32,7 @@ from deep_agent_mcp.harness.middleware.prompt_caching import PromptCachingMiddle
 from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
 from deep_agent_mcp.harness.models.base import ChatModel
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.loop.models import call
 from tests.models.calls import claude

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import anyio.to_thread
 
+from .._internal.records import record
 from ..policy import CallAuthorization
 from ..policy.paths import path_forms, paths_in
-from ..records import record
-from ..tools import ToolRuntime
+from ..tools.tool import ToolRuntime
 from .base import Backend, FileEntry, FileError, Files, Page, PathTest
 
 __all__ = ["AuthorizedFiles", "authorized_files"]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Protocol, TypeAlias
 
+from .._internal.records import record
 from ..errors import ToolError
-from ..records import record
-from ..tools import ToolRuntime
+from ..tools.tool import ToolRuntime
 
 __all__ = [
     "Backend",

@@ -13,10 +13,10 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
+from .._internal.records import record
 from ..checkpoint.base import Batch, FileChange
 from ..errors import AgentBuildError, ToolError
-from ..records import record
-from ..tools import JournalWriter, ToolRuntime
+from ..tools.tool import JournalWriter, ToolRuntime
 from .base import (
     Backend,
     FileEntry,

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from operator import attrgetter
 
-from ..records import record
+from .._internal.records import record
 from .base import FileEntry, FileError, PathTest
 from .file_metadata import FileMetadata, version
 from .tree import (

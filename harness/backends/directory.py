@@ -19,7 +19,7 @@ import anyio.to_thread
 
 from ..checkpoint.base import Batch, FileChange
 from ..errors import AgentBuildError
-from ..tools import JournalWriter, ToolRuntime
+from ..tools.tool import JournalWriter, ToolRuntime
 from . import undo
 from .base import FileEntry, FileError, Page, PathTest
 from .directory_search import DirectorySearch

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import anyio.to_thread
 
+from .._internal.records import record
 from ..errors import ToolError
-from ..records import record
 from .base import FileEntry, Page, PathTest
 from .ripgrep import Candidates, candidates, find_ripgrep
 from .ripgrep_prefilter import prefilter

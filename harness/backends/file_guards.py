@@ -13,8 +13,8 @@ from hashlib import sha256
 from typing import Any, cast
 
 from ..errors import ToolError
-from ..messages import AIMessage, Message
-from ..tools import ToolRuntime
+from ..messages.message import AIMessage, Message
+from ..tools.tool import ToolRuntime
 from .base import Backend, FileError, Files, canonical_path
 from .concurrent_edits import CLAIMS
 from .pages import call_text, shown

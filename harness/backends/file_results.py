@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from ..messages import DocumentBlock, ImageBlock, TextBlock
+from ..messages.message import DocumentBlock, ImageBlock, TextBlock
 from .base import FileEntry, GrepMatch
 from .pages import Listing, Row, call_text, shown
 from .tree import size_text

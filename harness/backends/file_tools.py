@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from ..errors import ToolError
-from ..tools import Tool, ToolResult, ToolRuntime, tool
+from ..tools.tool import Tool, ToolResult, ToolRuntime, tool
 from .authorized_files import authorized_files
 from .base import (
     Backend,

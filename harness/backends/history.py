@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from ..messages import HumanMessage, Message
-from ..tools import ToolRuntime
-from ..transcript_text import transcript_text
+from ..messages.as_text import transcript_text
+from ..messages.message import HumanMessage, Message
+from ..tools.tool import ToolRuntime
 from .base import Backend, FileError, artifact_path
 from .state import FileData, StateFiles
 

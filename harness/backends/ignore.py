@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import anyio.to_thread
 
-from ..records import record
+from .._internal.records import record
 from .base import FileError, Files, PathTest
 from .ignore_patterns import MOST_CHARS, expression_of
 from .search import Budget, glob_matcher

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .._internal.records import record
 from ..errors import AgentBuildError
-from ..records import record
 from .base import Backend
 from .composite import CompositeBackend
 from .directory import DirectoryBackend

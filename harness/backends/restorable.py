@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from ..checkpoint.base import FileChange
-from ..tools import JournalWriter
+from ..tools.tool import JournalWriter
 
 __all__ = ["Restorable"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import anyio
 
-from ..records import record
+from .._internal.records import record
 from .tree import MAX_DEPTH, nameable
 
 __all__ = ["Candidates", "candidates", "find_ripgrep"]

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from ..records import record
-from ..tools import ToolResult
+from .._internal.records import record
+from ..tools.tool import ToolResult
 from .base import Files, Page, PathTest
 from .file_results import entry_row, match_rows, next_page, span
 from .ignore import Unignored

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import anyio.to_thread
 
-from ..records import record
-from ..state import Reducer
-from ..tools import ToolRuntime
+from .._internal.records import record
+from ..state.schema import Reducer
+from ..tools.tool import ToolRuntime
 from .base import FileEntry, FileError, Page, PathTest
 from .search import Budget, find_lines, line_pattern, meant
 from .tree import changed, checked_path, size_text, walk_order

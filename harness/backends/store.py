@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
+from .._internal.records import record
 from ..errors import AgentBuildError, ToolError
-from ..records import record
 from ..redaction.stores import unscreened
 from ..store.base import (
     Delete,
@@ -37,7 +37,7 @@ from ..store.base import (
     StoreError,
 )
 from ..store.names import check_key, check_namespace
-from ..tools import ToolRuntime
+from ..tools.tool import ToolRuntime
 from .base import FileEntry, FileError, GrepMatch, Page, PathTest
 from .search import Budget, find_lines, line_pattern, meant
 from .state import FileData

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from .._internal.records import record
 from ..errors import StaleThread, ToolError, UnknownThread
-from ..records import record
 from ..redaction.rules import PIIDetectionError
-from ..tools import ToolRuntime
+from ..tools.tool import ToolRuntime
 from .base import Backend, FileError, FileErrorCode, Files
 from .file_guards import canonicaliser
 
 if TYPE_CHECKING:
     from ..loop.agent import Agent
-    from ..state import State
+    from ..state.schema import State
 
 __all__ = ["Transfer", "download_files", "upload_files"]
 

@@ -15,8 +15,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
+from .._internal.records import record
 from ..errors import ToolError
-from ..records import record
 from .base import FileEntry, FileError, PathTest, canonical_path
 
 __all__ = [

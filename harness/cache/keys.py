@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from ..messages import AIMessage, Content, Message, ToolCall, ToolMessage
+from ..messages.message import AIMessage, Content, Message, ToolCall, ToolMessage
 from ..models.base import ChatRequest, ToolSpec
 
 __all__ = ["model_key", "tool_key"]

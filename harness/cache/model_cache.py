@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..messages import AIMessage, Message, ToolCall, new_id
+from ..messages.message import AIMessage, Message, ToolCall, new_id
 from .base import Cache
 from .entries import Entries
 

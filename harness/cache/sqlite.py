@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio
 
-from ..database_files import Connection, DatabaseKind
+from .._internal.sqlite_files import Connection, DatabaseKind
 from .base import CacheError
 
 __all__ = ["SqliteCache"]

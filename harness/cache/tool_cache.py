@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from ..messages import Content
-from ..records import record
-from ..tools import CachePolicy, Tool, ToolResult
+from .._internal.records import record
+from ..messages.message import Content
+from ..tools.tool import CachePolicy, Tool, ToolResult
 from .base import Cache
 from .entries import Entries
 from .keys import tool_key

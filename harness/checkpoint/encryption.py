@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 
+from .._internal.records import changed
 from ..errors import CheckpointError
-from ..records import changed
 from .base import (
     Batch,
     Checkpoint,

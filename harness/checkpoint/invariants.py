@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
+from .._internal.records import changed
 from ..errors import CheckpointError, StaleThread
-from ..records import changed
 from .base import (
     Batch,
     Checkpoint,

@@ -11,8 +11,8 @@ from itertools import islice
 from anyio.lowlevel import checkpoint as yield_to_others
 from pydantic import JsonValue
 
+from .._internal.records import changed
 from ..errors import CheckpointError, UnknownThread
-from ..records import changed
 from .base import (
     Batch,
     Checkpoint,

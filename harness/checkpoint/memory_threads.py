@@ -8,7 +8,7 @@ from itertools import chain
 
 from pydantic import JsonValue
 
-from ..records import changed
+from .._internal.records import changed
 from .base import (
     Batch,
     Checkpoint,

@@ -21,8 +21,8 @@ from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue
 
+from .._internal.records import changed, record
 from ..errors import CheckpointError
-from ..records import changed, record
 from .base import (
     Batch,
     Checkpoint,

@@ -5,7 +5,7 @@ lead from the parent to it. State is the fold of writes from the root. Writes wh
 checkpoint row yet are *pending*: they belong to a step that is still being worked on, or that a
 dead process left behind, and are all that a resume needs.
 
-Values are bytes, encoded by `harness.state`: a journal knows nothing of schemas.
+Values are bytes, encoded by `harness.state.schema`: a journal knows nothing of schemas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from ..records import record
+from .._internal.records import record
 
 __all__ = [
     "Batch",
@@ -197,7 +197,7 @@ class Run:
         created_at: Unix time in seconds.
         updated_at: Unix time in seconds.
         attempt: How many times it has been begun: 1, and one more for each resume.
-        used: What it has used of its limits, as `harness.limits.Used` writes it.
+        used: What it has used of its limits, as `harness.limits.limits.Used` writes it.
         base: For a run without input of its own: the checkpoint it went on from.
     """
 

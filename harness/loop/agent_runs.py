@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import anyio
 from pydantic import JsonValue
 
+from .._internal.records import changed
 from ..checkpoint.base import Batch, Checkpointer, Next, Run
 from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownRun, UnknownThread
-from ..limits import Limits, Meter
-from ..messages import AIMessage, ToolCall
-from ..records import changed
-from ..state import Mark
+from ..limits.limits import Limits, Meter
+from ..limits.thread_usage import used_before, used_by
+from ..messages.message import AIMessage, ToolCall
+from ..state.schema import Mark
 from .commit_buffer import JOURNALS
 from .debugging import printing
 from .definition import AgentDefinition
@@ -28,7 +29,6 @@ from .run_input import AgentInput, as_update, goal_of, new_run, newest_results
 from .sanitize_answer import sanitize_answer
 from .thread_access import ThreadAccess
 from .thread_input import accept_input
-from .thread_usage import used_before, used_by
 
 if TYPE_CHECKING:
     from .context_schema import ContextSchema

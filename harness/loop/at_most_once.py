@@ -13,8 +13,8 @@ from typing import Any, Literal
 import anyio
 
 from ..checkpoint.base import Batch, Interrupt, TaskWrites
-from ..messages import ToolCall, ToolMessage
-from ..tool_results import NO_OUTPUT
+from ..messages.message import ToolCall, ToolMessage
+from ..tools.results import NO_OUTPUT
 from .interrupts import Asker
 from .pending_writes import begun_mark
 from .requests import ToolCallOutcome

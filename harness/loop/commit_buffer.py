@@ -18,10 +18,10 @@ from typing import Literal, TypeAlias
 
 import anyio
 
+from .._internal.lazy_event import LazyEvent
+from .._internal.records import changed
 from ..checkpoint.base import Batch, Checkpointer, RunEvent
 from ..errors import CheckpointError, StaleThread
-from ..lazy_event import LazyEvent
-from ..records import changed
 
 __all__ = ["JOURNALS", "CommitBuffer", "Durability"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
-from .._output_schemas import as_pydantic_knows
 from ..errors import AgentBuildError, InvalidUpdate
+from ..structured_output.schemas import as_pydantic_knows
 
 __all__ = ["ContextSchema"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from ..records import record
+from .._internal.records import record
 
 if TYPE_CHECKING:
     from .middleware import AgentMiddleware

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias, TypedDict, Unpack, cast, overload
 
 from ..errors import AgentBuildError, MiddlewareError
 from ..models.base import PromptSection
-from ..tool_signatures import name_of
-from ..tools import Tool, tool
+from ..tools.signatures import name_of
+from ..tools.tool import Tool, tool
 from .middleware import AgentMiddleware, check_call, check_hook, hook_config, settle
 from .requests import (
     HookResult,

@@ -11,8 +11,8 @@ from pydantic import JsonValue
 
 from ..checkpoint.base import Next
 from ..models.base import ChatModel, PromptSection
-from ..state import StateSchema
-from ..tools import Tool
+from ..state.schema import StateSchema
+from ..tools.tool import Tool
 from .hooks import Hook, phase_hooks
 from .interrupts import Breakpoints
 from .middleware import AgentMiddleware, HookName, hooks_of
@@ -23,7 +23,7 @@ from .wraps import Wrap, wraps_of
 if TYPE_CHECKING:
     from ..cache.model_cache import ModelCache
     from ..store.base import Store
-    from ..structured_output import ResponseFormat, StructuredOutput
+    from ..structured_output.strategies import ResponseFormat, StructuredOutput
 
 __all__ = ["AgentDefinition"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import get_args
 
-from ..records import record
+from .._internal.records import record
 from .definition import AgentDefinition
 from .middleware import HookName, hooks_of
 

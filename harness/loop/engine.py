@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import JsonValue
 
+from .._internal.records import changed
 from ..checkpoint.base import Batch, Interrupt, Next, step_id
 from ..errors import MiddlewareError
-from ..limits import Meter
-from ..messages import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
-from ..records import changed
-from ..state import Overwrite, State
-from ..tools import Fork
+from ..limits.limits import Meter
+from ..messages.message import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
+from ..state.schema import Overwrite, State
+from ..tools.tool import Fork
 from . import routing
 from .current_agent import CurrentAgent, running_as
 from .definition import AgentDefinition

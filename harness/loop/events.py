@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from ..records import record
+from .._internal.records import record
 
 __all__ = ["Emit", "Event", "StreamMode", "clipped"]
 

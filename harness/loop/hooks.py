@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from .._internal.records import record
 from ..errors import HarnessError, MiddlewareError
-from ..limits import LimitReached
-from ..records import record
-from ..state import State
+from ..limits.limits import LimitReached
+from ..state.schema import State
 from .cancellation import FAILURES, as_failure
 from .middleware import AgentMiddleware, HookName, hooks_of, jumps_of, settle
 from .requests import Command, HookResult, Runtime, Send

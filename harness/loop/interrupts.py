@@ -10,13 +10,13 @@ from typing import Any, Literal, cast
 
 from pydantic import JsonValue
 
+from .._internal.json_depth import MAX_DEPTH, is_too_deep
+from .._internal.records import record
 from ..checkpoint.base import Interrupt, InterruptKind
 from ..errors import InvalidAnswer, UnknownInterrupt
-from ..json_depth import MAX_DEPTH, is_too_deep
-from ..messages import ToolCall
+from ..messages.message import ToolCall
 from ..policy import ApprovalDecision
-from ..records import record
-from ..tool_results import storable_text
+from ..tools.results import storable_text
 
 __all__ = ["Asker", "Breakpoints", "Interrupted", "Pause", "approval_schema", "check_answers"]
 

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 from ..errors import AgentBuildError
-from ..messages import AIMessage
+from ..messages.message import AIMessage
 from ..policy import Verdict
-from ..state import State
-from ..tool_signatures import is_async, is_generator, snake_case
-from ..tools import Tool
+from ..state.schema import State
+from ..tools.signatures import is_async, is_generator, snake_case
+from ..tools.tool import Tool
 from .requests import (
     HookResult,
     InternalCall,

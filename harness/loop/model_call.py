@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
+from .._internal.records import changed, record
 from ..errors import MiddlewareError, ModelError
-from ..messages import (
+from ..messages.message import (
     AIMessage,
     AnswerBlock,
     TextBlock,
@@ -29,8 +30,7 @@ from ..messages import (
 )
 from ..models.base import ChatModel, ChatRequest, Delta
 from ..models.configurable import ConfigurableModel
-from ..records import changed, record
-from ..tools import Tool
+from ..tools.tool import Tool
 from .cancellation import FAILURES
 from .requests import ExtendedModelResponse, ModelRequest, ModelResponse
 from .run_context import RunContext
@@ -40,7 +40,7 @@ from .wraps import Wrap
 
 if TYPE_CHECKING:
     from ..cache.model_cache import ModelCache
-    from ..structured_output import StructuredOutput
+    from ..structured_output.strategies import StructuredOutput
     from .run_redaction import RunRedaction
 
 __all__ = ["Answered", "ModelCall", "configured"]

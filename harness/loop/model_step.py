@@ -9,9 +9,9 @@ from pydantic import JsonValue
 
 from ..checkpoint.base import Next
 from ..errors import MiddlewareError
-from ..limits import Meter
-from ..messages import AIMessage, HumanMessage
-from ..state import Overwrite
+from ..limits.limits import Meter
+from ..messages.message import AIMessage, HumanMessage
+from ..state.schema import Overwrite
 from .definition import AgentDefinition
 from .model_call import Answered, ModelCall, configured
 from .requests import ModelRequest, Runtime

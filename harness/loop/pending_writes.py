@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .._internal.records import record
 from ..checkpoint.base import TaskWrites
-from ..records import record
 
 __all__ = ["FIRST_KEPT", "PendingWrites", "begun_mark", "claim_mark", "kept_mark"]
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
 from pydantic import JsonValue
 
-from ..identity_cache import IdentityCache
-from ..limits import Meter
-from ..messages import AIMessage, Message, ToolCall, ToolMessage
+from .._internal.identity_cache import IdentityCache
+from .._internal.records import changed, record
+from ..limits.limits import Meter
+from ..messages.message import AIMessage, Message, ToolCall, ToolMessage
 from ..models.base import ChatModel, ChatRequest, PromptSection, ToolChoice, ToolSpec
-from ..records import changed, record
-from ..state import ChannelWrite, State
-from ..tools import InterruptFn, Tool, ToolRuntime
+from ..state.schema import ChannelWrite, State
+from ..tools.tool import InterruptFn, Tool, ToolRuntime
 
 if TYPE_CHECKING:
     from ..store.base import Store
-    from ..structured_output import ResponseFormat
+    from ..structured_output.strategies import ResponseFormat
 
 __all__ = [
     "Command",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from ..checkpoint.base import Next
 from ..errors import MiddlewareError
-from ..messages import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
+from ..messages.message import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from .requests import JumpTo
 
 __all__ = ["after_model", "after_tools", "jump"]

@@ -13,11 +13,11 @@ import anyio
 import anyio.from_thread
 from pydantic import JsonValue
 
+from .._internal.lazy_event import LazyEvent
+from .._internal.records import changed
 from ..checkpoint.base import Checkpoint, Checkpointer, Run, RunEvent
-from ..lazy_event import LazyEvent
-from ..limits import Meter
-from ..records import changed
-from ..state import State
+from ..limits.limits import Meter
+from ..state.schema import State
 from .commit_buffer import CommitBuffer
 from .events import Emit, Event, StreamMode, clipped
 

@@ -10,13 +10,14 @@ from typing import Any, Literal, TypeAlias
 import anyio
 import anyio.lowlevel
 
+from .._internal.records import record
 from ..checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
 from ..errors import HarnessError
-from ..limits import LimitName, LimitReached, Limits, Used
-from ..messages import ToolMessage, Usage
-from ..records import record
-from ..state import Mark, State, StateSchema
-from ..tool_results import storable_text
+from ..limits.limits import LimitName, LimitReached, Limits, Used
+from ..limits.thread_usage import noted
+from ..messages.message import ToolMessage, Usage
+from ..state.schema import Mark, State, StateSchema
+from ..tools.results import storable_text
 from .cancellation import FAILURES, as_failure
 from .commit_buffer import Durability
 from .definition import AgentDefinition
@@ -24,7 +25,6 @@ from .engine import AgentLoop
 from .events import Emit, StreamMode
 from .middleware import AgentMiddleware
 from .run_context import RunContext, RunControl
-from .thread_usage import noted
 
 __all__ = ["RunExecutor", "RunOptions", "RunResult", "public_state"]
 

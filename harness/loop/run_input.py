@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from ..checkpoint.base import Run
 from ..errors import InvalidUpdate
-from ..messages import AIMessage, HumanMessage, Message, TextBlock, ToolMessage, new_id
-from ..transcript import Transcript
+from ..messages.message import AIMessage, HumanMessage, Message, TextBlock, ToolMessage, new_id
+from ..messages.transcript import Transcript
 from .run_executor import RunOptions
 
 __all__ = ["AgentInput", "as_update", "goal_of", "new_run", "newest_results"]

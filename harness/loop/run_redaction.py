@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pydantic import JsonValue
 from pydantic_core import from_json
 
+from .._internal.records import changed
 from ..checkpoint.base import Batch, FileChange, Interrupt, StoredWrite
 from ..errors import AgentBuildError, CheckpointError, InvalidUpdate
-from ..messages import AIMessage, HumanMessage, ToolMessage
-from ..records import changed
+from ..messages.message import AIMessage, HumanMessage, ToolMessage
 from ..redaction.rules import Keys, PIIDetectionError, Place, Redactor, Rule
 from ..redaction.streams import DeltaStream
 from ..redaction.values import clean_json, clean_json_bytes, clean_message
-from ..state import ChannelWrite, Mark, Overwrite, State, StateSchema
+from ..state.schema import ChannelWrite, Mark, Overwrite, State, StateSchema
 from .requests import ModelResponse, ToolCallOutcome
 
 if TYPE_CHECKING:

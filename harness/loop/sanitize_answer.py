@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
-from ..json_depth import MAX_DEPTH, is_too_deep
-from ..messages import (
+from .._internal.json_depth import MAX_DEPTH, is_too_deep
+from .._internal.records import changed
+from ..messages.message import (
     AIMessage,
     AnswerBlock,
     ProviderBlock,
@@ -22,7 +23,6 @@ from ..messages import (
     ThinkingBlock,
     ToolCall,
 )
-from ..records import changed
 from ..redaction.values import clean_json
 
 __all__ = ["sanitize_answer"]

@@ -18,7 +18,7 @@ from weakref import ref
 
 from ..checkpoint.base import Snapshot, StoredWrite
 from ..errors import CheckpointError, InvalidUpdate
-from ..state import Channel, Overwrite, State, StateSchema
+from ..state.schema import Channel, Overwrite, State, StateSchema
 
 __all__ = ["fingerprint", "is_due", "snapshot_of"]
 

@@ -18,14 +18,14 @@ import anyio
 from pydantic import JsonValue
 
 from ..checkpoint.base import step_id
-from ..child_limits import ChildMeter
 from ..errors import CheckpointError, HarnessError, ToolError
-from ..limits import LimitReached, Limits, Meter
-from ..messages import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
+from ..limits.limits import LimitReached, Limits, Meter
+from ..limits.subagent_limits import ChildMeter
+from ..messages.message import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from ..policy import CallPolicy
 from ..policy.ancestor_policies import narrowing
-from ..state import ChannelWrite, Mark, Overwrite, StateSchema
-from ..tools import Fork, SubagentPlace, SubagentResult
+from ..state.schema import ChannelWrite, Mark, Overwrite, StateSchema
+from ..tools.tool import Fork, SubagentPlace, SubagentResult
 from .interrupts import Interrupted, Pause
 from .run_context import RunContext
 from .thread_input import Copied

@@ -9,16 +9,16 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any
 
+from .._internal.records import record
 from ..checkpoint.base import Checkpoint, Checkpointer, Interrupt, Next, Run, RunEvent
 from ..errors import (
     ThreadBusy,
     UnknownCheckpoint,
     UnknownThread,
 )
-from ..limits import Limits, Meter
-from ..records import record
-from ..state import State
-from ..tools import Tool
+from ..limits.limits import Limits, Meter
+from ..state.schema import State
+from ..tools.tool import Tool
 from .commit_buffer import CommitBuffer
 from .definition import AgentDefinition
 from .engine import AgentLoop, Node

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from ..checkpoint.base import Checkpoint
-from ..state import ChannelWrite, Mark, State, StateSchema
+from ..state.schema import ChannelWrite, Mark, State, StateSchema
 from .run_context import RunContext
 
 __all__ = ["announce"]

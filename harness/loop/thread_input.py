@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._internal.records import changed
 from ..checkpoint.base import Next, TaskWrites, step_id
-from ..messages import AIMessage, HumanMessage, Message, pending_tool_calls
-from ..records import changed
-from ..state import ChannelWrite, Overwrite
+from ..messages.message import AIMessage, HumanMessage, Message, pending_tool_calls
+from ..state.schema import ChannelWrite, Overwrite
 from .thread_state import ThreadState, not_done
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Literal, TypeAlias
 
 import anyio
 
+from .._internal.lazy_event import LazyEvent
+from .._internal.records import record
 from ..checkpoint.base import Run
 from ..errors import ThreadBusy
-from ..lazy_event import LazyEvent
-from ..records import record
 from .run_context import RunControl
 
 __all__ = ["ThreadLocks", "WhenBusy"]

@@ -27,7 +27,8 @@ from ..checkpoint.base import (
     step_id,
 )
 from ..errors import InvalidUpdate, MiddlewareError
-from ..messages import (
+from ..limits.thread_usage import noted
+from ..messages.message import (
     AIMessage,
     HumanMessage,
     Message,
@@ -35,15 +36,14 @@ from ..messages import (
     ToolMessage,
     pending_tool_calls,
 )
-from ..state import ChannelWrite, Mark, Overwrite, State, StateSchema
+from ..state.schema import ChannelWrite, Mark, Overwrite, State, StateSchema
 from .pending_writes import FIRST_KEPT, PendingWrites, kept_mark
 from .run_context import RunContext, StateCache
 from .snapshots import fingerprint, is_due, snapshot_of
 from .thread_events import announce
-from .thread_usage import noted
 
 if TYPE_CHECKING:
-    from ..limits import Meter
+    from ..limits.limits import Meter
     from ..redaction.rules import Place
     from .run_redaction import RunRedaction
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from .._internal.records import changed, record
 from ..errors import CheckpointError, ToolError, ToolFailed
-from ..limits import LimitReached, Meter
-from ..messages import ToolCall
-from ..records import changed, record
-from ..tools import Tool, ToolResult
+from ..limits.limits import LimitReached, Meter
+from ..messages.message import ToolCall
+from ..tools.tool import Tool, ToolResult
 from .cancellation import FAILURES, as_failure
 from .interrupts import Asker
 from .requests import ToolCallOutcome, ToolCallRequest

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from .._internal.records import changed
 from ..errors import HarnessError, MiddlewareError
-from ..limits import LimitReached, Meter
-from ..messages import ToolCall, ToolMessage
+from ..limits.limits import LimitReached, Meter
+from ..messages.message import ToolCall, ToolMessage
 from ..policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
 from ..policy.ancestor_policies import ancestor_policies
-from ..records import changed
-from ..tool_results import NO_OUTPUT
-from ..tools import InvalidArguments, Tool
+from ..tools.results import NO_OUTPUT
+from ..tools.tool import InvalidArguments, Tool
 from .at_most_once import AtMostOnceMark
 from .cancellation import FAILURES, as_failure
 from .interrupts import Asker

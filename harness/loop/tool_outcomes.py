@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from ..messages import Message, TextBlock, ToolCall, ToolMessage
-from ..tool_results import result_of, storable_text
-from ..tools import ToolResult
+from ..messages.message import Message, TextBlock, ToolCall, ToolMessage
+from ..tools.results import result_of, storable_text
+from ..tools.tool import ToolResult
 from .requests import Command, Send, ToolCallOutcome
 
 __all__ = ["failure", "outcome_of", "with_notes", "with_notice"]

@@ -14,10 +14,10 @@ import anyio
 from pydantic import JsonValue
 
 from ..checkpoint.base import Batch, Interrupt, Next, TaskWrites
-from ..limits import LimitReached, Meter
-from ..messages import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
-from ..state import Mark
-from ..tools import Tool, ToolRuntime
+from ..limits.limits import LimitReached, Meter
+from ..messages.message import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
+from ..state.schema import Mark
+from ..tools.tool import Tool, ToolRuntime
 from .at_most_once import AtMostOnceMark
 from .interrupts import Asker, Interrupted, Pause
 from .pending_writes import claim_mark

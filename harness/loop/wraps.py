@@ -12,9 +12,9 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
+from .._internal.records import record
 from ..errors import HarnessError, MiddlewareError
-from ..limits import LimitReached
-from ..records import record
+from ..limits.limits import LimitReached
 from .cancellation import as_failure
 from .middleware import AgentMiddleware, hooks_of, is_async_hook
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .._internal.records import changed, record
 from ..checkpoint.base import StoredWrite
 from ..errors import InvalidUpdate
-from ..messages import AIMessage, ToolCall, ToolMessage, new_id
-from ..records import changed, record
+from ..messages.message import AIMessage, ToolCall, ToolMessage, new_id
 from ..redaction.rules import PIIDetectionError
-from ..state import ChannelWrite, Mark, Overwrite
+from ..state.schema import ChannelWrite, Mark, Overwrite
 from .requests import ToolCallOutcome
 from .thread_state import ThreadState
 from .tool_outcomes import failure, with_notes, with_notice

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import anyio
 
-from ..records import record
+from .._internal.records import record
 from .elicitation import Answer, Round
 from .event_loop_thread import Inbox
 

@@ -11,7 +11,7 @@ import anyio
 from pydantic import JsonValue
 
 from ..errors import ToolError
-from ..tools import ToolFunction, ToolResult
+from ..tools.tool import ToolFunction, ToolResult
 from .call_channel import CallChannel, Floor, NotSent, Unavailable
 from .config import MCPServer
 from .elicitation import Round

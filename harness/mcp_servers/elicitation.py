@@ -15,10 +15,10 @@ from typing import Literal, NotRequired, TypedDict, cast
 
 from pydantic import JsonValue
 
+from .._internal.records import record
 from ..errors import ToolError
 from ..loop.interrupts import Interrupted
-from ..records import record
-from ..tools import InterruptFn
+from ..tools.tool import InterruptFn
 
 __all__ = ["Answer", "Elicitation", "Memory", "Question", "Round"]
 

@@ -25,7 +25,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from ..records import record
+from .._internal.records import record
 
 __all__ = ["EventLoopThread", "Inbox", "WorkerStopped"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 
-from ..definition_files import no_such
+from ..definitions.registry import no_such
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import (
@@ -17,8 +17,8 @@ from ..loop.requests import (
     ToolCallRequest,
     ToolHandler,
 )
-from ..messages import ToolMessage
-from ..tools import Tool
+from ..messages.message import ToolMessage
+from ..tools.tool import Tool
 from .config import MCPServer
 from .names import digest_name, prefix_of
 from .pool import Pool

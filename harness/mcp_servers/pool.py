@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from ..errors import ToolError
 from ..loop.interrupts import Interrupted
-from ..tools import ToolFunction, ToolResult, ToolRuntime
+from ..tools.tool import ToolFunction, ToolResult, ToolRuntime
 from .call_channel import Asked, CallChannel, CallEvent, Progress, Restarted
 from .config import MCPServer, check_servers
 from .connection import Connection

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 from pydantic import JsonValue
 
 from ..backends.file_results import binary_content
-from ..messages import ContentBlock, TextBlock
-from ..tools import ToolResult
+from ..messages.message import ContentBlock, TextBlock
+from ..tools.tool import ToolResult
 
 if TYPE_CHECKING:
     from mcp.types import BlobResourceContents, CallToolResult, TextResourceContents

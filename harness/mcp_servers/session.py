@@ -32,7 +32,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
 from ..errors import AgentBuildError, ToolError
-from ..tools import ToolResult
+from ..tools.tool import ToolResult
 from .call_channel import CallChannel, Floor, NotSent, Unavailable
 from .config import MCPServer
 from .elicitation import Answer, Question, Round

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import JsonValue
 from wcmatch import fnmatch
 
+from .._internal.records import record
 from ..errors import AgentBuildError
-from ..records import record
-from ..tool_schemas import check_schema, flat_schema, schema_problems
-from ..tools import Tool, ToolFunction
+from ..tools.schemas import check_schema, flat_schema, schema_problems
+from ..tools.tool import Tool, ToolFunction
 from .names import offered_names
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from ..definition_files import SETTLED_SECONDS
-from ..definition_sources import FileStat, file_stat, read_regular
-from ..followed_files import FollowedFiles
-from ..frontmatter import DefinitionError
-from ..records import record
+from .._internal.records import record
+from ..definitions.followed_files import FollowedFiles
+from ..definitions.frontmatter import DefinitionError
+from ..definitions.registry import SETTLED_SECONDS
+from ..definitions.sources import FileStat, file_stat, read_regular
 
 __all__ = ["MAX_MEMORY_BYTES", "MemoryFile", "MemoryFiles", "MemorySnapshot"]
 

@@ -18,6 +18,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, JsonValue
 
+from .._internal.records import changed
 from ..backends.base import Backend
 from ..backends.state import FileData, merge_files
 from ..errors import ToolError, UnknownThread
@@ -34,10 +35,9 @@ from ..loop.requests import (
     ToolHandler,
 )
 from ..loop.tool_outcomes import with_notes
-from ..messages import AIMessage, HumanMessage, ToolCall
+from ..messages.message import AIMessage, HumanMessage, ToolCall
 from ..policy import CallPolicy
-from ..records import changed
-from ..state import State
+from ..state.schema import State
 from ..subagents.background.engine import Behalf
 from ..subagents.background.launcher import BackgroundSubAgents
 from ..subagents.background.notifications import Notification, TaskNotifications
@@ -63,7 +63,7 @@ from ..subagents.background.texts import (
 from ..subagents.background.threads import parent_thread
 from ..subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
 from ..subagents.handles import check_kind, kind_of
-from ..tools import Tool, ToolResult, ToolRuntime, tool
+from ..tools.tool import Tool, ToolResult, ToolRuntime, tool
 from .subagents import SubAgents
 
 __all__ = ["BackgroundState", "BackgroundSubAgentMiddleware", "BackgroundTask"]

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, NotRequired, TypedDict
 
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import HookResult, Runtime
-from ..messages import HumanMessage
-from ..state import Mark, State
+from ..messages.message import HumanMessage
+from ..state.schema import Mark, State
 
 __all__ = ["BudgetWarningMiddleware", "BudgetWarningState"]
 

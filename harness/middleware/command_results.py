@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from .._internal.records import record
 from ..backends.base import Backend, FileError, artifact_path
 from ..backends.pages import call_text
-from ..records import record
 from ..shell.jobs import Job, JobPage
 from ..shell.output import Preview, shown, whole_characters, whole_lines
 from ..shell.session import CommandResult
-from ..tools import ToolResult, ToolRuntime
+from ..tools.tool import ToolResult, ToolRuntime
 from .shell_results import closed
 
 __all__ = [

@@ -8,9 +8,9 @@ from typing import Annotated, cast
 from pydantic import Field
 
 from ..errors import ToolError
-from ..messages import AIMessage, Message, ToolMessage
-from ..token_counting import messages_tokens
-from ..tools import Tool, ToolRuntime, tool
+from ..messages.message import AIMessage, Message, ToolMessage
+from ..models.token_counting import messages_tokens
+from ..tools.tool import Tool, ToolRuntime, tool
 from .summary_view import SummaryChunk, build_view
 
 __all__ = ["COMPACT_TOOL", "compact_request", "compact_tool"]

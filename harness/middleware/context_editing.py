@@ -13,19 +13,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, cast, get_args
 
+from .._internal.records import record
 from ..errors import AgentBuildError, MiddlewareError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
-from ..messages import AIMessage, HumanMessage, Message
-from ..records import record
-from ..state import Mark
-from ..token_counting import (
+from ..messages.message import AIMessage, HumanMessage, Message
+from ..models.token_counting import (
     RunningCount,
     message_tokens,
     reported_tokens,
     system_tokens,
     tools_tokens,
 )
+from ..state.schema import Mark
 from .context_edits import (
     ClearToolUsesEdit,
     ContextEdit,

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from .._internal.records import record
 from ..errors import AgentBuildError
-from ..messages import AIMessage, Message, ToolCall, ToolMessage
-from ..records import record
-from ..token_counting import messages_tokens
+from ..messages.message import AIMessage, Message, ToolCall, ToolMessage
+from ..models.token_counting import messages_tokens
 
 __all__ = ["ClearToolUsesEdit", "ContextEdit", "Frontier", "frontier_place"]
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
 
-from ..messages import Message
+from ..messages.message import Message
 
 __all__ = ["EditedPrefixes"]
 

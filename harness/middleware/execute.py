@@ -30,8 +30,8 @@ from ..shell.output import preview
 from ..shell.policies import ExecutionPolicy
 from ..shell.sandbox import sandbox_of
 from ..shell.session import CommandResult, ShellSession
-from ..state import State
-from ..tools import Tool, ToolResult, ToolRuntime
+from ..state.schema import State
+from ..tools.tool import Tool, ToolResult, ToolRuntime
 from .command_results import (
     EXECUTE_SCHEMA,
     Kept,

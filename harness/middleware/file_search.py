@@ -25,7 +25,7 @@ from ..backends.pages import fit, shown
 from ..backends.search_results import answer, found_files, found_lines
 from ..errors import AgentBuildError, ToolError
 from ..loop.middleware import AgentMiddleware
-from ..tools import Tool, ToolResult, ToolRuntime, tool
+from ..tools.tool import Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["FilesystemFileSearchMiddleware"]
 

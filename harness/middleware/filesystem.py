@@ -31,9 +31,9 @@ from ..loop.requests import (
     ToolCallRequest,
     ToolHandler,
 )
-from ..messages import Content, HumanMessage, Message, TextBlock
-from ..state import Mark, Reducer, State
-from ..tools import ToolRuntime
+from ..messages.message import Content, HumanMessage, Message, TextBlock
+from ..state.schema import Mark, Reducer, State
+from ..tools.tool import ToolRuntime
 from .edited_prefix import EditedMessages
 
 __all__ = ["FilesystemMiddleware", "FilesystemState"]

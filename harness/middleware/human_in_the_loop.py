@@ -10,12 +10,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, cast
 
+from .._internal.name_globs import fits
+from .._internal.records import record
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ToolCallRequest
-from ..name_globs import fits
 from ..policy import ALL_DECISIONS, ApprovalDecision, Verdict
-from ..records import record
 
 __all__ = ["HumanInTheLoopMiddleware", "InterruptOnConfig"]
 

@@ -15,13 +15,13 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from .._internal.retries import may_pass
 from ..errors import AgentBuildError, ModelError
-from ..limits import Meter
+from ..limits.limits import Meter
 from ..loop.current_agent import current_agent
 from ..loop.requests import InternalCall
-from ..messages import AIMessage, HumanMessage
+from ..messages.message import AIMessage, HumanMessage
 from ..models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
-from ..retries import may_pass
 
 __all__ = ["answer_of", "ask_for", "data_of", "fenced", "resolved"]
 

@@ -12,11 +12,11 @@ from pydantic import JsonValue
 from ..backends.pages import call_text
 from ..errors import ToolError
 from ..loop.requests import HookResult, Runtime
-from ..messages import HumanMessage
+from ..messages.message import HumanMessage
 from ..shell.jobs import Job, JobLimits, JobPool, default_directory
 from ..shell.session import ShellSession
-from ..state import Mark, Reducer, State
-from ..tools import Tool, ToolResult, ToolRuntime
+from ..state.schema import Mark, Reducer, State
+from ..tools.tool import Tool, ToolResult, ToolRuntime
 from .command_results import JOB_SCHEMA, listed, paged, record_of
 
 __all__ = ["JobsState", "ThreadJobs"]

@@ -14,13 +14,13 @@ from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 import anyio.to_thread
 
+from .._internal.records import record
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
 from ..memory import MemoryFile, MemoryFiles, MemorySnapshot
-from ..messages import HumanMessage
-from ..records import record
-from ..state import Mark, State
+from ..messages.message import HumanMessage
+from ..state.schema import Mark, State
 from .notices import is_cut
 
 __all__ = ["SYSTEM_PROMPT", "MemoryMiddleware", "MemoryState", "MemoryTold"]

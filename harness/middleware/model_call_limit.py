@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, NotRequired, TypedDict
 
-from ..limits import LimitReached
+from .._internal.records import record
+from ..limits.limits import LimitReached
 from ..loop.middleware import AgentMiddleware, hook_config
 from ..loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
-from ..messages import AIMessage, TextBlock
-from ..records import record
-from ..state import Mark, State
+from ..messages.message import AIMessage, TextBlock
+from ..state.schema import Mark, State
 from .call_limits import check_call_limits, times
 
 __all__ = ["ModelCallLimitMiddleware", "ModelCallLimitState", "RunModelCalls"]

@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Annotated, ClassVar, NotRequired, TypedDict
 
+from .._internal.records import changed, record
+from .._internal.retries import may_pass
 from ..errors import AgentBuildError, ModelError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
-from ..messages import AIMessage, AnswerBlock, Message
+from ..messages.message import AIMessage, AnswerBlock, Message
 from ..models.base import ChatModel
-from ..records import changed, record
-from ..retries import may_pass
-from ..state import Mark, Reducer
-from ..tools import Tool
+from ..state.schema import Mark, Reducer
+from ..tools.tool import Tool
 from .internal_calls import resolved
 
 __all__ = ["ModelFallbackMiddleware", "ModelFallbackState"]

@@ -11,12 +11,12 @@ import random
 
 import anyio
 
+from .._internal.retries import RetryOn, RetryPolicy
 from ..errors import CheckpointError, ModelError
-from ..limits import LimitReached
+from ..limits.limits import LimitReached
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ModelHandler, ModelRequest, ModelResult
-from ..messages import AIMessage, TextBlock
-from ..retries import RetryOn, RetryPolicy
+from ..messages.message import AIMessage, TextBlock
 from .retry_options import OnFailure, check_on_failure, retry_policy, text_by
 
 __all__ = ["ModelRetryMiddleware"]

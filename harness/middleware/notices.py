@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from ..messages import HumanMessage, Message
-from ..state import State
+from ..messages.message import HumanMessage, Message
+from ..state.schema import State
 from .summary_view import SummaryChunk
 
 __all__ = ["is_cut"]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import HookResult, Runtime
-from ..messages import AIMessage, Message, ToolCall, ToolMessage
-from ..state import Overwrite, State
+from ..messages.message import AIMessage, Message, ToolCall, ToolMessage
+from ..state.schema import Overwrite, State
 
 __all__ = ["PatchToolCallsMiddleware", "patch_tool_calls"]
 

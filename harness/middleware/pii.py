@@ -13,17 +13,17 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, NotRequired, TypedDict, cast, get_args
 
+from .._internal.records import changed
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
 from ..loop.run_redaction import RunRedaction, current_redaction
-from ..records import changed
 from ..redaction.builtin import BUILTIN, last_four
 from ..redaction.custom import CallableDetector, Finder, RegexDetector
 from ..redaction.detector import Detector
 from ..redaction.rules import Keys, PIIDetectionError, Place, Rule, Strategy
 from ..redaction.vault import Vault
-from ..state import Mark
+from ..state.schema import Mark
 
 __all__ = ["PIIDetectionError", "PIIMiddleware", "PIIState"]
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from .._internal.records import changed
 from ..checkpoint.base import (
     Checkpoint,
     Checkpointer,
@@ -21,8 +22,7 @@ from ..checkpoint.base import (
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware
 from ..loop.run_redaction import SALT, RunRedaction, clean_change, rules_of
-from ..messages import MessageWrite
-from ..records import changed
+from ..messages.message import MessageWrite
 from ..redaction.rules import Keys, Redactor
 from ..redaction.streams import TextStream
 from ..redaction.values import clean_json, clean_json_bytes

@@ -12,12 +12,12 @@ import logging
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
+from .._internal.records import changed, record
 from ..errors import AgentBuildError, MiddlewareError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
-from ..messages import AIMessage, Message
+from ..messages.message import AIMessage, Message
 from ..models.base import PromptSection
-from ..records import changed, record
 
 __all__ = ["MAX_BREAKPOINTS", "VOLATILE_SECTIONS", "PromptCachingMiddleware"]
 

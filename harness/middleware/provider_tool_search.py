@@ -12,11 +12,11 @@ from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
 
+from .._internal.identity_cache import IdentityCache
 from ..errors import AgentBuildError, MiddlewareError
-from ..identity_cache import IdentityCache
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
-from ..tools import Tool
+from ..tools.tool import Tool
 
 __all__ = ["ProviderToolSearchMiddleware"]
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
+from .._internal.records import record
 from ..errors import AgentBuildError
-from ..limits import LimitReached
+from ..limits.limits import LimitReached
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import HookResult, Runtime
-from ..messages import Content, HumanMessage, Message, ToolCall, ToolMessage
-from ..records import record
-from ..state import State
+from ..messages.message import Content, HumanMessage, Message, ToolCall, ToolMessage
+from ..state.schema import State
 
 __all__ = ["RepeatGuardMiddleware"]
 

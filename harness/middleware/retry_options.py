@@ -6,9 +6,9 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias, cast
 
+from .._internal.retries import RetryOn, RetryPolicy
 from ..errors import AgentBuildError, MiddlewareError
 from ..loop.middleware import check_call, settle
-from ..retries import RetryOn, RetryPolicy
 
 __all__ = ["OnFailure", "check_on_failure", "retry_policy", "text_by"]
 

@@ -14,15 +14,15 @@ from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDi
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from .._internal.records import record
 from ..errors import AgentBuildError, MiddlewareError, ModelError
-from ..limits import LimitReached
+from ..limits.limits import LimitReached
 from ..loop.middleware import AgentMiddleware, hook_config
 from ..loop.requests import HookResult, Runtime
-from ..messages import HumanMessage, Message, ToolCall, ToolMessage, new_id
+from ..messages.as_text import transcript_text
+from ..messages.message import HumanMessage, Message, ToolCall, ToolMessage, new_id
 from ..models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
-from ..records import record
-from ..state import Mark, State
-from ..transcript_text import transcript_text
+from ..state.schema import Mark, State
 from .internal_calls import answer_of, data_of, fenced, resolved
 from .summary_view import latest_request
 

@@ -20,15 +20,15 @@ from ..checkpoint.base import Run
 from ..errors import AgentBuildError, HarnessError, ToolError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import Runtime, ToolCallOutcome, ToolCallRequest, ToolHandler
-from ..messages import Message, ToolMessage
+from ..messages.message import Message, ToolMessage
 from ..shell.bubblewrap import BubblewrapExecutionPolicy
 from ..shell.output import Preview, keep, preview
 from ..shell.policies import ExecutionPolicy
 from ..shell.pool import Key, Seat, SessionPool
 from ..shell.sandbox import Sandbox, sandbox_of
 from ..shell.session import CommandResult, ShellSession, open_session
-from ..state import State
-from ..tools import Tool, ToolResult, ToolRuntime
+from ..state.schema import State
+from ..tools.tool import Tool, ToolResult, ToolRuntime
 from .command_results import Kept, keep_output
 from .shell_results import (
     LOST,

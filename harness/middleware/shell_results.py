@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from ..shell.session import CommandResult
-from ..tools import ToolResult
+from ..tools.tool import ToolResult
 
 __all__ = ["LOST", "OUTPUT_SCHEMA", "closed", "ending_of", "opened", "result_of"]
 

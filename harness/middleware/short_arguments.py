@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from ..messages import AIMessage, Message, ToolCall, ToolMessage
+from ..messages.message import AIMessage, Message, ToolCall, ToolMessage
 
 __all__ = ["WRITING_TOOLS", "shortened"]
 

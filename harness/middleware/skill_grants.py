@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..messages import AIMessage, Message, ToolMessage
-from ..name_globs import fits
+from .._internal.name_globs import fits
+from ..messages.message import AIMessage, Message, ToolMessage
 from ..skills import Skill
 
 __all__ = ["active_skills", "comes_with", "grants", "included_tools"]

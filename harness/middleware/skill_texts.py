@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from ..definition_files import no_such
+from .._internal.records import record
+from ..definitions.registry import no_such
 from ..errors import ToolError
-from ..records import record
 from ..skills import SKILL_FILE, Skill
 
 __all__ = [

@@ -13,9 +13,9 @@ from typing import Annotated, Any, NotRequired, TypedDict, cast, get_args
 import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from ..definition_files import no_such
+from .._internal.identity_cache import IdentityCache
+from ..definitions.registry import no_such
 from ..errors import AgentBuildError, InvalidUpdate, ToolError
-from ..identity_cache import IdentityCache
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import (
     ModelHandler,
@@ -24,11 +24,11 @@ from ..loop.requests import (
     Runtime,
     ToolCallRequest,
 )
-from ..messages import HumanMessage
+from ..messages.message import HumanMessage
 from ..policy import Action, Verdict
 from ..skills import Skill, SkillRegistry
-from ..state import Mark, Reducer, State
-from ..tools import Tool, ToolResult, ToolRuntime, flat_schema
+from ..state.schema import Mark, Reducer, State
+from ..tools.tool import Tool, ToolResult, ToolRuntime, flat_schema
 from .notices import is_cut
 from .skill_grants import active_skills, comes_with, grants, included_tools
 from .skill_texts import (

@@ -22,9 +22,9 @@ from ..errors import ToolError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
 from ..loop.subagent_call import SubagentCall
-from ..messages import Content, HumanMessage, TextBlock, text_of
+from ..messages.message import Content, HumanMessage, TextBlock, text_of
 from ..policy.ancestor_policies import narrowing
-from ..state import ChannelWrite, State
+from ..state.schema import ChannelWrite, State
 from ..subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
 from ..subagents.handles import (
     Handle,
@@ -36,7 +36,7 @@ from ..subagents.handles import (
 )
 from ..subagents.listing import notice, section
 from ..subagents.prebuilt import run_function
-from ..tools import Fork, SubagentResult, Tool, ToolResult, ToolRuntime, tool
+from ..tools.tool import Fork, SubagentResult, Tool, ToolResult, ToolRuntime, tool
 from .notices import is_cut
 
 __all__ = ["SubAgentMiddleware", "SubAgents"]

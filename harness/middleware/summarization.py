@@ -17,9 +17,9 @@ from typing import ClassVar, TypeAlias, cast
 from ..errors import AgentBuildError, ModelError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
-from ..messages import Message
+from ..messages.message import Message
 from ..models.base import ChatModel, ChatRequest
-from ..token_counting import (
+from ..models.token_counting import (
     RunningCount,
     messages_tokens,
     reported_tokens,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..records import record
+from .._internal.records import record
 
 __all__ = ["SUMMARY_PROMPT", "SUMMARY_TEMPLATES", "SummaryTemplate"]
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from operator import add
 from typing import Annotated, NotRequired, TypedDict
 
-from ..messages import (
+from .._internal.records import record
+from ..messages.message import (
     AIMessage,
     HumanMessage,
     Message,
@@ -19,9 +20,8 @@ from ..messages import (
     ThinkingBlock,
     ToolMessage,
 )
-from ..records import record
-from ..state import Mark, Reducer
-from ..token_counting import message_tokens
+from ..models.token_counting import message_tokens
+from ..state.schema import Mark, Reducer
 from .context_edits import Frontier
 
 __all__ = [

@@ -9,13 +9,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 
+from .._internal.records import record
 from ..errors import ModelError
-from ..limits import Meter
-from ..messages import HumanMessage, Message
+from ..limits.limits import Meter
+from ..messages.as_text import transcript_text
+from ..messages.message import HumanMessage, Message
 from ..models.base import ChatModel, ChatRequest, PromptSection
-from ..records import record
-from ..token_counting import text_tokens
-from ..transcript_text import transcript_text
+from ..models.token_counting import text_tokens
 from .internal_calls import answer_of
 from .summary_prompts import SummaryTemplate
 

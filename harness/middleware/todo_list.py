@@ -17,13 +17,13 @@ from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDi
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
+from .._internal.records import record
 from ..errors import ToolError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
-from ..messages import HumanMessage, Message, ToolMessage, pending_tool_calls
-from ..records import record
-from ..state import Mark, State
-from ..tools import Tool, ToolResult, ToolRuntime, tool
+from ..messages.message import HumanMessage, Message, ToolMessage, pending_tool_calls
+from ..state.schema import Mark, State
+from ..tools.tool import Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["Todo", "TodoItem", "TodoListMiddleware", "TodoState", "TodoStatus", "render_todos"]
 

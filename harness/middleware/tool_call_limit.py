@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, NotRequired, TypedDict
 from weakref import WeakKeyDictionary
 
+from .._internal.records import record
 from ..errors import AgentBuildError
-from ..limits import LimitReached, Meter
+from ..limits.limits import LimitReached, Meter
 from ..loop.middleware import AgentMiddleware, hook_config
 from ..loop.requests import (
     HookResult,
@@ -23,7 +24,7 @@ from ..loop.requests import (
     ToolCallResult,
     ToolHandler,
 )
-from ..messages import (
+from ..messages.message import (
     AIMessage,
     Message,
     TextBlock,
@@ -31,8 +32,7 @@ from ..messages import (
     ToolMessage,
     pending_tool_calls,
 )
-from ..records import record
-from ..state import Mark, Reducer, State
+from ..state.schema import Mark, Reducer, State
 from .call_limits import check_call_limits, times
 
 __all__ = ["RunToolCalls", "ToolCallLimitMiddleware", "ToolCallLimitState"]

@@ -14,15 +14,15 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from .._internal.records import record
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from ..messages import HumanMessage
+from ..messages.message import HumanMessage
 from ..models.base import ChatModel, ChatRequest, PromptSection
 from ..policy import Verdict
-from ..records import record
-from ..tool_signatures import ALL_ARGUMENTS
-from ..tools import Tool, ToolResult, ToolRuntime
+from ..tools.signatures import ALL_ARGUMENTS
+from ..tools.tool import Tool, ToolResult, ToolRuntime
 from .internal_calls import answer_of, fenced, resolved
 
 __all__ = ["LLMToolEmulator"]

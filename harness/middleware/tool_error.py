@@ -10,8 +10,8 @@ from ..errors import MiddlewareError, ToolFailed
 from ..loop.middleware import AgentMiddleware, check_call, settle
 from ..loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
 from ..loop.tool_outcomes import failure
-from ..messages import Content, ContentBlock, TextBlock, is_media
-from ..tools import Tool
+from ..messages.message import Content, ContentBlock, TextBlock, is_media
+from ..tools.tool import Tool
 from .tool_filter import ToolFilter
 
 __all__ = ["OnToolError", "ToolErrorMiddleware"]

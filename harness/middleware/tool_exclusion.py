@@ -7,13 +7,13 @@ from typing import TypeAlias, cast
 
 from pydantic import JsonValue
 
+from .._internal.identity_cache import IdentityCache
+from .._internal.name_globs import fits
 from ..errors import AgentBuildError
-from ..identity_cache import IdentityCache
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ModelHandler, ModelRequest, ModelResponse, ToolCallRequest
-from ..name_globs import fits
 from ..policy import Verdict
-from ..tools import Tool
+from ..tools.tool import Tool
 
 __all__ = ["ToolExclusionMiddleware"]
 

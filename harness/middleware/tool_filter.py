@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .._internal.records import record
 from ..errors import AgentBuildError
-from ..records import record
-from ..tools import Tool
+from ..tools.tool import Tool
 
 __all__ = ["ToolFilter"]
 

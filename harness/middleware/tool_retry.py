@@ -10,11 +10,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from .._internal.retries import RetryOn
 from ..errors import AgentBuildError, ToolFailed
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from ..retries import RetryOn
-from ..tools import Tool
+from ..tools.tool import Tool
 from .retry_options import OnFailure, check_on_failure, retry_policy, text_by
 from .tool_filter import ToolFilter
 

@@ -14,14 +14,14 @@ from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDi
 
 from pydantic import JsonValue
 
+from .._internal.records import record
 from ..errors import AgentBuildError, MiddlewareError, ModelError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
-from ..messages import Message
+from ..messages.message import Message
 from ..models.base import ChatModel, ToolSpec
-from ..records import record
-from ..state import Mark
-from ..tools import Tool
+from ..state.schema import Mark
+from ..tools.tool import Tool
 from .internal_calls import ask_for, fenced, resolved
 from .summary_view import latest_request
 

@@ -10,12 +10,12 @@ import operator
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from .._internal.records import record
 from ..backends.tree import size_text
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
-from ..messages import AIMessage, ContentBlock, MediaBlock, Message, TextBlock, is_media
-from ..records import record
+from ..messages.message import AIMessage, ContentBlock, MediaBlock, Message, TextBlock, is_media
 from .edited_prefix import EditedMessages
 
 __all__ = ["MediaSupport", "UnsupportedContentMiddleware"]

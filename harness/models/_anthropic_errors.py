@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ..errors import ModelError
-from ..messages import Usage
+from ..messages.message import Usage
 from .overflow import is_overflow
 
 __all__ = [

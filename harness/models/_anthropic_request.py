@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from ..errors import ModelError
-from ..messages import (
+from ..messages.message import (
     AIMessage,
     Content,
     DocumentBlock,

@@ -14,8 +14,9 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
+from .._internal.records import changed
 from ..errors import ModelError
-from ..messages import (
+from ..messages.message import (
     AIMessage,
     ProviderBlock,
     RedactedThinkingBlock,
@@ -24,7 +25,6 @@ from ..messages import (
     ToolCall,
     Usage,
 )
-from ..records import changed
 from ._anthropic_errors import api_error, refusal
 from .base import Delta
 

@@ -18,9 +18,9 @@ from pydantic import (
     model_validator,
 )
 
-from ..definition_sources import read_regular
+from ..definitions.frontmatter import DefinitionError
+from ..definitions.sources import read_regular
 from ..errors import HarnessError
-from ..frontmatter import DefinitionError
 
 __all__ = ["ANY_AGENT", "Expect", "Script", "ScriptError", "ScriptedCall", "Turn", "load_script"]
 

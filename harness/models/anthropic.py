@@ -22,7 +22,7 @@ from anyio.lowlevel import RunVar
 from pydantic import JsonValue
 
 from ..errors import ModelError
-from ..messages import AIMessage
+from ..messages.message import AIMessage
 from ._anthropic_errors import (
     MISSING_KEY,
     auth_error,

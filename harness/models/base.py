@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import JsonValue
 
-from ..messages import AIMessage, Message
-from ..records import record
+from .._internal.records import record
+from ..messages.message import AIMessage, Message
 
 __all__ = [
     "ChatModel",

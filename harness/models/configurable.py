@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal
 
-from ..messages import AIMessage
+from ..messages.message import AIMessage
 from .base import ChatModel, ChatRequest, Delta
 from .registry import UnknownModel, full_name, known_settings, make_model
 

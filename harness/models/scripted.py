@@ -17,8 +17,9 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
+from .._internal.records import record
 from ..errors import ModelError
-from ..messages import (
+from ..messages.message import (
     AIMessage,
     HumanMessage,
     Message,
@@ -29,7 +30,6 @@ from ..messages import (
     Usage,
     new_id,
 )
-from ..records import record
 from ._script_file import ANY_AGENT, Expect, Script, ScriptError, Turn, load_script
 from .base import ChatRequest, Delta, ToolSpec
 

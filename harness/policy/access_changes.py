@@ -12,7 +12,7 @@ from .paths import folded, path_forms
 from .patterns import expanded, name_pattern
 
 if TYPE_CHECKING:
-    from ..tools import Tool
+    from ..tools.tool import Tool
 
 __all__ = ["Children", "access_changes"]
 

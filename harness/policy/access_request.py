@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 from .paths import PathForms, paths_in
 
 if TYPE_CHECKING:
-    from ..tools import Tool
+    from ..tools.tool import Tool
     from .command_lines import Argv, Line
     from .possible_commands import PossibleCommands
 
@@ -158,7 +158,7 @@ def _effective(args: Mapping[str, JsonValue], tool: Tool | None) -> Mapping[str,
     }
     if tool.arguments is None:
         return {**args, **known}
-    from ..tools import InvalidArguments
+    from ..tools.tool import InvalidArguments
 
     try:
         taken = tool.validate(args)

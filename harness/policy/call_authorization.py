@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from ..records import record
+from .._internal.records import record
 
 if TYPE_CHECKING:
-    from ..tools import Tool
+    from ..tools.tool import Tool
     from .access_changes import Children
     from .command_path_access import Access
     from .composite import CallPolicy

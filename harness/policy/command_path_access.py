@@ -20,7 +20,7 @@ from .policy import Policy
 from .rules import Patterns, Rule
 
 if TYPE_CHECKING:
-    from ..tools import Tool
+    from ..tools.tool import Tool
 
 __all__ = ["Access", "PathPattern", "only_globs", "patterns", "reach"]
 
@@ -134,7 +134,7 @@ def _may(policy: CallPolicy, call: AccessRequest, agent: Sequence[str]) -> bool:
 @cache
 def _built_in() -> Mapping[str, Tool]:
     """Return tools that say of themselves what the built-in file tools say."""
-    from ..tools import Tool  # it knows policies
+    from ..tools.tool import Tool  # it knows policies
 
     def nothing(_: dict[str, object]) -> str:
         return ""

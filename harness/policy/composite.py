@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from .verdicts import Verdict, strictest
 
 if TYPE_CHECKING:
-    from ..tools import Tool
+    from ..tools.tool import Tool
 
 __all__ = ["Arguments", "CallPolicy", "Caller", "CompositePolicy", "NarrowedPolicy"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import JsonValue
 
-from ..records import changed, record
+from .._internal.records import changed, record
 from .access_request import AccessRequest
 from .composite import CallPolicy, NarrowedPolicy
 from .errors import PolicyError
@@ -17,7 +17,7 @@ from .rules import Rule
 from .verdicts import STRICTNESS, Action, Verdict, strictest
 
 if TYPE_CHECKING:
-    from ..tools import Tool
+    from ..tools.tool import Tool
 
 __all__ = ["Decision", "Policy", "ToolClass"]
 

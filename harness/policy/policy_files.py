@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ..followed_files import FollowedFiles
-from ..records import record
+from .._internal.records import record
+from ..definitions.followed_files import FollowedFiles
 from .composite import CallPolicy, CompositePolicy
 from .errors import PolicyError
 from .policy import Policy

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias, cast, get_args
 
-from ..records import record
+from .._internal.records import record
 from .errors import PolicyError
 from .policy import Policy, ToolClass
 from .rules import Rule

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..records import record
+from .._internal.records import record
 from .command_lines import Argv, Line, parse_line
 from .command_wrappers import known_program, last_name
 from .programs import Program, is_assignment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..records import record
+from .._internal.records import record
 
 __all__ = ["Program", "is_assignment"]
 

@@ -23,7 +23,7 @@ from .patterns import any_of, literal_in, name_pattern, steps_pattern
 from .verdicts import Action
 
 if TYPE_CHECKING:
-    from ..tools import Tool
+    from ..tools.tool import Tool
     from .command_rules import CommandPattern
 
 __all__ = ["Patterns", "Rule"]

@@ -8,8 +8,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..definition_sources import read_regular
-from ..frontmatter import DefinitionError
+from ..definitions.frontmatter import DefinitionError
+from ..definitions.sources import read_regular
 from .errors import PolicyError
 from .policy import Policy
 from .policy_parsing import PolicyText, joined, read_tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
-from ..records import record
+from .._internal.records import record
 
 __all__ = [
     "ALLOW",

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import middleware as shipped
+from .._internal.name_globs import fits
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware
-from ..name_globs import fits
 from .profile import Profile
 
 __all__ = ["extra_middleware", "fitted"]

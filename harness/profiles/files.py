@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
-from ..definition_sources import children
+from .._internal.records import record
+from ..definitions.frontmatter import DefinitionError, decode
+from ..definitions.sources import children
 from ..errors import AgentBuildError
-from ..frontmatter import DefinitionError, decode
-from ..records import record
 from .extras import extra_middleware
 from .profile import EXTRAS, GeneralPurpose, Profile
 

@@ -7,8 +7,8 @@ from dataclasses import field, fields, replace
 from typing import Any
 
 from .. import middleware as shipped
+from .._internal.records import record
 from ..errors import AgentBuildError
-from ..records import record
 
 __all__ = ["EXCLUDABLE", "EXTRAS", "GeneralPurpose", "Profile"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..definition_files import no_such
+from ..definitions.registry import no_such
 from ..subagents.definitions import GENERAL_PURPOSE, AnySubAgent
 from ..subagents.registry import SubAgentRegistry, UnknownSubAgent
 from .profile import GeneralPurpose

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 
-from ..records import record
+from .._internal.records import record
 from . import (
     api_key,
     credit_card,

@@ -15,8 +15,8 @@ from typing import Literal, TypeAlias
 
 import anyio
 
+from .._internal.records import record
 from ..errors import HarnessError, MiddlewareError
-from ..records import record
 from .detector import Detector
 from .vault import Vault
 

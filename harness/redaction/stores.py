@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
 
-from ..records import changed
+from .._internal.records import changed
 from ..store.base import Index, Namespace, Operation, Put, Result, Ttl
 from .rules import Keys, Redactor
 from .values import clean_json

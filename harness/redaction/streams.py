@@ -9,8 +9,8 @@ import json
 import re
 from collections.abc import Iterator
 
+from .._internal.records import changed
 from ..models.base import Delta
-from ..records import changed
 from .rules import Redactor
 from .values import clean_number
 

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from pydantic import JsonValue
 
-from ..messages import (
+from .._internal.records import changed
+from ..messages.message import (
     AIMessage,
     AnswerBlock,
     Content,
@@ -22,7 +23,6 @@ from ..messages import (
     ToolCall,
     ToolMessage,
 )
-from ..records import changed
 
 __all__ = ["Clean", "clean_call", "clean_json", "clean_json_bytes", "clean_message", "clean_number"]
 

@@ -21,8 +21,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from .._internal.records import record
 from ..errors import ToolError
-from ..records import record
 from .output import Output
 from .session import CommandResult, ShellSession
 

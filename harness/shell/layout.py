@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from ..records import record
+from .._internal.records import record
 from .policies import ExecutionPolicy, Launch
 
 __all__ = ["Access", "Layout", "Mount", "SandboxPolicy"]

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .._internal.records import record
 from ..backends.mounts import MountedDirectory
 from ..policy import CallAuthorization
-from ..records import record
 from .layout import Access, Layout, Mount
 
 __all__ = ["TableLimits", "layout_of", "same_files"]

@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol
 
 import anyio.to_thread
 
-from ..records import record
+from .._internal.records import record
 
 __all__ = [
     "Collector",

@@ -14,8 +14,8 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Protocol
 
+from .._internal.records import record
 from ..errors import AgentBuildError
-from ..records import record
 
 if TYPE_CHECKING:
     from .layout import Layout

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from .._internal.records import record
 from ..backends.base import Backend
 from ..backends.mounts import MountedDirectory, mounted_directories
 from ..errors import AgentBuildError
 from ..policy import CallAuthorization, PolicyFiles
 from ..policy.composite import CallPolicy, CompositePolicy
-from ..records import record
-from ..tools import ToolRuntime
+from ..tools.tool import ToolRuntime
 from .layout import Layout, SandboxPolicy
 from .mount_table import layout_of, same_files
 from .policies import ExecutionPolicy

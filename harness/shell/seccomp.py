@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from ..records import record
+from .._internal.records import record
 
 __all__ = ["no_lent_rights"]
 

@@ -17,8 +17,8 @@ from typing import Literal, TypeAlias
 
 import anyio
 
+from .._internal.records import record
 from ..errors import ToolError
-from ..records import record
 from .output import Collector, Output, Sink
 from .policies import Launch, ShellLimits
 from .process import ShellProcess, start_process

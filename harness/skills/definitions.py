@@ -15,8 +15,8 @@ from typing import NamedTuple, cast
 
 from pydantic import JsonValue
 
-from ..definition_sources import children, read_regular, require_text
-from ..frontmatter import DefinitionError, Frontmatter, decode
+from ..definitions.frontmatter import DefinitionError, Frontmatter, decode
+from ..definitions.sources import children, read_regular, require_text
 
 __all__ = ["SKILL_FILE", "Skill", "SkillFile", "check_name", "load_skill", "skill_files"]
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..definition_files import DefinitionRegistry, no_such
-from ..definition_sources import FileStat, Found, Source, identity
+from ..definitions.frontmatter import DefinitionError
+from ..definitions.registry import DefinitionRegistry, no_such
+from ..definitions.sources import FileStat, Found, Source, identity
 from ..errors import ToolError
-from ..frontmatter import DefinitionError
 from .definitions import SKILL_FILE, Skill, load_skill, skill_files
 
 __all__ = ["SkillRegistry", "UnknownSkill"]

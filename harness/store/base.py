@@ -12,8 +12,8 @@ from typing import Literal, Protocol, TypeAlias, TypedDict
 
 from pydantic import JsonValue
 
+from .._internal.records import record
 from ..errors import HarnessError
-from ..records import record
 
 __all__ = [
     "Delete",

@@ -23,7 +23,7 @@ from contextlib import AbstractAsyncContextManager
 from inspect import iscoroutinefunction
 from types import ModuleType
 
-from ..records import record
+from .._internal.records import record
 from ._conformance_cases import (
     batches,
     expiry,

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import JsonValue
 
-from ..records import record
+from .._internal.records import record
 from .base import Filter, InvalidOperation
 from .values import json_text
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, Unpack
 
-from ..postgres_database import AsyncConnection, PostgresDatabase
+from .._internal.postgres_database import AsyncConnection, PostgresDatabase
 from .base import Result, StoreOptions
 from .postgres_queries import Work
 from .postgres_schema import STORE, pgvector_schema

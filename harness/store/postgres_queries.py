@@ -16,7 +16,7 @@ import anyio.to_thread
 from psycopg import AsyncConnection
 from psycopg.sql import Composed
 
-from ..postgres_database import Tables
+from .._internal.postgres_database import Tables
 from .base import Delete, Get, Item, ListNamespaces, Result
 from .names import stored, unstored
 from .postgres_search import COLUMNS, LIVE, NOW, ItemQuery, namespace_query

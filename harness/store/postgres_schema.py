@@ -9,7 +9,7 @@ reads as a vector where it is installed.
 
 from __future__ import annotations
 
-from ..postgres_database import AsyncConnection, DatabaseKind
+from .._internal.postgres_database import AsyncConnection, DatabaseKind
 from .base import NewerStore, StoreError
 
 __all__ = ["STORE", "pgvector_schema"]

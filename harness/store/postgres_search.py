@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 
-from ..postgres_database import Tables
+from .._internal.postgres_database import Tables
 from .base import ListNamespaces, Namespace
 from .filters import Condition
 from .names import ANY, bounds, literal_prefix

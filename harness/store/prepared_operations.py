@@ -16,7 +16,7 @@ from typing import Any, Self, TypeAlias, Unpack, cast
 
 from pydantic import JsonValue
 
-from ..records import record
+from .._internal.records import record
 from .base import (
     Delete,
     Filter,

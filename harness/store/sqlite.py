@@ -15,7 +15,7 @@ from typing import Self, Unpack
 
 import anyio
 
-from ..database_files import Connection
+from .._internal.sqlite_files import Connection
 from .base import Delete, Result, StoreError, StoreOptions
 from .prepared_operations import Planned, PlannedPut, PlannedStore
 from .sqlite_file import open_reader, open_writer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from ..database_files import DatabaseKind
+from .._internal.sqlite_files import DatabaseKind
 from .base import NewerStore, StoreError
 
 __all__ = ["open_reader", "open_writer"]

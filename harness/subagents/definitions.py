@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from .._internal.records import record
 from ..errors import AgentBuildError
 from ..policy import CallPolicy
-from ..records import record
 
 if TYPE_CHECKING:
-    from ..limits import Limits
+    from ..limits.limits import Limits
     from ..loop.agent import Agent
     from ..loop.middleware import AgentMiddleware
     from ..middleware.human_in_the_loop import InterruptOnConfig
     from ..models.base import ChatModel
-    from ..structured_output import ResponseFormat
-    from ..tools import Tool
+    from ..structured_output.strategies import ResponseFormat
+    from ..tools.tool import Tool
 
 __all__ = [
     "GENERAL_PURPOSE",

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict, cast
 
+from .._internal.records import record
 from ..errors import ToolError
-from ..records import record
-from ..state import Mark, Reducer, State
-from ..tools import SubagentPlace, ToolRuntime
+from ..state.schema import Mark, Reducer, State
+from ..tools.tool import SubagentPlace, ToolRuntime
 from .definitions import AnySubAgent, CompiledSubAgent
 
 __all__ = [

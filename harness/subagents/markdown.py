@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import cast, get_args
 
-from ..child_limits import bounds
-from ..definition_sources import read_regular
+from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, Frontmatter, decode
+from ..definitions.sources import read_regular
 from ..errors import AgentBuildError
-from ..frontmatter import MAX_FILE_BYTES, DefinitionError, Frontmatter, decode
-from ..limits import Limits
+from ..limits.limits import Limits
+from ..limits.subagent_limits import bounds
 from ..policy import Policy, PolicyError
 from ..skills.definitions import check_name
 from .definitions import Mode, SubAgent

@@ -9,11 +9,11 @@ from typing import Any, cast
 import anyio
 
 from ..errors import CheckpointError, ToolError
-from ..limits import LimitReached
+from ..limits.limits import LimitReached
 from ..loop.cancellation import FAILURES, as_failure
-from ..tool_results import result_of
-from ..tool_signatures import ALL_ARGUMENTS, function_body, single_slot, slots_of
-from ..tools import ToolFunction, ToolResult, ToolRuntime
+from ..tools.results import result_of
+from ..tools.signatures import ALL_ARGUMENTS, function_body, single_slot, slots_of
+from ..tools.tool import ToolFunction, ToolResult, ToolRuntime
 from .definitions import CompiledSubAgent
 
 __all__ = ["body_of", "run_function"]

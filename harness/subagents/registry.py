@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ..definition_files import DefinitionRegistry, no_such
-from ..definition_sources import FileStat, Found, Source, file_stat
+from ..definitions.frontmatter import DefinitionError
+from ..definitions.registry import DefinitionRegistry, no_such
+from ..definitions.sources import FileStat, Found, Source, file_stat
 from ..errors import AgentBuildError, ToolError
-from ..frontmatter import DefinitionError
 from .definitions import (
     GENERAL_PURPOSE,
     AnySubAgent,

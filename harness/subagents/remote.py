@@ -20,12 +20,12 @@ from pydantic import JsonValue
 from ..agent import create_agent
 from ..checkpoint.base import Run
 from ..errors import AgentBuildError, ModelError, ToolError
-from ..limits import Limits
+from ..limits.limits import Limits
 from ..loop.interrupts import Interrupted
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
 from ..mcp_servers.config import MCPServer
-from ..messages import (
+from ..messages.message import (
     AIMessage,
     HumanMessage,
     Message,
@@ -35,8 +35,8 @@ from ..messages import (
     new_id,
 )
 from ..models.base import ChatRequest, Delta
-from ..tool_schemas import check_schema
-from ..tools import ToolResult, ToolRuntime, tool
+from ..tools.schemas import check_schema
+from ..tools.tool import ToolResult, ToolRuntime, tool
 from .definitions import CompiledSubAgent
 from .remote_runs import RemoteRuns, Standing
 

@@ -13,11 +13,11 @@ from typing import Any, Literal, TypeAlias, TypeGuard, cast
 import anyio
 from pydantic import JsonValue
 
+from .._internal.records import record
 from ..errors import ToolError
 from ..mcp_servers.config import MCPServer
 from ..mcp_servers.pool import Pool
-from ..records import record
-from ..tools import ToolResult
+from ..tools.tool import ToolResult
 
 __all__ = ["RemoteRuns", "Standing"]
 

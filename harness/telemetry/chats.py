@@ -14,7 +14,7 @@ from opentelemetry.trace import Span, SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from ..loop.requests import ModelRequest, Runtime
-from ..messages import AIMessage
+from ..messages.message import AIMessage
 from ..models.base import ChatModel, ChatRequest, Delta
 from . import names
 from .content import answer_json, messages_json, system_json

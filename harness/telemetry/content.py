@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from ..loop.current_agent import current_agent
-from ..messages import (
+from ..messages.message import (
     AIMessage,
     AnswerBlock,
     Content,

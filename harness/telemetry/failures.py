@@ -9,7 +9,7 @@ import anyio
 from opentelemetry.trace import Span, Status, StatusCode
 
 from ..errors import ModelError
-from ..limits import LimitReached
+from ..limits.limits import LimitReached
 from ..loop.interrupts import Interrupted
 from . import names
 from .content import clean_text

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opentelemetry.metrics import Histogram, Meter
 
-from ..messages import Usage
+from ..messages.message import Usage
 from . import names
 
 __all__ = ["Attributes", "Metrics"]

@@ -26,7 +26,7 @@ from ..loop.requests import (
     ToolHandler,
 )
 from ..loop.tool_execution import REFUSED, REJECTED
-from ..messages import AIMessage
+from ..messages.message import AIMessage
 from . import names
 from .chats import Chats, current
 from .content import call_json, result_json

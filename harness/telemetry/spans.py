@@ -21,8 +21,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from .._internal.records import record
 from ..checkpoint.base import Run
-from ..records import record
 from . import names
 from .content import clean_text
 from .metrics import Metrics

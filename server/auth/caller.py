@@ -13,8 +13,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, TypeAlias, get_args
 
-from ...harness.messages import new_id
-from ...harness.records import record
+from ...harness._internal.records import record
+from ...harness.messages.message import new_id
 
 __all__ = [
     "ALL_SCOPES",

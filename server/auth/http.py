@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from ...harness.loop.event_buffer import raising_one
-from ..settings import Settings
+from ..settings.settings import Settings
 from .caller import ALL_SCOPES
 from .challenges import Challenge, ScopesOf, StepUp
 from .tokens import TokenError, TokenFile, TokenVerifier

@@ -14,7 +14,7 @@ import httpx2
 import jwt
 from mcp.server.auth.provider import AccessToken
 
-from ...harness.records import record
+from ...harness._internal.records import record
 
 __all__ = ["JwtVerifier", "KeySet", "KeysUnavailable", "PublishedKey"]
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 from filelock import FileLock, Timeout
 from mcp.server.auth.provider import AccessToken
 
-from ...harness.records import record
+from ...harness._internal.records import record
 from .caller import ALL_SCOPES, Scope
 
 __all__ = ["TokenError", "TokenFile", "TokenRecord", "TokenVerifier"]

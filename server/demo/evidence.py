@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...harness._internal.records import record
 from ...harness.checkpoint.base import Run
 from ...harness.checkpoint.sqlite import SqliteCheckpointer
-from ...harness.records import record
 
 __all__ = ["DemoFailed", "Journal", "Stamp", "open_calls", "stamp"]
 

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..sampling.fallback import KEYS
-from ..settings import Settings
+from ..runs.sampling_fallback import KEYS
+from ..settings.settings import Settings
 from .findings import Finding, broken, note, ok
 
 __all__ = ["examine_files", "examine_key", "examine_port", "examine_sandbox", "examine_search"]
@@ -168,7 +168,7 @@ def _counted(number: int, what: str) -> str:
 
 def examine_port(settings: Settings) -> Iterator[Finding]:
     """Look whether the port for HTTP is free; only a server that is to use it needs that."""
-    from ..transports import AddressError, bind
+    from ..transports.transports import AddressError, bind
 
     address = f"{settings.host}:{settings.port}"
     try:

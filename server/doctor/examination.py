@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import anyio.to_thread
 
-from ...harness.records import record
+from ...harness._internal.records import record
 from ..install import Machine
-from ..settings import Settings, SettingsError
-from ..settings_sources import load_settings
+from ..settings.settings import Settings, SettingsError
+from ..settings.sources import load_settings
 from .entries import examine_entries
 from .environment import (
     examine_files,

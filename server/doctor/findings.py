@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Literal, TypeAlias
 
-from ...harness.records import record
+from ...harness._internal.records import record
 
 __all__ = ["Finding", "Status", "broken", "note", "ok"]
 

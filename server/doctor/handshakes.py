@@ -15,8 +15,8 @@ import anyio
 
 import deep_agent_mcp
 
-from ..services import wait_budget
-from ..settings import Settings
+from ..mcp.services import wait_budget
+from ..settings.settings import Settings
 from ..version import version
 from .findings import Status
 from .known_clients import KnownClient

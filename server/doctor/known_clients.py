@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
-from ...harness.records import record
+from ...harness._internal.records import record
 
 __all__ = ["KNOWN_CLIENTS", "KnownClient"]
 

@@ -7,11 +7,11 @@ import time
 import anyio
 
 from ...harness.errors import HarnessError
-from ...harness.messages import AIMessage, HumanMessage
+from ...harness.messages.message import AIMessage, HumanMessage
 from ...harness.models.base import ChatRequest
 from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
 from ..sampling.model import is_sampling
-from ..settings import Settings
+from ..settings.settings import Settings
 from .findings import Finding, broken, note, ok
 
 __all__ = ["examine_live_model"]

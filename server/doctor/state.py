@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..settings import Settings
-from ..state_dir import StateDir
+from ..settings.settings import Settings
+from ..settings.state_dir import StateDir
 from .findings import Finding, broken, note, ok
 
 __all__ = ["examine_journal", "examine_state"]
@@ -76,7 +76,7 @@ def _version(path: Path) -> int:
 async def _opened(settings: Settings, text: str) -> Finding:
     """Open the journal as a server does; its version is ours, so that changes nothing."""
     from ...harness.errors import HarnessError
-    from ..journals import open_journal
+    from ..threads.journals import open_journal
 
     try:
         async with open_journal(settings, StateDir(settings.state_dir)):

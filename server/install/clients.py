@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from ...harness.records import record
+from ...harness._internal.records import record
 from .places import Scope
 
 __all__ = ["CLIENTS", "KEY_VARIABLE", "Client", "Entry", "Input", "Start"]

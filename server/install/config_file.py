@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...harness.records import record
+from ...harness._internal.records import record
 
 __all__ = ["ConfigFile", "ConfigFileError"]
 

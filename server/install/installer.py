@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from ...harness.records import record
+from ...harness._internal.records import record
 from ..version import NAME
 from .clients import CLIENTS, KEY_VARIABLE, Client, Start
 from .config_file import ConfigFile

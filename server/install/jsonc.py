@@ -15,7 +15,7 @@ from typing import TypeAlias, cast
 
 from pydantic import JsonValue
 
-from ...harness.records import record
+from ...harness._internal.records import record
 
 __all__ = ["JsoncError", "append_item", "parse", "remove_item", "remove_member", "set_member"]
 

@@ -11,7 +11,7 @@ from dataclasses import field
 from importlib import metadata
 from pathlib import Path
 
-from ...harness.records import record
+from ...harness._internal.records import record
 from ..version import NAME, version
 
 __all__ = ["Machine", "NotInstalled", "own_command"]

@@ -25,7 +25,7 @@ from ...harness.errors import ModelError
 from ...harness.loop.event_buffer import raising_one
 from ...harness.models.overflow import is_overflow
 from ..auth.caller import current_caller, owner_of
-from ..open_requests import OpenRequests
+from .open_requests import OpenRequests
 from .queue import LEASE_SECONDS, Offer, SampledCall, SampledRun, SamplingQueue
 
 __all__ = ["LiveLender", "SamplingWay", "lending", "offer_of", "way_to_sample"]

@@ -27,7 +27,7 @@ from mcp.types import (
 )
 
 from ...harness.errors import ModelError
-from ...harness.messages import (
+from ...harness.messages.message import (
     AIMessage,
     AnswerBlock,
     AudioBlock,

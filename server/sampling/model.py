@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from ...harness.errors import ModelError
-from ...harness.messages import AIMessage
+from ...harness.messages.message import AIMessage
 from ...harness.models.base import ChatRequest, Delta
 from ...harness.models.registry import UnknownModel
 from .messages import MAX_TOKENS, answer_of, params_of

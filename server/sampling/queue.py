@@ -24,11 +24,11 @@ from mcp.types import (
     InputResponse,
 )
 
+from ...harness._internal.lazy_event import LazyEvent
 from ...harness.checkpoint.base import Run
 from ...harness.errors import ModelError
-from ...harness.lazy_event import LazyEvent
 from ...harness.loop.events import Event
-from ...harness.messages import new_id
+from ...harness.messages.message import new_id
 from ...harness.subagents.background.threads import parent_thread
 from .activity import Activity
 from .messages import Answer

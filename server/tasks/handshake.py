@@ -20,11 +20,11 @@ from mcp.types import (
 )
 
 from ...harness.errors import HarnessError
-from ..services import Context, Services
+from ..mcp.services import Context, Services
+from ..mcp.task_negotiation import TASK_VERSION
 from ..tools.base import TaskStarted, ToolReply
 from ..tools.wait_for_run import wait_for_run
 from .methods import TaskParams
-from .negotiation import TASK_VERSION
 from .states import (
     POLL_MS,
     TaskState,

@@ -25,11 +25,11 @@ from mcp.types import (
 )
 
 from ..auth.caller import current_caller
-from ..services import Context, Services
-from ..sessions import MAX_WATCHED
-from ..uris import THREADS_URI, may_watch, thread_uri, threads_uri
+from ..mcp.services import Context, Services
+from ..mcp.sessions import MAX_WATCHED
+from ..mcp.task_negotiation import require_tasks
+from ..mcp.uris import THREADS_URI, may_watch, thread_uri, threads_uri
 from .methods import detailed
-from .negotiation import require_tasks
 from .states import TaskState, look_at, may_ask
 
 __all__ = ["TaskListenHandler"]

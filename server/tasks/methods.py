@@ -17,9 +17,9 @@ from mcp.types import (
 from pydantic import TypeAdapter, ValidationError
 
 from ...harness.errors import HarnessError
-from .. import approvals
-from ..services import Context, Services
-from .negotiation import require_tasks
+from ..mcp.services import Context, Services
+from ..mcp.task_negotiation import require_tasks
+from ..runs import approvals
 from .states import (
     POLL_MS,
     TaskState,

@@ -10,10 +10,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST, METHOD_NOT_FOUND, PaginatedRequestParams, RequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ..services import Context, Services
+from ..mcp.services import Context, Services
+from ..mcp.task_negotiation import TASKS_EXTENSION
 from .handshake import HandshakeTasks
 from .methods import TaskMethods, TaskParams, TaskUpdateParams
-from .negotiation import TASKS_EXTENSION
 
 __all__ = ["add_tasks"]
 

@@ -11,19 +11,19 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult
 from pydantic import JsonValue
 
+from ...harness._internal.records import record
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError, UnknownRun
-from ...harness.records import record
-from ..approvals import way_to_ask
+from ..mcp.services import Context, Services
 from ..results import moment
-from ..runs import Snapshot
+from ..runs.approvals import way_to_ask
+from ..runs.runs import Snapshot
 from ..sampling.carriers import way_to_sample
 from ..sampling.queue import SampledCall
-from ..services import Context, Services
+from ..settings.toolsets import withheld_tools, without
 from ..tools.base import without_advice
 from ..tools.driven import driven_result
 from ..tools.run_results import run_result
-from ..toolsets import withheld_tools, without
 
 __all__ = [
     "POLL_MS",

@@ -18,11 +18,11 @@ from mcp.types import (
 )
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from ...harness.records import record
-from ...harness.tools import InvalidArguments, flat_schema
+from ...harness._internal.records import record
+from ...harness.tools.tool import InvalidArguments, flat_schema
 from ..auth.caller import ALL_SCOPES, Scope
-from ..services import Context
-from ..toolsets import without
+from ..mcp.services import Context
+from ..settings.toolsets import without
 
 __all__ = [
     "Arguments",

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal, cast
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, Tool
 from pydantic import Field, JsonValue
 
+from ..mcp.services import Context, Services, wait_seconds
+from ..mcp.task_negotiation import takes_tasks
+from ..mcp.uris import VIEWER_URI
 from ..results import error, unknown
-from ..run_events import event_page
+from ..runs.events import event_page
 from ..sampling.carriers import offer_of
-from ..services import Context, Services, wait_seconds
-from ..tasks.negotiation import takes_tasks
-from ..uris import VIEWER_URI
 from .base import (
     Arguments,
     FaceTool,

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from pydantic import JsonValue
 
-from ...harness.messages import ToolMessage
-from ...harness.tools import Tool
+from ...harness.messages.message import ToolMessage
+from ...harness.tools.tool import Tool
+from ..mcp.services import Context, Services, wait_seconds
+from ..mcp.task_negotiation import takes_tasks
 from ..results import Answer, error
-from ..runs import Snapshot
-from ..services import Context, Services, wait_seconds
-from ..tasks.negotiation import takes_tasks
+from ..runs.runs import Snapshot
 from .base import FaceTool, Handler, TaskStarted, ToolReply, define, plain
 from .run_results import run_result
 from .wait_for_run import resumed_run, wait_for_run

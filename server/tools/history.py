@@ -6,10 +6,10 @@ from mcp.types import CallToolRequestParams, CallToolResult
 from pydantic import Field, JsonValue
 
 from ...harness.backends.base import FileError
+from ..mcp.services import Context, Services
 from ..results import Answer, error, unknown
-from ..rewinding import Rewound, rewind
-from ..services import Context, Services
-from ..thread_listing import list_threads, show_thread
+from ..threads.listing import list_threads, show_thread
+from ..threads.rewinding import Rewound, rewind
 from .base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
 
 __all__ = ["History"]

@@ -8,12 +8,12 @@ from dataclasses import replace
 from mcp.types import CallToolResult
 from pydantic import JsonValue
 
+from ...harness._internal.records import record
 from ...harness.checkpoint.base import Interrupt
 from ...harness.errors import HarnessError
-from ...harness.records import record
-from ..approvals import too_late
 from ..auth.caller import current_caller
-from ..runs import RunManager, Snapshot
+from ..runs.approvals import too_late
+from ..runs.runs import RunManager, Snapshot
 from ..sampling.queue import Offer
 from .run_results import run_result
 

@@ -11,11 +11,11 @@ from mcp.types import CallToolResult
 from pydantic import JsonValue
 
 from ...harness.checkpoint.base import Interrupt, Run
-from ...harness.limits import Used
-from ..approvals import show
+from ...harness.limits.limits import Used
 from ..results import Answer
-from ..run_events import EventPage
-from ..runs import Snapshot
+from ..runs.approvals import show
+from ..runs.events import EventPage
+from ..runs.runs import Snapshot
 from ..sampling.queue import is_parked
 
 __all__ = ["RUN_SCHEMA", "run_result"]

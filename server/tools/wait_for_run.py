@@ -10,15 +10,15 @@ from typing import Any, cast
 import anyio
 from mcp.types import CallToolRequestParams, InputRequiredResult, InputResponse
 
+from ...harness._internal.records import record
 from ...harness.errors import HarnessError
 from ...harness.loop.event_buffer import raising_one
 from ...harness.loop.events import Emit
-from ...harness.records import record
-from .. import approvals
-from ..progress import reporting
-from ..runs import Snapshot
+from ..mcp.services import Context, Services
+from ..runs import approvals
+from ..runs.progress import reporting
+from ..runs.runs import Snapshot
 from ..sampling.carriers import LiveLender, SamplingWay, lending, way_to_sample
-from ..services import Context, Services
 
 __all__ = ["resumed_run", "wait_for_run"]
 

@@ -17,12 +17,12 @@ from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.backends.store import StoreBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolCallRequest
-from deep_agent_mcp.harness.messages import ToolCall, ToolMessage
+from deep_agent_mcp.harness.messages.message import ToolCall, ToolMessage
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware, FilesystemState
-from deep_agent_mcp.harness.state import AgentState, StateSchema
+from deep_agent_mcp.harness.state.schema import AgentState, StateSchema
 from deep_agent_mcp.harness.store.memory import MemoryStore
 from deep_agent_mcp.harness.store.sqlite import SqliteStore
-from deep_agent_mcp.harness.tools import Tool, ToolResult, ToolRuntime
+from deep_agent_mcp.harness.tools.tool import Tool, ToolResult, ToolRuntime
 
 BACKENDS = (
     *("state", "store", "sqlite-store", "composite"),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.cache.keys import model_key, tool_key
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     ImageBlock,

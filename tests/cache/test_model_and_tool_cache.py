@@ -6,7 +6,7 @@ from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.cache.model_cache import ModelCache
 from deep_agent_mcp.harness.cache.sqlite import SqliteCache
 from deep_agent_mcp.harness.cache.tool_cache import ToolCache
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     ImageBlock,
@@ -17,8 +17,8 @@ from deep_agent_mcp.harness.messages import (
     ToolCall,
     Usage,
 )
-from deep_agent_mcp.harness.state import ChannelWrite
-from deep_agent_mcp.harness.tools import CachePolicy, ToolResult, tool
+from deep_agent_mcp.harness.state.schema import ChannelWrite
+from deep_agent_mcp.harness.tools.tool import CachePolicy, ToolResult, tool
 
 pytestmark = pytest.mark.anyio
 

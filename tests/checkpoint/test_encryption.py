@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from deep_agent_mcp.harness._internal.records import changed
 from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     Checkpointer,
@@ -35,7 +36,6 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.record_encryption import RecordCipher
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError
-from deep_agent_mcp.harness.records import changed
 from tests.checkpoint.records import THREAD, checkpoint, grow, interrupt, run, step_batch, task
 
 pytestmark = pytest.mark.anyio

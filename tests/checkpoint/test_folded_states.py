@@ -17,8 +17,8 @@ from deep_agent_mcp.harness.checkpoint.base import Checkpointer, ThreadSlice
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop import snapshots
 from deep_agent_mcp.harness.loop.snapshots import fingerprint
-from deep_agent_mcp.harness.messages import HumanMessage, RemoveMessage
-from deep_agent_mcp.harness.state import Mark, Overwrite, Reducer, StateSchema
+from deep_agent_mcp.harness.messages.message import HumanMessage, RemoveMessage
+from deep_agent_mcp.harness.state.schema import Mark, Overwrite, Reducer, StateSchema
 from tests.loop.models import Turns, says
 
 pytestmark = pytest.mark.anyio

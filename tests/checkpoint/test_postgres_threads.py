@@ -34,7 +34,7 @@ from deep_agent_mcp.harness.checkpoint.postgres.schema import JOURNAL
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.transfer import export_thread, import_thread
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.checkpoint.postgres_journals import opened, rows
 from tests.checkpoint.records import THREAD, grow, interrupt, loaded, loads, run, step_batch, task
 from tests.checkpoint.test_properties import Move, check, moves, replay, whole

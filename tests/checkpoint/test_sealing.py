@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deep_agent_mcp.harness._internal.records import changed
 from deep_agent_mcp.harness.checkpoint.base import (
     Checkpoint,
     FileChange,
@@ -24,7 +25,6 @@ from deep_agent_mcp.harness.checkpoint.invariants import CONTENT
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.checkpoint.record_encryption import FIELDS, RecordCipher, is_sealed
 from deep_agent_mcp.harness.errors import CheckpointError
-from deep_agent_mcp.harness.records import changed
 
 KEYS = [Keyring.generate() for _ in range(2)]
 SEALER = RecordCipher(Cipher(Keyring.parse(KEYS[0])))

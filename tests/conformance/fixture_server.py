@@ -37,16 +37,16 @@ from mcp.types import Tool as ToolDefinition
 import deep_agent_mcp.server.app
 import deep_agent_mcp.server.face
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from deep_agent_mcp.server.app import create_app
 from deep_agent_mcp.server.face import Face
-from deep_agent_mcp.server.prompts import Prompts
-from deep_agent_mcp.server.resources import Resources
-from deep_agent_mcp.server.services import Context
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.mcp.prompts import Prompts
+from deep_agent_mcp.server.mcp.resources import Resources
+from deep_agent_mcp.server.mcp.services import Context
+from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.tools.base import FaceTool, TaskStarted, ToolReply, define
 from deep_agent_mcp.server.tools.driven import DRIVEN
-from deep_agent_mcp.server.transports import bind, serve_http, stop_on_signals
+from deep_agent_mcp.server.transports.transports import bind, serve_http, stop_on_signals
 from tests.conformance.fixture_tools import (
     binary,
     escalating,

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from mcp.shared.exceptions import MCPError
 
-from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.cli.main import cli
 from tests.e2e.servers import Setup, call, connected, text_of
 
 pytestmark = pytest.mark.anyio

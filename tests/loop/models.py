@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 import anyio
 
-from deep_agent_mcp.harness.messages import AIMessage, TextBlock, ToolCall
+from deep_agent_mcp.harness.messages.message import AIMessage, TextBlock, ToolCall
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 
 Turn = AIMessage | Exception | Callable[[ChatRequest], AIMessage]

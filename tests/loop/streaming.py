@@ -9,10 +9,10 @@ from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_ag
 from deep_agent_mcp.harness.loop.events import Event
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import Runtime
-from deep_agent_mcp.harness.messages import AIMessage
+from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
-from deep_agent_mcp.harness.state import Mark, Reducer
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.state.schema import Mark, Reducer
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 

@@ -26,9 +26,9 @@ from deep_agent_mcp.harness.loop.middleware import (
     is_async_hook,
     jumps_of,
 )
-from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.models.base import PromptSection
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

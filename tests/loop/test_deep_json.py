@@ -9,13 +9,13 @@ from typing import Any, NotRequired, TypedDict
 import pytest
 from pydantic import JsonValue
 
+from deep_agent_mcp.harness._internal.json_depth import MAX_DEPTH, can_be_read, is_too_deep
 from deep_agent_mcp.harness.agent import Agent, RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import InvalidUpdate
-from deep_agent_mcp.harness.json_depth import MAX_DEPTH, can_be_read, is_too_deep
 from deep_agent_mcp.harness.loop.requests import Command
-from deep_agent_mcp.harness.messages import ToolMessage
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.messages.message import ToolMessage
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

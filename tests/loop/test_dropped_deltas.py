@@ -7,12 +7,12 @@ import pytest
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.events import Event
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
 from deep_agent_mcp.harness.loop.run_context import RunControl
-from deep_agent_mcp.harness.messages import AIMessage
+from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.harness.middleware.model_fallback import ModelFallbackMiddleware
 from deep_agent_mcp.harness.middleware.model_retry import ModelRetryMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware

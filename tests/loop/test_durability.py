@@ -15,11 +15,11 @@ from deep_agent_mcp.harness.errors import (
     UnknownRun,
     UnknownThread,
 )
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.run_context import RunControl
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

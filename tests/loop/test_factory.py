@@ -11,12 +11,12 @@ from pydantic import BaseModel
 from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, InvalidUpdate
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
-from deep_agent_mcp.harness.messages import AIMessage, ProviderBlock, ToolMessage
+from deep_agent_mcp.harness.messages.message import AIMessage, ProviderBlock, ToolMessage
 from deep_agent_mcp.harness.models.base import PromptSection
 from deep_agent_mcp.harness.models.registry import UnknownModel, init_chat_model
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

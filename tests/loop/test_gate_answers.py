@@ -10,9 +10,9 @@ from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import InvalidAnswer, RunEnded, UnknownInterrupt
-from deep_agent_mcp.harness.messages import AIMessage
+from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import RetryPolicy, Tool, ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import RetryPolicy, Tool, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_gate import ASK_DELETE, DENY_DELETE, Ran, results
 from tests.loop.test_gate_attacks import APPROVE, REJECT, approving, deletes

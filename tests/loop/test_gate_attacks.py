@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
+from deep_agent_mcp.harness._internal.retries import RetryPolicy
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import InvalidUpdate
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.loop.requests import Command, Send
-from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule, Verdict
-from deep_agent_mcp.harness.retries import RetryPolicy
-from deep_agent_mcp.harness.tools import Tool, tool
+from deep_agent_mcp.harness.tools.tool import Tool, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_gate import ASK_DELETE, DENY_DELETE, Ran, results
 

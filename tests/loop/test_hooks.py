@@ -15,9 +15,14 @@ from deep_agent_mcp.harness.loop.decorators import (
 )
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import Command, Send
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+from deep_agent_mcp.harness.messages.message import (
+    AIMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolMessage,
+)
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_agent_mcp.harness._internal.retries import RetryPolicy
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import InvalidAnswer, RunEnded, UnknownInterrupt
 from deep_agent_mcp.harness.loop.middleware import HOOKS, AgentMiddleware
-from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.retries import RetryPolicy
-from deep_agent_mcp.harness.state import Reducer
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.state.schema import Reducer
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

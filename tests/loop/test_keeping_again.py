@@ -17,9 +17,9 @@ from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
-from deep_agent_mcp.harness.messages import Usage
-from deep_agent_mcp.harness.state import Reducer, State
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.messages.message import Usage
+from deep_agent_mcp.harness.state.schema import Reducer, State
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

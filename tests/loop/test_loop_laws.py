@@ -22,10 +22,10 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, ToolError
-from deep_agent_mcp.harness.limits import Limits
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolCall, ToolMessage
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolCall, ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import Tool, ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import Tool, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 APPROVE = {"decision": "approve"}

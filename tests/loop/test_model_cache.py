@@ -11,11 +11,11 @@ from deep_agent_mcp.harness.cache.base import Cache, CacheError
 from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.cache.sqlite import SqliteCache
 from deep_agent_mcp.harness.errors import ModelError, ToolError
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.messages import AIMessage, TextBlock, ToolMessage, Usage
+from deep_agent_mcp.harness.messages.message import AIMessage, TextBlock, ToolMessage, Usage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import CachePolicy, ToolResult, tool
+from deep_agent_mcp.harness.tools.tool import CachePolicy, ToolResult, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

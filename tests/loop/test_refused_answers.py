@@ -4,9 +4,9 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.loop.decorators import after_model
-from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.middleware.model_fallback import ModelFallbackMiddleware
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.loop.models import Turns, says
 from tests.models.calls import claude

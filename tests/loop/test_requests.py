@@ -8,9 +8,9 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.loop.decorators import wrap_model_call, wrap_tool_call
 from deep_agent_mcp.harness.loop.requests import ModelRequest, ModelResponse
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolCall
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolCall
 from deep_agent_mcp.harness.models.base import PromptSection, ToolSpec
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.loop.requests import Command
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
-from deep_agent_mcp.harness.state import Reducer
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.state.schema import Reducer
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
@@ -235,7 +235,7 @@ class Sums(TypedDict):
 
 
 async def test_parallel_writers_of_a_plain_key_the_later_call_gets_an_error():
-    from deep_agent_mcp.harness.tools import ToolResult
+    from deep_agent_mcp.harness.tools.tool import ToolResult
 
     @tool
     async def note(value: int) -> ToolResult:

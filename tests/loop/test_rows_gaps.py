@@ -12,14 +12,14 @@ from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.decorators import after_model, before_model
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.messages import AIMessage, RemoveMessage, ToolMessage
+from deep_agent_mcp.harness.messages.message import AIMessage, RemoveMessage, ToolMessage
 from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
 from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.streaming import read
 

@@ -6,9 +6,9 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import InvalidUpdate
 from deep_agent_mcp.harness.loop.decorators import before_model
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, TextBlock
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -7,11 +7,11 @@ import pytest
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.limits import Limits, Meter
-from deep_agent_mcp.harness.messages import HumanMessage, ToolMessage, Usage
+from deep_agent_mcp.harness.limits.limits import Limits, Meter
+from deep_agent_mcp.harness.limits.prices import Price
+from deep_agent_mcp.harness.messages.message import HumanMessage, ToolMessage, Usage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.prices import Price
-from deep_agent_mcp.harness.tools import RetryPolicy, ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import RetryPolicy, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_gate import results
 

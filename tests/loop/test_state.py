@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.loop.decorators import (
     before_agent,
     before_model,
 )
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     REMOVE_ALL,
     AIMessage,
     HumanMessage,
@@ -26,9 +26,9 @@ from deep_agent_mcp.harness.messages import (
     ToolCall,
     ToolMessage,
 )
-from deep_agent_mcp.harness.state import AgentState, Mark, Overwrite, Reducer
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
-from deep_agent_mcp.harness.transcript import add_messages
+from deep_agent_mcp.harness.messages.transcript import add_messages
+from deep_agent_mcp.harness.state.schema import AgentState, Mark, Overwrite, Reducer
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.loop.events import Event
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     ProviderBlock,
     TextBlock,
@@ -23,7 +23,7 @@ from deep_agent_mcp.harness.messages import (
     ToolCall,
 )
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

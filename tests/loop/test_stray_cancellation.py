@@ -9,14 +9,14 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from deep_agent_mcp.harness._internal.retries import RetryPolicy
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import MiddlewareError, ToolFailed
 from deep_agent_mcp.harness.loop.cancellation import StrayCancellation
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.messages import ToolMessage
-from deep_agent_mcp.harness.retries import RetryPolicy
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.messages.message import ToolMessage
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.loop.events import Event
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     RemoveMessage,
@@ -23,8 +23,8 @@ from deep_agent_mcp.harness.messages import (
 from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.state import Mark
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.state.schema import Mark
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.streaming import Notes, Seen, Typing, family, look, noting, read
 

@@ -10,9 +10,9 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.structured_output import (
+from deep_agent_mcp.harness.structured_output.strategies import (
     AutoStrategy,
     MultipleStructuredOutputsError,
     ProviderStrategy,
@@ -20,7 +20,7 @@ from deep_agent_mcp.harness.structured_output import (
     StructuredOutputValidationError,
     ToolStrategy,
 )
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -11,12 +11,12 @@ from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.base import Checkpointer, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.limits import LimitReached, Limits, Meter, Used
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, TextBlock, Usage
+from deep_agent_mcp.harness.limits.limits import LimitReached, Limits, Meter, Used
+from deep_agent_mcp.harness.limits.prices import Price
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock, Usage
 from deep_agent_mcp.harness.middleware.budget_warning import BudgetWarningMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.prices import Price
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,7 @@ from deep_agent_mcp.harness.errors import (
     UnknownThread,
 )
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     REMOVE_ALL,
     AIMessage,
     HumanMessage,
@@ -29,8 +29,8 @@ from deep_agent_mcp.harness.messages import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.state import Reducer
-from deep_agent_mcp.harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.state.schema import Reducer
+from deep_agent_mcp.harness.tools.tool import ToolResult, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -7,10 +7,16 @@ import pytest
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.errors import ToolError, ToolFailed
-from deep_agent_mcp.harness.limits import Limits
-from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import CachePolicy, RetryPolicy, ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import (
+    CachePolicy,
+    RetryPolicy,
+    ToolResult,
+    ToolRuntime,
+    tool,
+)
 from tests.loop.models import Turns, call, says
 from tests.loop.test_gate import results
 

@@ -12,10 +12,15 @@ from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop.decorators import wrap_tool_call
 from deep_agent_mcp.harness.loop.requests import Command, Send
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+from deep_agent_mcp.harness.messages.message import (
+    AIMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolMessage,
+)
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.state import Overwrite, Reducer
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.state.schema import Overwrite, Reducer
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

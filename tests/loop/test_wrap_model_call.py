@@ -8,11 +8,11 @@ import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.errors import InvalidUpdate, MiddlewareError, ModelError
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.decorators import wrap_model_call
 from deep_agent_mcp.harness.loop.requests import Command, ExtendedModelResponse, ModelResponse
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage
-from deep_agent_mcp.harness.state import Reducer
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage
+from deep_agent_mcp.harness.state.schema import Reducer
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
@@ -367,7 +367,7 @@ async def test_a_failed_run_goes_on_where_the_wrapper_broke():
 
 
 async def test_calls_in_an_answer_that_a_wrapper_made_are_run_and_paired():
-    from deep_agent_mcp.harness.tools import tool
+    from deep_agent_mcp.harness.tools.tool import tool
 
     @tool
     async def add(a: int, b: int) -> int:

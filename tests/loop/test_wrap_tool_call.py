@@ -9,10 +9,10 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import MiddlewareError
 from deep_agent_mcp.harness.loop.decorators import wrap_model_call, wrap_tool_call
 from deep_agent_mcp.harness.loop.requests import Command, ToolCallOutcome
-from deep_agent_mcp.harness.messages import HumanMessage, ToolMessage
+from deep_agent_mcp.harness.messages.message import HumanMessage, ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.state import Reducer
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.state.schema import Reducer
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ import anyio
 
 from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.mcp_servers import MCPToolsMiddleware, StdioServer
-from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.messages.message import ToolMessage
 from tests.loop.models import Turns, says
 
 ROOT = Path(__file__).parents[2]

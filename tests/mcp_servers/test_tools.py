@@ -7,9 +7,9 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.loop.run_executor import RunOptions
-from deep_agent_mcp.harness.messages import ImageBlock, TextBlock
+from deep_agent_mcp.harness.messages.message import ImageBlock, TextBlock
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.mcp_servers.support import agent_with, lines, raw_server, results, until
 

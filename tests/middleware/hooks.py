@@ -5,8 +5,8 @@ from typing import Any
 
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, settle
 from deep_agent_mcp.harness.loop.requests import ModelRequest, ModelResponse
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, TextBlock
-from deep_agent_mcp.harness.state import AgentState, State, StateSchema
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock
+from deep_agent_mcp.harness.state.schema import AgentState, State, StateSchema
 from tests.loop.models import Turns
 from tests.middleware.support import runtime
 

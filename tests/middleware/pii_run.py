@@ -13,7 +13,7 @@ from deep_agent_mcp.harness.checkpoint.base import Checkpointer
 from deep_agent_mcp.harness.loop.agent import Agent
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import Runtime, Send
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     TextBlock,
@@ -24,7 +24,7 @@ from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.store.base import Store
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call
 
 

@@ -3,11 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deep_agent_mcp.harness.limits import Limits, Meter
+from deep_agent_mcp.harness.limits.limits import Limits, Meter
 from deep_agent_mcp.harness.loop.requests import ModelRequest, ModelResponse, Runtime
-from deep_agent_mcp.harness.messages import AIMessage, Message, TextBlock, ToolCall, ToolMessage
+from deep_agent_mcp.harness.messages.message import (
+    AIMessage,
+    Message,
+    TextBlock,
+    ToolCall,
+    ToolMessage,
+)
 from deep_agent_mcp.harness.models.base import ChatModel, PromptSection
-from deep_agent_mcp.harness.tools import Tool
+from deep_agent_mcp.harness.tools.tool import Tool
 
 
 def _nobody_to_ask(message: str, **more: Any) -> Any:

@@ -9,13 +9,13 @@ from deep_agent_mcp.harness.agent import Agent, RunResult, create_agent
 from deep_agent_mcp.harness.errors import InvalidAnswer
 from deep_agent_mcp.harness.loop.decorators import after_model, wrap_tool_call
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.messages import ImageBlock, TextBlock, ToolMessage
+from deep_agent_mcp.harness.messages.message import ImageBlock, TextBlock, ToolMessage
 from deep_agent_mcp.harness.middleware.human_in_the_loop import (
     HumanInTheLoopMiddleware,
     InterruptOnConfig,
 )
 from deep_agent_mcp.harness.middleware.tool_retry import ToolRetryMiddleware
-from deep_agent_mcp.harness.tools import Tool, ToolResult, tool
+from deep_agent_mcp.harness.tools.tool import Tool, ToolResult, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

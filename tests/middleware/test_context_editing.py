@@ -14,7 +14,7 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
 from deep_agent_mcp.harness.loop.requests import ExtendedModelResponse, ModelResponse
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     ImageBlock,
@@ -33,9 +33,9 @@ from deep_agent_mcp.harness.middleware.context_edits import frontier_place
 from deep_agent_mcp.harness.middleware.prompt_caching import PromptCachingMiddleware
 from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware, SummaryChunk
 from deep_agent_mcp.harness.models.base import PromptSection
-from deep_agent_mcp.harness.state import Mark, StateSchema
-from deep_agent_mcp.harness.token_counting import messages_tokens
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.models.token_counting import messages_tokens
+from deep_agent_mcp.harness.state.schema import Mark, StateSchema
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.fake_anthropic import FakeAnthropic
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, answer, loops, model_request

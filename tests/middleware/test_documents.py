@@ -9,7 +9,8 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.as_text import transcript_text
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     AudioBlock,
     DocumentBlock,
@@ -26,9 +27,8 @@ from deep_agent_mcp.harness.middleware.unsupported_content import (
     MediaSupport,
     UnsupportedContentMiddleware,
 )
-from deep_agent_mcp.harness.token_counting import messages_tokens
-from deep_agent_mcp.harness.tools import tool
-from deep_agent_mcp.harness.transcript_text import transcript_text
+from deep_agent_mcp.harness.models.token_counting import messages_tokens
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.test_unsupported_content import CLAUDE, Named, seen
 from tests.models.test_anthropic_requests import sent

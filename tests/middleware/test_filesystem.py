@@ -16,9 +16,15 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.backends.base import FileError
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
 from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolCallRequest
-from deep_agent_mcp.harness.messages import AIMessage, ImageBlock, TextBlock, ToolCall, ToolMessage
+from deep_agent_mcp.harness.messages.message import (
+    AIMessage,
+    ImageBlock,
+    TextBlock,
+    ToolCall,
+    ToolMessage,
+)
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.tools import InvalidArguments
+from deep_agent_mcp.harness.tools.tool import InvalidArguments
 from tests.backends.workbench import BACKENDS, Bench, make_backend, opened
 
 pytestmark = pytest.mark.anyio

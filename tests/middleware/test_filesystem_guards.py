@@ -13,7 +13,7 @@ from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     ImageBlock,
@@ -22,7 +22,7 @@ from deep_agent_mcp.harness.messages import (
 )
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.backends.workbench import BACKENDS, Bench, opened
 from tests.loop.models import Turns, call, says
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.limits import LimitReached, Limits, Meter
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Usage
+from deep_agent_mcp.harness.limits.limits import LimitReached, Limits, Meter
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Usage
 from deep_agent_mcp.harness.middleware.internal_calls import answer_of
 from deep_agent_mcp.harness.middleware.summary_prompts import SUMMARY_TEMPLATES
 from deep_agent_mcp.harness.middleware.summary_writer import SummaryFailed, SummaryWriter

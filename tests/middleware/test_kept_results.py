@@ -12,11 +12,11 @@ from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.messages import AIMessage, ToolMessage
+from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.test_filesystem import kept_at, next_call
 

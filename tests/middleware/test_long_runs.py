@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     ImageBlock,
@@ -25,8 +25,12 @@ from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
 from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.token_counting import messages_tokens, system_tokens, tools_tokens
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.models.token_counting import (
+    messages_tokens,
+    system_tokens,
+    tools_tokens,
+)
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, answer, loops, model_request
 from tests.middleware.test_summarization import Summariser, assert_paired, overflow

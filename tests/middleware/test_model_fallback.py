@@ -7,9 +7,9 @@ import pytest
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError, ModelError
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.decorators import wrap_model_call
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     Message,
@@ -23,7 +23,7 @@ from deep_agent_mcp.harness.middleware.model_retry import ModelRetryMiddleware
 from deep_agent_mcp.harness.middleware.prompt_caching import PromptCachingMiddleware
 from deep_agent_mcp.harness.models.registry import UnknownModel
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.loop.models import Turns, call, says
 from tests.models.calls import claude

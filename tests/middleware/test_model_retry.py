@@ -3,14 +3,14 @@
 import anyio
 import pytest
 
+from deep_agent_mcp.harness._internal.retries import RetryPolicy
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, CheckpointError, ModelError
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.decorators import before_model, wrap_model_call
 from deep_agent_mcp.harness.loop.events import Event
 from deep_agent_mcp.harness.loop.run_context import RunControl
 from deep_agent_mcp.harness.middleware.model_retry import ModelRetryMiddleware
-from deep_agent_mcp.harness.retries import RetryPolicy
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.loop.models import Turns, says
 from tests.models.calls import claude

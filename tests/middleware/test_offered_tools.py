@@ -14,7 +14,7 @@ from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddl
 from deep_agent_mcp.harness.middleware.tool_emulation import LLMToolEmulator
 from deep_agent_mcp.harness.middleware.tool_error import ToolErrorMiddleware
 from deep_agent_mcp.harness.middleware.tool_retry import ToolRetryMiddleware
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -3,9 +3,15 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
+from deep_agent_mcp.harness.messages.message import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+)
 from deep_agent_mcp.harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
-from deep_agent_mcp.harness.state import AgentState, Overwrite, StateSchema
+from deep_agent_mcp.harness.state.schema import AgentState, Overwrite, StateSchema
 from tests.middleware.support import answer, runtime
 
 

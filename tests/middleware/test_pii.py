@@ -24,7 +24,7 @@ from deep_agent_mcp.harness.loop.events import Event, StreamMode
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.loop.requests import Command, Send
 from deep_agent_mcp.harness.loop.run_context import RunControl
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     TextBlock,
@@ -39,7 +39,7 @@ from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.redaction.rules import Strategy
 from deep_agent_mcp.harness.store.base import StoreError
 from deep_agent_mcp.harness.store.memory import MemoryStore
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.pii_run import GIVEN, PLANTED, Seen, Typed, planted_run
 

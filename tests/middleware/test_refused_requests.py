@@ -11,7 +11,7 @@ import pytest
 
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.profiles import Profile
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.fake_anthropic.refusals import Refused, refuse_bad

@@ -7,12 +7,12 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.messages import ImageBlock, TextBlock
+from deep_agent_mcp.harness.messages.message import ImageBlock, TextBlock
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
-from deep_agent_mcp.harness.state import Reducer
+from deep_agent_mcp.harness.state.schema import Reducer
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
-from deep_agent_mcp.harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, tool
 from tests.loop.models import Turns, call, says
 from tests.subagents.family import Cast, family, heard, task, told
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
-from deep_agent_mcp.harness.limits import LimitReached
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, ToolMessage
+from deep_agent_mcp.harness.limits.limits import LimitReached
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Message, ToolMessage
 from deep_agent_mcp.harness.middleware.repeat_guard import RepeatGuardMiddleware
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

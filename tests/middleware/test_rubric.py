@@ -8,8 +8,8 @@ import pytest
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
-from deep_agent_mcp.harness.limits import Limits
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     Message,
@@ -19,7 +19,7 @@ from deep_agent_mcp.harness.messages import (
 )
 from deep_agent_mcp.harness.middleware.rubric import Criterion, Evaluation, RubricMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -7,14 +7,14 @@ import pytest
 from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
-from deep_agent_mcp.harness.limits import Limits
-from deep_agent_mcp.harness.messages import AIMessage, ToolCall, ToolMessage
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.messages.message import AIMessage, ToolCall, ToolMessage
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.middleware.rubric import RubricMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.state import Mark
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.state.schema import Mark
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.test_rubric import GOOD, Grader, task, verdict, verdicts
 
@@ -134,7 +134,7 @@ async def test_state_that_its_tools_write_is_not_kept() -> None:
     @tool(read_only=True)
     def peek(runtime: ToolRuntime) -> Any:
         """Peek."""
-        from deep_agent_mcp.harness.tools import ToolResult
+        from deep_agent_mcp.harness.tools.tool import ToolResult
 
         return ToolResult("peeked", update={"seen": "yes"})
 

@@ -17,13 +17,13 @@ from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
 from deep_agent_mcp.harness.loop.run_context import RunControl
-from deep_agent_mcp.harness.messages import AIMessage, ToolCall, ToolMessage
+from deep_agent_mcp.harness.messages.message import AIMessage, ToolCall, ToolMessage
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.middleware.shell import OUTPUT_DIRECTORY, ShellToolMiddleware
 from deep_agent_mcp.harness.policy import Policy, PolicyFiles, Rule
 from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turn, Turns, call, says
 from tests.ports_and_waits import growing
 from tests.shell.support import Witness, need_bubblewrap, other_process

@@ -2,7 +2,13 @@
 
 import pytest
 
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
+from deep_agent_mcp.harness.messages.message import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+)
 from deep_agent_mcp.harness.middleware.short_arguments import shortened
 from tests.middleware.support import answer
 

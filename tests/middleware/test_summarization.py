@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
 from deep_agent_mcp.harness.loop.requests import ExtendedModelResponse, ModelRequest, ModelResponse
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     Message,
@@ -28,8 +28,8 @@ from deep_agent_mcp.harness.middleware.summarization import (
 )
 from deep_agent_mcp.harness.middleware.summary_view import cuts
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta, PromptSection
-from deep_agent_mcp.harness.state import Mark, StateSchema
-from deep_agent_mcp.harness.token_counting import messages_tokens, text_tokens
+from deep_agent_mcp.harness.models.token_counting import messages_tokens, text_tokens
+from deep_agent_mcp.harness.state.schema import Mark, StateSchema
 from tests.middleware.support import Sent, answer, loops, model_request
 
 pytestmark = pytest.mark.anyio

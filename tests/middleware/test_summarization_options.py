@@ -10,11 +10,17 @@ from deep_agent_mcp.harness.backends.history import history_file
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message, ToolCall, ToolMessage
+from deep_agent_mcp.harness.messages.message import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+)
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, says
 from tests.loop.models import call as asks
 from tests.middleware.support import Sent, answer, loops, model_request

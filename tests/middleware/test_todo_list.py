@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import ToolError
-from deep_agent_mcp.harness.messages import HumanMessage, Message, ToolCall, ToolMessage
+from deep_agent_mcp.harness.messages.message import HumanMessage, Message, ToolCall, ToolMessage
 from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.middleware.todo_list import (
     Todo,
@@ -20,8 +20,8 @@ from deep_agent_mcp.harness.middleware.todo_list import (
     TodoState,
     render_todos,
 )
-from deep_agent_mcp.harness.state import Mark, StateSchema
-from deep_agent_mcp.harness.tools import InvalidArguments, ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.state.schema import Mark, StateSchema
+from deep_agent_mcp.harness.tools.tool import InvalidArguments, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, answer, loops, model_request, runtime
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     ImageBlock,
@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.messages import (
     ToolCall,
     Usage,
 )
-from deep_agent_mcp.harness.token_counting import (
+from deep_agent_mcp.harness.models.token_counting import (
     RunningCount,
     message_tokens,
     messages_tokens,
@@ -19,7 +19,7 @@ from deep_agent_mcp.harness.token_counting import (
     text_tokens,
     tools_tokens,
 )
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.middleware.support import answer, loops
 
 

@@ -7,15 +7,15 @@ from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.limits import LimitReached, Limits
+from deep_agent_mcp.harness.limits.limits import LimitReached, Limits
 from deep_agent_mcp.harness.loop.decorators import before_model
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import Command, Send
-from deep_agent_mcp.harness.messages import AIMessage, ToolMessage, pending_tool_calls
+from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage, pending_tool_calls
 from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_gate import results
 

@@ -11,14 +11,14 @@ from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
-from deep_agent_mcp.harness.limits import Limits, Used
+from deep_agent_mcp.harness.limits.limits import Limits, Used
 from deep_agent_mcp.harness.loop.decorators import wrap_tool_call
-from deep_agent_mcp.harness.messages import AIMessage, TextBlock, ToolMessage, Usage
+from deep_agent_mcp.harness.messages.message import AIMessage, TextBlock, ToolMessage, Usage
 from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.middleware.tool_emulation import LLMToolEmulator
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import Tool, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import Tool, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

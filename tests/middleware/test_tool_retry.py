@@ -7,13 +7,13 @@ import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError, ToolFailed
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.decorators import wrap_tool_call
-from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.middleware.tool_retry import ToolRetryMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.tools import RetryPolicy, ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import RetryPolicy, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_gate import results
 

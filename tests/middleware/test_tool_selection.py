@@ -9,10 +9,10 @@ import pytest
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError, ModelError
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.requests import ModelRequest
 from deep_agent_mcp.harness.loop.run_context import RunControl
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     Message,
@@ -26,7 +26,7 @@ from deep_agent_mcp.harness.middleware.tool_selection import (
     ToolSelection,
 )
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta, ToolSpec
-from deep_agent_mcp.harness.tools import Tool, tool
+from deep_agent_mcp.harness.tools.tool import Tool, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, loops, model_request
 

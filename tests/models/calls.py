@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, Message
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Message
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
 from deep_agent_mcp.harness.models.base import ChatModel, ChatRequest, Delta
 

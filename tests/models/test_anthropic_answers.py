@@ -6,7 +6,7 @@ import anyio.to_thread
 import pytest
 
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     ProviderBlock,

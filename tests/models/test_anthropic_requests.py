@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     ImageBlock,

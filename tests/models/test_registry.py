@@ -93,7 +93,7 @@ def test_concurrent_first_calls_import_the_sdk_off_the_event_loop() -> None:
     code = """
 import sys, threading, anyio
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
 from deep_agent_mcp.harness.models.base import ChatRequest
 

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     Message,

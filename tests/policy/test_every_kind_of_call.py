@@ -10,7 +10,7 @@ from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.mounts import with_workspace
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.loop.run_executor import RunOptions, RunResult
-from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.middleware import ShellToolMiddleware
 from deep_agent_mcp.harness.policy import PolicyFiles
 from deep_agent_mcp.harness.shell import BubblewrapExecutionPolicy

@@ -21,7 +21,7 @@ from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.store.memory import MemoryStore
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from deep_agent_mcp.harness.policy import Policy, PolicyError, PolicyFiles, Rule
-from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.cli.main import cli
 
 
 def judged(rule: Rule, tool: str, args: dict[str, Any], **more: Any) -> str:

@@ -9,8 +9,8 @@ import pytest
 
 from deep_agent_mcp.harness.policy import Policy, PolicyError, PolicyFiles, Rule, toml_file
 from deep_agent_mcp.harness.policy.policy_parsing import PolicyText
-from deep_agent_mcp.server.file_reports import FileReports
-from deep_agent_mcp.server.hot_reload import watch
+from deep_agent_mcp.server.reload.file_reports import FileReports
+from deep_agent_mcp.server.reload.hot_reload import watch
 
 FULL = """\
 [defaults]

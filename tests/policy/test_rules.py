@@ -21,7 +21,7 @@ from deep_agent_mcp.harness.policy import (
     Verdict,
     strictest,
 )
-from deep_agent_mcp.harness.tools import Tool, tool
+from deep_agent_mcp.harness.tools.tool import Tool, tool
 
 
 def tool_of(server: str = "", name: str = "t", **hints: bool) -> Tool:

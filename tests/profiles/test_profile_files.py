@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from deep_agent_mcp.harness.definitions.frontmatter import DefinitionError
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.frontmatter import DefinitionError
+from deep_agent_mcp.harness.limits.prices import PRICES
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
-from deep_agent_mcp.harness.prices import PRICES
 from deep_agent_mcp.harness.profiles import GeneralPurpose, Profile, ProfileRegistry, profile_for
 from deep_agent_mcp.harness.profiles.files import load_profile
 from deep_agent_mcp.harness.profiles.registry import BUILTIN

@@ -8,7 +8,7 @@ import pytest
 from deep_agent_mcp.harness.deep_agent import SYSTEM_PROMPT, create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.messages import ToolMessage
+from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.middleware.prompt_caching import PromptCachingMiddleware
 from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.profiles import GeneralPurpose, Profile, ProfileRegistry, profile_for
 from deep_agent_mcp.harness.skills.registry import SkillRegistry
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.fake_anthropic import FakeAnthropic
 from tests.loop.models import Turns, call, says
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     DocumentBlock,
     HumanMessage,

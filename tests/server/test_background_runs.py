@@ -8,12 +8,12 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
-from deep_agent_mcp.server.background import ServedTasks
-from deep_agent_mcp.server.crash_recovery import ServerProcesses
-from deep_agent_mcp.server.runs import RunManager
-from deep_agent_mcp.server.state_dir import StateDir
+from deep_agent_mcp.server.runs.background import ServedTasks
+from deep_agent_mcp.server.runs.crash_recovery import ServerProcesses
+from deep_agent_mcp.server.runs.runs import RunManager
+from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.loop.models import says
 from tests.subagents.background.support import Gate, family
 

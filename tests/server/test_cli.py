@@ -34,7 +34,7 @@ def run(
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom deep_agent_mcp.server import cli\n"
+        "import sys\nfrom deep_agent_mcp.server.cli import main as cli\n"
         "try: cli.main()\n"
         "except SystemExit: pass\n"
         "heavy = {'mcp', 'mcp_types', 'pydantic', 'anyio', 'rich', 'yaml',\n"
@@ -51,9 +51,9 @@ def test_help_imports_nothing_heavy() -> None:
 START = """
 import sys, mcp.server.lowlevel, mcp.server.stdio
 bare = set(sys.modules)
-import deep_agent_mcp.server.cli, deep_agent_mcp.server.transports
+import deep_agent_mcp.server.cli.main, deep_agent_mcp.server.transports.transports
 from deep_agent_mcp.server.app import built_agent
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.settings.sources import load_settings
 built_agent(load_settings({'state_dir': sys.argv[1]}, {}))
 """
 """What a server without options imports before its first answer."""
@@ -75,8 +75,8 @@ def test_a_start_without_options_imports_nothing_that_few_need(tmp_path: Path) -
     code = (
         "few = {'bracex', 'cryptography', 'httpx', 'jwt', 'opentelemetry.sdk', 'regex', 'rich',\n"
         "    'uvicorn', 'watchfiles', 'wcmatch', 'deep_agent_mcp.harness.backends.directory',\n"
-        "    'deep_agent_mcp.harness.telemetry', 'deep_agent_mcp.server.background',\n"
-        "    'deep_agent_mcp.server.hot_reload', 'deep_agent_mcp.server.telemetry'}\n"
+        "    'deep_agent_mcp.harness.telemetry', 'deep_agent_mcp.server.runs.background',\n"
+        "    'deep_agent_mcp.server.reload.hot_reload', 'deep_agent_mcp.server.telemetry'}\n"
         "print(sorted(few & ({*sys.modules} - bare)))"
     )
     assert after_a_start(code, tmp_path) == []
@@ -93,7 +93,7 @@ for module in [one for one in sys.modules if one.startswith('deep_agent_mcp.')]:
         could = kind.__bases__ == (object,) and all(one.init for one in fields(kind))
         frozen = kind.__dataclass_params__.frozen and '__slots__' in vars(kind)
         if could and frozen and kind.__init__.__code__.co_filename == '<string>':
-            slow.append(f'{module}.{kind.__qualname__}: make it a record of harness/records.py')
+            slow.append(f'{module}.{kind.__qualname__}: make it a record (harness._internal)')
 print(sorted(slow))
 """
     assert after_a_start(code, tmp_path) == []

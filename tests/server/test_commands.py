@@ -15,10 +15,10 @@ from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.shell import BubblewrapExecutionPolicy, DockerExecutionPolicy
 from deep_agent_mcp.harness.shell.jobs import JobLimits
 from deep_agent_mcp.server.app import built_agent, create_app
-from deep_agent_mcp.server.cli import cli
-from deep_agent_mcp.server.commands import _job_limits, _policy, commands_of, files_of
-from deep_agent_mcp.server.settings import CommandSettings, Settings, SettingsError
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.runs.commands import _job_limits, _policy, commands_of, files_of
+from deep_agent_mcp.server.settings.settings import CommandSettings, Settings, SettingsError
+from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.servers import Setup, call, connected, text_of
 from tests.server.test_face import served
 from tests.shell.support import need_bubblewrap
@@ -112,7 +112,7 @@ def test_rules_that_commands_could_change_stop_the_start(
     inside, outside = root / "rules.toml", root.parent / "rules.toml"
     if way == "the config":
         monkeypatch.setattr(
-            "deep_agent_mcp.server.protected_paths.default_config_file",
+            "deep_agent_mcp.server.settings.protected_paths.default_config_file",
             lambda: root / "config.toml",
         )
         inside = outside
@@ -267,11 +267,11 @@ def _bounded(root: Path, **bounds: object) -> Settings:
 def test_a_network_as_root_is_warned_of(
     root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("deep_agent_mcp.server.commands._as_root", lambda: False)
+    monkeypatch.setattr("deep_agent_mcp.server.runs.commands._as_root", lambda: False)
     given = settings(root, execute="bubblewrap", allow_network=True)
     commands_of(given, files_of(given))
     assert not caplog.records
-    monkeypatch.setattr("deep_agent_mcp.server.commands._as_root", lambda: True)
+    monkeypatch.setattr("deep_agent_mcp.server.runs.commands._as_root", lambda: True)
     commands_of(given, files_of(given))
     assert "--allow-network as root" in caplog.text
 

@@ -12,11 +12,11 @@ import anyio.to_thread
 import pytest
 
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.profile_files import ProfileFiles
-from deep_agent_mcp.server.reloadable_agent import ReloadableModels
-from deep_agent_mcp.server.reloadable_settings import ReloadableSettings
-from deep_agent_mcp.server.settings import Settings
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.reload.profile_files import ProfileFiles
+from deep_agent_mcp.server.runs.reloadable_agent import ReloadableModels
+from deep_agent_mcp.server.settings.reloadable_settings import ReloadableSettings
+from deep_agent_mcp.server.settings.settings import Settings
+from deep_agent_mcp.server.settings.sources import load_settings
 from tests.skills.folders import save_by_rename, write_skill
 
 pytestmark = pytest.mark.anyio
@@ -179,7 +179,7 @@ def test_what_is_half_saved_when_it_is_read_lifts_nothing(
     tmp_path: Path, saved: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "config.toml"
-    monkeypatch.setattr("deep_agent_mcp.server.settings_sources.default_config_file", lambda: path)
+    monkeypatch.setattr("deep_agent_mcp.server.settings.sources.default_config_file", lambda: path)
     path.write_text('approve = ["edit_*"]\n')
 
     def read() -> Settings:

@@ -24,7 +24,8 @@ from rich.console import Console
 from deep_agent_mcp.harness.checkpoint.sqlite.migrations import MIGRATIONS
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
-from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.cli.install import INSTALLABLE
+from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.doctor import Finding, Handshake
 from deep_agent_mcp.server.doctor.entries import examine_entries
 from deep_agent_mcp.server.doctor.environment import (
@@ -42,9 +43,8 @@ from deep_agent_mcp.server.doctor.packages import examine_packages, wrong_versio
 from deep_agent_mcp.server.doctor.report import Report
 from deep_agent_mcp.server.doctor.state import examine_journal, examine_state
 from deep_agent_mcp.server.install import Machine
-from deep_agent_mcp.server.install_commands import INSTALLABLE
-from deep_agent_mcp.server.settings import Settings
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.settings.settings import Settings
+from deep_agent_mcp.server.settings.sources import load_settings
 from tests import fork_server as nursery
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.ports_and_waits import free_port, growing
@@ -323,8 +323,8 @@ async def test_a_damaged_journal_is_broken(home: Path) -> None:
 
 async def test_an_encrypted_journal_without_its_key_is_broken(home: Path) -> None:
     from deep_agent_mcp.harness.checkpoint.keyring import Keyring
-    from deep_agent_mcp.server.journals import open_journal
-    from deep_agent_mcp.server.state_dir import StateDir
+    from deep_agent_mcp.server.settings.state_dir import StateDir
+    from deep_agent_mcp.server.threads.journals import open_journal
 
     state = home / "state"
     sealed = settings(state_dir=state, journal_key=Keyring.generate())

@@ -11,8 +11,8 @@ import pytest
 from mcp.server.streamable_http import EventMessage
 from mcp.types import JSONRPCNotification, JSONRPCResponse
 
-from deep_agent_mcp.server import event_store
-from deep_agent_mcp.server.event_store import EventLog, SessionEvents
+from deep_agent_mcp.server.transports import event_store
+from deep_agent_mcp.server.transports.event_store import EventLog, SessionEvents
 
 pytestmark = pytest.mark.anyio
 

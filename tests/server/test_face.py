@@ -25,7 +25,7 @@ from mcp.types import (
 )
 
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
     TextBlock,
@@ -34,13 +34,13 @@ from deep_agent_mcp.harness.messages import (
 )
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.services import Context, wait_seconds
-from deep_agent_mcp.server.settings import SettingsError
-from deep_agent_mcp.server.settings_sources import load_settings
-from deep_agent_mcp.server.subagent_texts import listed
+from deep_agent_mcp.server.mcp.services import Context, wait_seconds
+from deep_agent_mcp.server.mcp.subagent_texts import listed
+from deep_agent_mcp.server.mcp.uris import parse_skill, parse_thread, skill_uri, thread_uri
+from deep_agent_mcp.server.settings.settings import SettingsError
+from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.tasks import listening
-from deep_agent_mcp.server.transcripts import transcript
-from deep_agent_mcp.server.uris import parse_skill, parse_thread, skill_uri, thread_uri
+from deep_agent_mcp.server.threads.transcripts import transcript
 from tests.e2e.task_client import TaskChange, Tasks, listen_to
 from tests.e2e.task_client import ask as task_method
 

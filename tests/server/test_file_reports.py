@@ -9,8 +9,8 @@ import pytest
 
 from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.server.app import create_app
-from deep_agent_mcp.server.file_reports import FileReports
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.reload.file_reports import FileReports
+from deep_agent_mcp.server.settings.sources import load_settings
 from tests.skills.folders import save
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from deep_agent_mcp.server.auth import http, tokens
 from deep_agent_mcp.server.auth.tokens import TokenFile
-from deep_agent_mcp.server.settings import Settings
+from deep_agent_mcp.server.settings.settings import Settings
 
 pytestmark = pytest.mark.anyio
 

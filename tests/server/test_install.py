@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.cli.install import INSTALLABLE
+from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.install import CLIENTS, PLACES, Machine, NotInstalled
 from deep_agent_mcp.server.install.jsonc import parse
 from deep_agent_mcp.server.install.machine import own_command
-from deep_agent_mcp.server.install_commands import INSTALLABLE
 
 KEY = "sk-ant-secret-of-the-test"
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
-from deep_agent_mcp.server.cli import cli
-from deep_agent_mcp.server.state_dir import StateDir
+from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.fork_server import environment, run
 from tests.server.test_thread_commands import Office, write
 
@@ -151,7 +151,7 @@ def test_nothing_is_sealed_while_somebody_uses_the_journal(office: Office) -> No
 def test_nobody_begins_to_use_a_journal_that_is_being_sealed(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deep_agent_mcp.server.state_dir.ALONE_SECONDS", 0.05)
+    monkeypatch.setattr("deep_agent_mcp.server.settings.state_dir.ALONE_SECONDS", 0.05)
     with StateDir.open(office.state).alone():
         done = threads(office, "list")
         assert done.exit_code == 1 and "being sealed or unsealed" in done.stderr

@@ -18,8 +18,8 @@ from deep_agent_mcp.harness.middleware.patch_tool_calls import PatchToolCallsMid
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.middleware.tool_retry import ToolRetryMiddleware
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
-from deep_agent_mcp.server.cli import cli
-from deep_agent_mcp.server.middleware_listing import list_middleware
+from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.cli.middleware_listing import list_middleware
 
 
 def run(*args: str, **env: str) -> str:

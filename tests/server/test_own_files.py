@@ -12,9 +12,9 @@ from mcp import Client
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.server.app import built_agent, create_app
-from deep_agent_mcp.server.protected_paths import places_in
-from deep_agent_mcp.server.settings import Settings
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.settings.protected_paths import places_in
+from deep_agent_mcp.server.settings.settings import Settings
+from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.servers import call, refused, text_of
 from tests.server.test_face import served
 
@@ -170,7 +170,7 @@ async def test_a_configuration_that_the_next_server_would_read_cannot_be_planted
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "deep_agent_mcp.server.protected_paths.default_config_file",
+        "deep_agent_mcp.server.settings.protected_paths.default_config_file",
         lambda: root / "new" / "config.toml",
     )
     config = root / "settings.toml"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from deep_agent_mcp.server.cli import cli
-from deep_agent_mcp.server.settings import SettingsError
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.settings.settings import SettingsError
+from deep_agent_mcp.server.settings.sources import load_settings
 
 RULES = """\
 [defaults]

@@ -9,8 +9,8 @@ import pytest
 
 from deep_agent_mcp.harness.errors import UnknownRun
 from deep_agent_mcp.harness.loop.events import Event
-from deep_agent_mcp.server import progress
-from deep_agent_mcp.server.progress import describe, reporting
+from deep_agent_mcp.server.runs import progress
+from deep_agent_mcp.server.runs.progress import describe, reporting
 
 pytestmark = pytest.mark.anyio
 

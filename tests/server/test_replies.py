@@ -16,15 +16,15 @@ from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.run_executor import RunExecutor
-from deep_agent_mcp.harness.tool_runtime import ToolRuntime
-from deep_agent_mcp.harness.tools import tool
-from deep_agent_mcp.server.active_run import ActiveRun
-from deep_agent_mcp.server.crash_recovery import ServerProcesses
-from deep_agent_mcp.server.run_supervisor import RunSupervisor
-from deep_agent_mcp.server.runs import RunManager
-from deep_agent_mcp.server.state_dir import StateDir
+from deep_agent_mcp.harness.tools.runtime import ToolRuntime
+from deep_agent_mcp.harness.tools.tool import tool
+from deep_agent_mcp.server.runs.active_run import ActiveRun
+from deep_agent_mcp.server.runs.crash_recovery import ServerProcesses
+from deep_agent_mcp.server.runs.runs import RunManager
+from deep_agent_mcp.server.runs.supervisor import RunSupervisor
+from deep_agent_mcp.server.settings.state_dir import StateDir
 from deep_agent_mcp.server.tools.replies import REPEATED, Reply, hand_over
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import call, data_of, refused, text_of

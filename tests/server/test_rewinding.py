@@ -19,8 +19,8 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import RunEnded
 from deep_agent_mcp.server.app import create_app
-from deep_agent_mcp.server.rewinding import rewind
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.threads.rewinding import rewind
 from tests.e2e.servers import call, refused, text_of
 from tests.loop.models import Turns, says
 from tests.loop.models import call as calls

@@ -15,17 +15,17 @@ from deep_agent_mcp.harness.backends import search
 from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, ThreadBusy, UnknownRun
-from deep_agent_mcp.harness.limits import Limits
-from deep_agent_mcp.server import run_supervisor as run_carrier
-from deep_agent_mcp.server.active_run import ActiveRun
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.auth.principals import Principals, UnknownPrincipal
-from deep_agent_mcp.server.crash_recovery import ServerProcesses
-from deep_agent_mcp.server.run_supervisor import RunSupervisor
-from deep_agent_mcp.server.settings_sources import load_settings
-from deep_agent_mcp.server.state_dir import StateDir
-from deep_agent_mcp.server.thread_locks import GateHolder, ThreadLocks
+from deep_agent_mcp.server.runs import supervisor as run_carrier
+from deep_agent_mcp.server.runs.active_run import ActiveRun
+from deep_agent_mcp.server.runs.crash_recovery import ServerProcesses
+from deep_agent_mcp.server.runs.supervisor import RunSupervisor
+from deep_agent_mcp.server.runs.thread_locks import GateHolder, ThreadLocks
+from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.settings.state_dir import StateDir
 
 pytestmark = pytest.mark.anyio
 

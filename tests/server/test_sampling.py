@@ -15,9 +15,9 @@ from mcp.types import CallToolResult, CreateMessageRequestParams, ErrorData
 from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import ThreadBusy, UnknownRun
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.events import Event
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.models.registry import UnknownModel
 from deep_agent_mcp.server.app import App, create_app
@@ -29,7 +29,7 @@ from deep_agent_mcp.server.sampling.activity import Activity
 from deep_agent_mcp.server.sampling.messages import params_of
 from deep_agent_mcp.server.sampling.model import sampling_model
 from deep_agent_mcp.server.sampling.queue import PARKED, SampledCall, SampledRun, SamplingQueue
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import ERAS, Era, call, refused, text_of
 from tests.e2e.task_client import TaskChange, Tasks, ask, listen_to

@@ -16,7 +16,7 @@ from mcp.types import (
 )
 
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.messages import (
+from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     AudioBlock,
     DocumentBlock,

@@ -10,7 +10,7 @@ from mcp import Client, types
 from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
 
-from deep_agent_mcp.server.sessions import SessionRegistry
+from deep_agent_mcp.server.mcp.sessions import SessionRegistry
 
 pytestmark = pytest.mark.anyio
 

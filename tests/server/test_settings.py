@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
-from deep_agent_mcp.server import settings_sources as module
-from deep_agent_mcp.server.settings import Settings, SettingsError
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.settings import sources as module
+from deep_agent_mcp.server.settings.settings import Settings, SettingsError
+from deep_agent_mcp.server.settings.sources import load_settings
 
 
 @pytest.fixture(autouse=True)

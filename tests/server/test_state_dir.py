@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from deep_agent_mcp.server import state_dir
-from deep_agent_mcp.server.state_dir import StateDir, StateDirError
+from deep_agent_mcp.server.settings import state_dir
+from deep_agent_mcp.server.settings.state_dir import StateDir, StateDirError
 
 HOLD = (
-    "import sys; from pathlib import Path; from deep_agent_mcp.server.state_dir import StateDir\n"
+    "import sys\nfrom pathlib import Path\n"
+    "from deep_agent_mcp.server.settings.state_dir import StateDir\n"
     "with StateDir.open(Path(sys.argv[1])).claim() as owner:\n"
     "    print(owner, flush=True); sys.stdin.read()"
 )

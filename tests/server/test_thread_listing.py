@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.types import TextContent
 
 from deep_agent_mcp.server.app import create_app
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.settings.sources import load_settings
 
 pytestmark = pytest.mark.anyio
 

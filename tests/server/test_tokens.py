@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from deep_agent_mcp.server.auth import tokens
 from deep_agent_mcp.server.auth.tokens import TokenError, TokenFile, TokenVerifier
-from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.cli.main import cli
 from tests.fork_server import environment, start
 
 pytestmark = pytest.mark.anyio

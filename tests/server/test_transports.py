@@ -20,12 +20,12 @@ from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
 from deep_agent_mcp.harness.mcp_servers.transports import sse_streams
 from deep_agent_mcp.server.auth.tokens import TokenFile
-from deep_agent_mcp.server.settings import Settings
-from deep_agent_mcp.server.transports import AddressError, bind, security
+from deep_agent_mcp.server.settings.settings import Settings
+from deep_agent_mcp.server.transports.transports import AddressError, bind, security
 from tests.fork_server import environment, run, start
 
 if sys.platform != "win32":
-    from deep_agent_mcp.server.stdio import MAX_LINE_BYTES, LineReader, LineWriter
+    from deep_agent_mcp.server.transports.stdio import MAX_LINE_BYTES, LineReader, LineWriter
 
 pytestmark = pytest.mark.anyio
 

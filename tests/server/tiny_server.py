@@ -10,8 +10,13 @@ import anyio
 from mcp import types
 from mcp.server.lowlevel import Server
 
-from deep_agent_mcp.server.settings_sources import load_settings
-from deep_agent_mcp.server.transports import bind, serve_http, serve_stdio, stop_on_signals
+from deep_agent_mcp.server.settings.sources import load_settings
+from deep_agent_mcp.server.transports.transports import (
+    bind,
+    serve_http,
+    serve_stdio,
+    stop_on_signals,
+)
 
 _SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 

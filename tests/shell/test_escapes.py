@@ -30,7 +30,7 @@ from deep_agent_mcp.harness.shell.layout import Layout
 from deep_agent_mcp.harness.shell.mount_table import layout_of, same_files
 from deep_agent_mcp.harness.shell.sandbox import sandbox_of
 from deep_agent_mcp.harness.shell.session import CommandResult, ShellError, open_session
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.ports_and_waits import growing
 from tests.shell.support import need_bubblewrap
 

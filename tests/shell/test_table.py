@@ -14,7 +14,7 @@ from deep_agent_mcp.harness.shell.docker import DockerExecutionPolicy
 from deep_agent_mcp.harness.shell.layout import Layout
 from deep_agent_mcp.harness.shell.mount_table import TableLimits, layout_of
 from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="shells need a POSIX system")
 

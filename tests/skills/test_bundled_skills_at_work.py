@@ -23,7 +23,7 @@ from deep_agent_mcp.harness.backends.store import StoreBackend
 from deep_agent_mcp.harness.backends.transfer import download_files, upload_files
 from deep_agent_mcp.harness.loop.agent import Agent
 from deep_agent_mcp.harness.loop.run_executor import RunResult
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
 from deep_agent_mcp.harness.middleware.shell import ShellToolMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.frontmatter import DefinitionError, Frontmatter, decode
+from deep_agent_mcp.harness.definitions.frontmatter import DefinitionError, Frontmatter, decode
 
 PATH = Path("agents/x.md")
 

@@ -16,8 +16,8 @@ from anyio import from_thread
 from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
-from deep_agent_mcp.server import hot_reload
-from deep_agent_mcp.server.hot_reload import Kind, Reloadable, watch
+from deep_agent_mcp.server.reload import hot_reload
+from deep_agent_mcp.server.reload.hot_reload import Kind, Reloadable, watch
 from tests.skills.folders import save_by_rename, skill_text, write_skill
 
 pytestmark = pytest.mark.anyio
@@ -245,7 +245,7 @@ async def test_a_listener_that_fails_does_not_end_the_watch(
                 raise RuntimeError("listener broke")
 
     registry = SkillRegistry([source])
-    with caplog.at_level(logging.ERROR, "deep_agent_mcp.server.hot_reload"):
+    with caplog.at_level(logging.ERROR, "deep_agent_mcp.server.reload.hot_reload"):
         async with watching({"skills": registry}, Failing()) as listener:
             write_skill(source, "a")
             await listener.until(lambda: "a" in registry.skills)

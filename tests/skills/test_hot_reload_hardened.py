@@ -10,12 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from deep_agent_mcp.harness.definition_files import DefinitionRegistry
+from deep_agent_mcp.harness.definitions.registry import DefinitionRegistry
 from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.harness.policy import PolicyFiles
 from deep_agent_mcp.harness.skills import SkillRegistry
-from deep_agent_mcp.server import hot_reload
-from deep_agent_mcp.server.hot_reload import Kind
+from deep_agent_mcp.server.reload import hot_reload
+from deep_agent_mcp.server.reload.hot_reload import Kind
 from tests.skills.folders import save_by_rename, skill_text, write_skill
 from tests.skills.test_hot_reload import Listener, watching
 
@@ -122,8 +122,8 @@ async def test_what_no_event_told_is_found_some_time_later(
 ) -> None:
     monkeypatch.setattr(hot_reload, "_RECHECK_SECONDS", 0.1)
     monkeypatch.setattr(hot_reload, "_FULL_SECONDS", 0.1)
-    monkeypatch.setattr("deep_agent_mcp.harness.definition_files._WATCHED_SECONDS", 0.0)
-    monkeypatch.setattr("deep_agent_mcp.harness.definition_files._WATCHED_SHARE", 0.0)
+    monkeypatch.setattr("deep_agent_mcp.harness.definitions.registry._WATCHED_SECONDS", 0.0)
+    monkeypatch.setattr("deep_agent_mcp.harness.definitions.registry._WATCHED_SHARE", 0.0)
     path = write_skill(tmp_path / "skills", "a", body="one")
     other = tmp_path / "other.md"
     other.hardlink_to(path)
@@ -160,7 +160,7 @@ import logging, os, sys
 from pathlib import Path
 import anyio
 from deep_agent_mcp.harness.skills import SkillRegistry
-from deep_agent_mcp.server.hot_reload import watch
+from deep_agent_mcp.server.reload.hot_reload import watch
 from tests.skills.folders import skill_text, write_skill
 
 logging.basicConfig(format="%(levelname)s %(message)s")
@@ -231,7 +231,7 @@ async def test_a_watch_that_cannot_be_made_is_tried_again_and_then_done_without(
     monkeypatch.setattr(hot_reload, "awatch", refusing)
     monkeypatch.setattr(hot_reload, "_RETRY_SECONDS", 0.01)
     registry = SkillRegistry([tmp_path])
-    with caplog.at_level(logging.ERROR, "deep_agent_mcp.server.hot_reload"):
+    with caplog.at_level(logging.ERROR, "deep_agent_mcp.server.reload.hot_reload"):
         async with watching({"skills": registry}) as listener:
             write_skill(tmp_path, "a")
             await listener.until(lambda: "a" in registry.skills)

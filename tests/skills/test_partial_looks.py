@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deep_agent_mcp.harness.definition_files import DefinitionRegistry
-from deep_agent_mcp.harness.definition_sources import FileStat, Found
+from deep_agent_mcp.harness.definitions.registry import DefinitionRegistry
+from deep_agent_mcp.harness.definitions.sources import FileStat, Found
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from tests.skills.folders import save_by_rename, skill_text, write_skill
@@ -203,7 +203,7 @@ def test_a_source_that_cannot_be_listed_keeps_what_was_in_it(
         def refuse(where: object) -> object:
             raise PermissionError(13, "Permission denied")
 
-        broken.setattr("deep_agent_mcp.harness.definition_sources.os.scandir", refuse)
+        broken.setattr("deep_agent_mcp.harness.definitions.sources.os.scandir", refuse)
         assert registry.look_at([str(path)])
         assert list(registry.skills) == ["a"]
         assert "stays in use" in registry.errors[str(tmp_path / "skills")]

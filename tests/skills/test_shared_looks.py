@@ -7,12 +7,12 @@ from typing import Any
 import anyio
 import pytest
 
-from deep_agent_mcp.harness import definition_files
 from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.definitions import registry as definition_files
 from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.skills.folders import write_skill
 

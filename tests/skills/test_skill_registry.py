@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deep_agent_mcp.harness.definition_sources import FileStat, Found
+from deep_agent_mcp.harness.definitions.sources import FileStat, Found
 from deep_agent_mcp.harness.skills import SkillRegistry, UnknownSkill
 from tests.skills.folders import save_by_rename, skill_text, write_skill
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from deep_agent_mcp.harness.agent import Agent, RunResult
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, ToolMessage
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
 from tests.loop.models import Turn, Turns, call, says
 

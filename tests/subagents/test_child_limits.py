@@ -5,12 +5,12 @@ import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.child_limits import ChildMeter, bounds
-from deep_agent_mcp.harness.limits import LimitReached, Limits, Meter, Used
-from deep_agent_mcp.harness.messages import HumanMessage, Usage
-from deep_agent_mcp.harness.prices import Price
+from deep_agent_mcp.harness.limits.limits import LimitReached, Limits, Meter, Used
+from deep_agent_mcp.harness.limits.prices import Price
+from deep_agent_mcp.harness.limits.subagent_limits import ChildMeter, bounds
+from deep_agent_mcp.harness.messages.message import HumanMessage, Usage
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import call, says
 from tests.ports_and_waits import growing
 from tests.subagents.family import Cast, family, handle_in, task, told

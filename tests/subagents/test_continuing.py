@@ -9,10 +9,10 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.loop.run_context import RunControl
-from deep_agent_mcp.harness.messages import AIMessage, ToolMessage, pending_tool_calls
+from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage, pending_tool_calls
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import call, says
 from tests.ports_and_waits import growing
 from tests.subagents.family import Cast, family, handle_in, heard, task, told
@@ -123,7 +123,7 @@ async def test_a_failed_subagent_can_go_on_and_what_it_had_done_stays():
 
 
 async def test_calls_that_were_open_when_it_was_stopped_are_closed_before_it_goes_on():
-    from deep_agent_mcp.harness.child_limits import bounds
+    from deep_agent_mcp.harness.limits.subagent_limits import bounds
 
     ran, hung, seen = [], [], []
 

@@ -5,16 +5,16 @@ import json
 import pytest
 from pydantic import BaseModel
 
-from deep_agent_mcp.harness.child_limits import bounds
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.limits.subagent_limits import bounds
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.middleware.human_in_the_loop import InterruptOnConfig
 from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.skills.registry import SkillRegistry
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.skills.folders import write_skill
 from tests.subagents.family import Cast, family, heard, task, told

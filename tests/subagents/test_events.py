@@ -6,7 +6,7 @@ import pytest
 from deep_agent_mcp.harness.agent import RunOptions
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import call, says
 from tests.subagents.family import Cast, family, handle_in, heard, task, told
 

@@ -8,13 +8,13 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions
-from deep_agent_mcp.harness.child_limits import bounds
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.limits.subagent_limits import bounds
 from deep_agent_mcp.harness.middleware.human_in_the_loop import InterruptOnConfig
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import call, says
 from tests.ports_and_waits import growing
 from tests.subagents.family import Cast, family, handle_in, heard, task, told

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from deep_agent_mcp.harness.definition_files import DefinitionRegistry
-from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.definitions.registry import DefinitionRegistry
+from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
 from deep_agent_mcp.harness.profiles import Profile
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent

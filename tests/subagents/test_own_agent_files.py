@@ -10,7 +10,7 @@ import pytest
 from deep_agent_mcp.harness.agent import Agent
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from tests.loop.models import Turns, call, says

@@ -9,10 +9,10 @@ import pytest
 
 from deep_agent_mcp.harness.agent import Agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.messages import AIMessage
+from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import call, says
 from tests.subagents.family import Cast, family, task, told
 

@@ -9,13 +9,13 @@ import pytest
 from pydantic import BaseModel
 
 from deep_agent_mcp.harness.agent import create_agent
-from deep_agent_mcp.harness.child_limits import bounds
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.limits.subagent_limits import bounds
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, CompiledSubAgent, SubAgent
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
-from deep_agent_mcp.harness.tools import ToolResult, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.subagents.family import family, task, told
 

@@ -13,10 +13,10 @@ from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.state import FileData, StateBackend, keep_both
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.messages import AIMessage, ToolMessage
-from deep_agent_mcp.harness.state import Mark, Reducer
+from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage
+from deep_agent_mcp.harness.state.schema import Mark, Reducer
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
-from deep_agent_mcp.harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, tool
 from tests.loop.models import call, says
 from tests.subagents.family import Cast, family, heard, task, told
 

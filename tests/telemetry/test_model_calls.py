@@ -13,14 +13,14 @@ from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import MiddlewareError, ModelError
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from deep_agent_mcp.harness.messages import AIMessage, HumanMessage, TextBlock, Usage
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock, Usage
 from deep_agent_mcp.harness.middleware import (
     LLMToolEmulator,
     LLMToolSelectorMiddleware,
     SummarizationMiddleware,
 )
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.telemetry.support import Recorded, attributes_of
 

@@ -19,8 +19,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 
-from deep_agent_mcp.server.settings import SettingsError
-from deep_agent_mcp.server.settings_sources import load_settings
+from deep_agent_mcp.server.settings.settings import SettingsError
+from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.conftest import EDIT, WRITE
 from tests.e2e.servers import ROOT, HttpServer, Setup, call, connected, data_of
 from tests.telemetry.collector import Collector, Received, collecting
@@ -433,7 +433,7 @@ import sys, tempfile, anyio
 from pathlib import Path
 from mcp import Client
 from deep_agent_mcp.server.app import create_app
-from deep_agent_mcp.server.settings import Settings
+from deep_agent_mcp.server.settings.settings import Settings
 
 async def main():
     with tempfile.TemporaryDirectory() as place:

@@ -17,9 +17,9 @@ from deep_agent_mcp.harness.checkpoint.conformance import verify
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import CheckpointError, ModelError, ToolError
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.run_context import RunControl
-from deep_agent_mcp.harness.messages import AIMessage, TextBlock, Usage
+from deep_agent_mcp.harness.messages.message import AIMessage, TextBlock, Usage
 from deep_agent_mcp.harness.middleware import (
     HumanInTheLoopMiddleware,
     ModelFallbackMiddleware,
@@ -30,7 +30,7 @@ from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from deep_agent_mcp.harness.telemetry import TracedCheckpointer
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.telemetry.support import Recorded, attributes_of
 

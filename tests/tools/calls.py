@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from deep_agent_mcp.harness.tools import Tool, ToolResult, ToolRuntime, result_of
+from deep_agent_mcp.harness.tools.tool import Tool, ToolResult, ToolRuntime, result_of
 
 
 def _nothing(*_: object, **__: object) -> NoReturn:
@@ -43,7 +43,7 @@ def properties(tool: Tool) -> Any:
 
 def described(function: Callable[..., Any]) -> dict[str, str]:
     """Return the description of each parameter in the schema of a tool from a function."""
-    from deep_agent_mcp.harness.tools import tool
+    from deep_agent_mcp.harness.tools.tool import tool
 
     return {
         name: schema["description"]

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
-from deep_agent_mcp.harness.docstrings import read_docstring
-from deep_agent_mcp.harness.tools import Tool, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.docstrings import read_docstring
+from deep_agent_mcp.harness.tools.tool import Tool, ToolRuntime, tool
 from tests.tools.calls import described, properties
 
 

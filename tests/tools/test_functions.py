@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.tools import InvalidArguments, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import InvalidArguments, ToolRuntime, tool
 from tests.tools.calls import properties, result, value
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Optional
 import pytest
 from pydantic import BaseModel
 
-from deep_agent_mcp.harness.tools import Injected, InvalidArguments, Tool, ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import Injected, InvalidArguments, Tool, ToolRuntime, tool
 from tests.tools.calls import properties, runtime, value
 
 pytestmark = pytest.mark.anyio

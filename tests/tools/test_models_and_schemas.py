@@ -7,7 +7,13 @@ import pytest
 from pydantic import BaseModel, Field
 
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.tools import InvalidArguments, Tool, flat_schema, is_provider_tool, tool
+from deep_agent_mcp.harness.tools.tool import (
+    InvalidArguments,
+    Tool,
+    flat_schema,
+    is_provider_tool,
+    tool,
+)
 from tests.tools.calls import properties, value
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from deep_agent_mcp.harness.messages import ImageBlock, TextBlock, ToolMessage
-from deep_agent_mcp.harness.tools import ToolResult, result_of
+from deep_agent_mcp.harness.messages.message import ImageBlock, TextBlock, ToolMessage
+from deep_agent_mcp.harness.tools.tool import ToolResult, result_of
 
 IMAGE = ImageBlock("image/png", "AAAA")
 

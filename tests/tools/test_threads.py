@@ -7,7 +7,7 @@ import anyio
 import anyio.from_thread
 import pytest
 
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.tools.calls import value
 
 pytestmark = pytest.mark.anyio

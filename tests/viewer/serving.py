@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import deep_agent_mcp.server.app
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
-from deep_agent_mcp.server.cli import main
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
+from deep_agent_mcp.server.cli.main import main
 
 FORM: dict[str, Any] = {
     "type": "object",

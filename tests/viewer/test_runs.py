@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from deep_agent_mcp.server.cli import cli
+from deep_agent_mcp.server.cli.main import cli
 from tests.ports_and_waits import free_port
 from tests.viewer.browser import ENTER, Browser
 from tests.viewer.conftest import Served, viewer_setup

@@ -8,8 +8,8 @@ from functools import partial
 
 from anyio import create_task_group
 
+from ..._internal.records import changed
 from ...errors import CheckpointError, StaleThread
-from ...records import changed
 from ..base import Batch, Checkpointer, EventLimits, RunEvent
 from .kit import Laws, equal, holds, refused
 from .records import THREAD, checkpoint, grow, run, step_batch

@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 
 import anyio
 
-from ...records import record
+from ..._internal.records import record
 from ..base import Checkpointer
 
 __all__ = ["Law", "Laws", "MakeJournal", "equal", "holds", "refused"]

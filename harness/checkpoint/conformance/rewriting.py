@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from ...records import changed
+from ..._internal.records import changed
 from ..base import (
     Batch,
     Checkpoint,

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import anyio
 
+from ..._internal.postgres_database import AsyncConnection, Error, PostgresDatabase
 from ...errors import CheckpointError
-from ...postgres_database import AsyncConnection, Error, PostgresDatabase
 from ..base import Batch, EventLimits
 from ..invariants import run_elsewhere, weight_of
 from .commits import Collision, ServerClock, store

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..._internal.records import record
 from ...errors import CheckpointError
-from ...records import record
 from ..base import (
     Batch,
     Checkpoint,

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import anyio
 
+from ..._internal.postgres_database import AsyncConnection, LockNotAvailable, PostgresDatabase
 from ...errors import CheckpointError
-from ...postgres_database import AsyncConnection, LockNotAvailable, PostgresDatabase
 from ..base import (
     Batch,
     Checkpoint,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...records import record
+from ..._internal.records import record
 from ..base import (
     Checkpoint,
     FileChange,

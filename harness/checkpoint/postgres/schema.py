@@ -13,8 +13,8 @@ deleted at any time. A row of `events` holds what one commit stored for one run,
 
 from __future__ import annotations
 
+from ..._internal.postgres_database import DatabaseKind
 from ...errors import CheckpointError, NewerDatabase
-from ...postgres_database import DatabaseKind
 
 __all__ = ["JOURNAL", "VACUUM"]
 

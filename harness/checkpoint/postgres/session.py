@@ -16,8 +16,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import anyio.to_thread
 
-from ...postgres_database import AsyncConnection, Pipeline, Tables
-from ...records import record
+from ..._internal.postgres_database import AsyncConnection, Pipeline, Tables
+from ..._internal.records import record
 
 __all__ = ["Row", "Session", "Statement", "columns", "off_loop"]
 

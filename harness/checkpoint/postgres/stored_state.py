@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...records import record
+from ..._internal.records import record
 from .encoded_batch import EncodedBatch
 from .records import as_bytes
 from .session import Row, Session, Statement, columns

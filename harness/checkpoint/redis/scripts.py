@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import sha1
 
-from ...records import record
+from ..._internal.records import record
 
 __all__ = ["COMMIT", "COPY", "DELETE", "HOLD", "OPEN", "Argument", "Script", "script"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..._internal.records import record
 from ...errors import CheckpointError
-from ...records import record
 from .batches import VERSION, newer
 from .connections import Session
 from .scripts import OPEN

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from struct import Struct
 
-from ...records import record
+from ..._internal.records import record
 from ..base import Snapshot, StoredWrite, TaskWrites
 from ..codec import (
     SHARED_FROM,

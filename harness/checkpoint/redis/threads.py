@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
+from ..._internal.records import record
 from ...errors import CheckpointError
-from ...records import record
 from ..base import FileChange, Snapshot, StoredWrite, TaskWrites
 from ..memory_threads import EventLog, Namespace, Thread
 from .connections import Session

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 import anyio
 
-from ...database_files import Connection
+from ..._internal.sqlite_files import Connection
 from ...errors import CheckpointError
 from .schema import open_reader, open_writer, remedy
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-from ...database_files import Migration
+from ..._internal.sqlite_files import Migration
 from ..base import StoredWrite
 from ..codec import SHARED_FROM, compress, digest_of, pack, step_key
 

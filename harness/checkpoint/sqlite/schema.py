@@ -19,7 +19,7 @@ import contextlib
 import sqlite3
 from collections.abc import Generator
 
-from ...database_files import DatabaseKind, is_busy, is_damaged
+from ..._internal.sqlite_files import DatabaseKind, is_busy, is_damaged
 from ...errors import CheckpointError, NewerDatabase
 from .migrations import MIGRATIONS
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 from functools import cache
 from typing import Unpack
 
+from ..._internal.records import record
 from ...checkpoint.base import Checkpointer
 from ...loop.agent import Agent
 from ...loop.run_context import StateCache
 from ...loop.tool_execution import ToolPipeline
 from ...policy import CallPolicy, NarrowedPolicy, Verdict
 from ...policy.composite import Arguments, Caller
-from ...records import record
-from ...state import StateSchema
-from ...tools import Tool
+from ...state.schema import StateSchema
+from ...tools.tool import Tool
 from .inbox import Inbox, InboxState
 from .merge_base import MergeBase, MergeBaseState
 

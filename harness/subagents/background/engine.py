@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue
 
+from ..._internal.records import record
 from ...checkpoint.base import Batch, Run, RunStatus
 from ...loop.agent import Agent
 from ...loop.run_context import RunControl
 from ...loop.run_executor import RunOptions
-from ...messages import new_id
-from ...records import record
+from ...messages.message import new_id
 
 __all__ = ["ALL", "OPEN", "AgentSource", "Behalf", "RunEngine", "accepted_run"]
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 from ...checkpoint.base import Checkpointer, Run
 from ...errors import StaleThread
-from ...limits import Limits, Meter
+from ...limits.limits import Limits, Meter
 from ...loop.agent import Agent
 from ...loop.commit_buffer import CommitBuffer
 from ...loop.definition import AgentDefinition
@@ -21,8 +21,8 @@ from ...loop.middleware import AgentMiddleware
 from ...loop.requests import HookResult, Runtime
 from ...loop.run_context import RunContext
 from ...loop.thread_state import ThreadState
-from ...messages import HumanMessage, Message
-from ...state import Mark, State
+from ...messages.message import HumanMessage, Message
+from ...state.schema import Mark, State
 from .threads import parent_thread
 
 __all__ = ["Inbox", "InboxState", "post", "unread"]

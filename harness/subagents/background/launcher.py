@@ -30,7 +30,7 @@ from ...errors import (
 from ...loop.agent import Agent
 from ...loop.event_buffer import raising_one
 from ...loop.run_executor import RunOptions
-from ...messages import HumanMessage
+from ...messages.message import HumanMessage
 from ...policy import CallPolicy
 from .agents import background_agent
 from .engine import AgentSource, Behalf, RunEngine

@@ -14,7 +14,7 @@ from ...backends.state import FileData
 from ...checkpoint.base import step_id
 from ...loop.middleware import AgentMiddleware
 from ...loop.requests import HookResult, Runtime
-from ...state import Mark, Reducer, State
+from ...state.schema import Mark, Reducer, State
 from .threads import parent_thread
 
 __all__ = ["MergeBase", "MergeBaseState", "base_of", "digest"]

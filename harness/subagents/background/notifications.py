@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from ...backends.state import FileData, keep_both
 from ...errors import UnknownThread
-from ...state import State
+from ...state.schema import State
 from .launcher import BackgroundSubAgents
 from .results import collected
 from .state import FINAL, GONE, Tasks

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import cast
 
+from ..._internal.records import record
 from ...backends.state import FileData
 from ...errors import HarnessError, UnknownCheckpoint
 from ...loop.agent import Agent
 from ...loop.thread_access import StateSnapshot
-from ...records import record
-from ...state import State
+from ...state.schema import State
 from .launcher import BackgroundSubAgents
 from .merge_base import base_of, digest
 from .state import BackgroundTask

@@ -7,7 +7,7 @@ from typing import Annotated, NotRequired, cast
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from ...state import Mark, Reducer, State
+from ...state.schema import Mark, Reducer, State
 
 __all__ = ["FINAL", "GONE", "BackgroundState", "BackgroundTask", "Tasks", "joined", "tasks_in"]
 

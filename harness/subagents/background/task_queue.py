@@ -10,9 +10,9 @@ from weakref import WeakValueDictionary
 import anyio
 from pydantic import JsonValue
 
+from ..._internal.records import record
 from ...checkpoint.base import Run
 from ...errors import ToolError
-from ...records import record
 from .engine import Behalf
 from .threads import parent_thread
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from ..._internal.records import record
 from ...checkpoint.base import Interrupt, Run, step_id
 from ...loop.agent import Agent
-from ...messages import HumanMessage
-from ...records import record
-from ...state import Mark, Overwrite, State
+from ...messages.message import HumanMessage
+from ...state.schema import Mark, Overwrite, State
 from .engine import Behalf
 
 __all__ = ["ENDED", "FIRST_CHECKPOINT", "NewTask", "TaskStatus", "TaskView", "given", "status_of"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from ...records import record
+from ..._internal.records import record
 from .state import BackgroundTask
 from .tasks import ENDED, TaskView
 

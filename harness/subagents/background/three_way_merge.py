@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
+from ..._internal.records import record
 from ...backends.state import FileData
-from ...records import record
 from .merge_base import digest
 
 __all__ = ["MergeResult", "merge_changes"]

@@ -12,12 +12,12 @@ from deep_agent_mcp.harness.backends.state import FileData
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from deep_agent_mcp.harness.messages import ToolCall
+from deep_agent_mcp.harness.messages.message import ToolCall
 from deep_agent_mcp.harness.middleware.background_subagents import BackgroundSubAgentMiddleware
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
-from deep_agent_mcp.harness.tools import ToolResult, tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, tool
 from tests.loop.models import call, says
 from tests.subagents.background.support import DIGGER, Cast, family, start, task_in, view
 

@@ -17,7 +17,7 @@ from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAg
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.harness.subagents.background.three_way_merge import merge_changes
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
-from deep_agent_mcp.harness.tools import tool
+from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import call, says
 from tests.subagents.background.support import (
     DIGGER,

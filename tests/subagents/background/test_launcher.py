@@ -14,15 +14,15 @@ from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError, RunEnded, UnknownRun
-from deep_agent_mcp.harness.limits import Limits
+from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from deep_agent_mcp.harness.messages import HumanMessage
+from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
-from deep_agent_mcp.harness.tools import ToolRuntime, tool
+from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import call, says
 from tests.subagents.background.support import (
     DIGGER,

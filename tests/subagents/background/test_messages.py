@@ -8,9 +8,9 @@ import pytest
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import HookResult, Runtime
-from deep_agent_mcp.harness.messages import HumanMessage, RemoveMessage
+from deep_agent_mcp.harness.messages.message import HumanMessage, RemoveMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.state import State
+from deep_agent_mcp.harness.state.schema import State
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.harness.subagents.definitions import SubAgent

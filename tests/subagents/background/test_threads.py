@@ -15,9 +15,9 @@ from deep_agent_mcp.harness.errors import HarnessError, ThreadBusy
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.harness.subagents.background.threads import delete_with_tasks, task_threads
-from deep_agent_mcp.server.settings import Settings
-from deep_agent_mcp.server.state_dir import StateDir
-from deep_agent_mcp.server.thread_admin import ThreadAdmin
+from deep_agent_mcp.server.settings.settings import Settings
+from deep_agent_mcp.server.settings.state_dir import StateDir
+from deep_agent_mcp.server.threads.admin import ThreadAdmin
 from tests.loop.models import says
 from tests.subagents.background.support import Gate, family, start, view
 

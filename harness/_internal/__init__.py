@@ -1,0 +1,1 @@
+"""Helpers that any room may use and that know none of them."""

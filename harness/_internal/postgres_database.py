@@ -1,0 +1,377 @@
+"""Tables of ours in a Postgres database: how they are made, migrated and reached.
+
+They live in a schema of their own. The table `version` holds how many migrations they have had;
+those run in one transaction, under a lock that makes processes take turns.
+
+Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import anyio
+
+try:
+    from psycopg import AsyncConnection, Error, IsolationLevel, Pipeline
+    from psycopg.errors import LockNotAvailable
+    from psycopg.pq import TransactionStatus
+    from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+    from psycopg_pool import AsyncConnectionPool
+except ImportError as missing:
+    raise ImportError(
+        "Postgres needs the extra `postgres`: pip install 'deep-agent-mcp[postgres]'"
+    ) from missing
+
+from ..errors import HarnessError
+
+__all__ = [
+    "AsyncConnection",
+    "DatabaseKind",
+    "Error",
+    "LockNotAvailable",
+    "Pipeline",
+    "PostgresDatabase",
+    "Tables",
+]
+
+T = TypeVar("T")
+
+_LATER = 5.0
+"""Seconds by which the server gives up later than we do, so that our own error is the one told."""
+
+
+@dataclass(frozen=True)
+class DatabaseKind:
+    """What all tables of one kind have in common.
+
+    Attributes:
+        name: What they are called in errors.
+        lock: What processes that set them up wait for.
+        tables: Their names; `version` is added.
+        sequences: Names of sequences.
+        migrations: Statements by version, from 1; a released script never changes.
+        error: What is raised when the database cannot be used.
+        newer: What is raised when a newer version made the tables.
+        settings: Of the server, for each connection.
+    """
+
+    name: str
+    lock: int
+    tables: Sequence[str]
+    migrations: Sequence[Sequence[str]]
+    error: type[HarnessError]
+    newer: type[HarnessError]
+    sequences: Sequence[str] = ()
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Tables:
+    """The names of the tables, for SQL.
+
+    Args:
+        schema: The schema they are in.
+        names: Their names without it.
+        sequences: Names of sequences.
+    """
+
+    def __init__(self, schema: str, names: Sequence[str], sequences: Sequence[str] = ()) -> None:
+        self.schema = schema
+        self._names: dict[str, Composable] = {
+            name: Identifier(schema, name) for name in (*names, *sequences, "version")
+        }
+        for name in sequences:
+            quoted = Literal(self._names[name].as_string(None))
+            self._names[f"next_of_{name}"] = SQL("nextval({})").format(quoted)
+        self._statements: dict[str, bytes] = {}
+
+    def sql(self, text: Any, **parts: Composable) -> Composed:
+        """Return a statement with the names in place.
+
+        Args:
+            text: SQL that holds names of tables in braces, and `next_of_…` for the next number of
+                a sequence; never anything that a caller has given.
+            **parts: Further parts, by name.
+        """
+        return SQL(text).format(**self._names, **parts)
+
+    def statement(self, text: str) -> bytes:
+        """Return a statement with the names in place, made once; for texts of which few exist."""
+        made = self._statements.get(text)
+        if made is None:
+            made = self._statements[text] = self.sql(text).as_bytes(None)
+        return made
+
+
+class PostgresDatabase:
+    """The tables of one kind in one schema, and the connections to them; for one event loop.
+
+    It connects at the first use, or by `open()`. A transaction that has begun is completed even if
+    its caller is cancelled. `close()` is final.
+
+    The server ends what takes it longer than a caller waits, and transactions of machines that have
+    vanished, so that no lock outlives who asked for it.
+
+    Args:
+        kind: The kind.
+        conninfo: The database, as a connection string or URL of libpq.
+        schema: The schema of the tables, up to 63 bytes; made if missing.
+        connections: How many there are at most; more callers wait.
+        timeout: Seconds that a caller waits for a connection at most, and then for the server.
+        prepare: Called with a connection once the tables are there, before the first use.
+
+    Raises:
+        ValueError: `connections` or `timeout` is not positive, or `schema` is no name of one.
+    """
+
+    def __init__(
+        self,
+        kind: DatabaseKind,
+        conninfo: str,
+        schema: str,
+        *,
+        connections: int,
+        timeout: float,
+        prepare: Callable[[AsyncConnection], Awaitable[None]] | None = None,
+    ) -> None:
+        if connections < 1 or timeout <= 0:
+            raise ValueError("connections and timeout must be positive")
+        if not 1 <= len(schema.encode()) <= 63 or set(schema) & {"%", "\0"}:
+            raise ValueError(f"a schema has 1 to 63 bytes, without % and NUL; got {schema!r}")
+        self.tables = Tables(schema, kind.tables, kind.sequences)
+        self._kind = kind
+        self._conninfo = conninfo
+        self._timeout = timeout
+        self._most = connections
+        self._prepare = prepare
+        self._turns = anyio.Semaphore(connections)
+        self._opening = anyio.Lock()
+        self._pool: AsyncConnectionPool | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    async def open(self) -> None:
+        """Connect, and create or migrate the tables if need be. Does nothing when it is open.
+
+        Raises:
+            HarnessError: `newer`: a newer version made the tables; they were not touched. `error`:
+                the database cannot be reached, or refuses.
+        """
+        await self._open()
+
+    async def close(self) -> None:
+        """Finish what has begun, then close all connections. A second call does nothing."""
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            async with self._opening:
+                pool, self._pool = self._pool, None
+                if pool is not None:
+                    for _ in range(self._most):
+                        await self._turns.acquire()  # each is held for a bounded time
+                    await pool.close(timeout=self._timeout)
+                    for _ in range(self._most):
+                        self._turns.release()
+
+    async def transact(
+        self, work: Callable[[AsyncConnection], Awaitable[T]], *, seconds: float | None = None
+    ) -> T:
+        """Do work in one transaction, READ COMMITTED unless its first statement says otherwise.
+
+        Args:
+            work: Given a connection inside of the transaction; what it raises rolls back.
+            seconds: How long it may take; by default `timeout`.
+
+        Raises:
+            HarnessError: `error`; the text says whether anything was changed.
+        """
+        outcome = "Nothing was changed; try again"
+        async with self._turn():
+            try:
+                async with self._borrowed(seconds or self._timeout) as conn, conn.transaction():
+                    result = await work(conn)
+                    outcome = "It is not known whether the batch was stored; look, then go on"
+            except (Error, TimeoutError) as error:
+                raise self._failed(error, outcome) from error
+            return result
+
+    async def read(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """Do work that changes nothing. What needs more than one statement begins a transaction.
+
+        Raises:
+            HarnessError: `error`.
+        """
+        async with self._turn():
+            try:
+                async with self._borrowed(self._timeout) as conn:
+                    return await work(conn)
+            except (Error, TimeoutError) as error:
+                raise self._failed(error, "Nothing was changed; try again") from error
+
+    async def work_apart(
+        self, work: Callable[[AsyncConnection], Awaitable[None]], *, seconds: float
+    ) -> None:
+        """Do work on a connection of its own, outside of a transaction; only we limit its time.
+
+        Raises:
+            HarnessError: `error`.
+        """
+        await self._open()
+        try:
+            with anyio.fail_after(seconds, shield=True):
+                async with await self._connected() as conn:
+                    await work(conn)
+        except (Error, TimeoutError) as error:
+            raise self._failed(error, "It may be done in part; do it again") from error
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncGenerator[None]:
+        if self._pool is None or self._loop is not asyncio.get_running_loop():
+            await self._open()
+        try:
+            with anyio.fail_after(self._timeout):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise self._kind.error(
+                f"all {self._most} connections of the {self._kind.name} were busy for "
+                f"{self._timeout:g} s. Nothing was done; try again, or allow more connections."
+            ) from error
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    @asynccontextmanager
+    async def _borrowed(self, seconds: float) -> AsyncGenerator[AsyncConnection]:
+        """Borrow a connection for a bounded time in which the caller cannot be cancelled.
+
+        Cancelled half-way, it would have to be thrown away, and nobody would know whether the batch
+        was stored.
+        """
+        pool = self._pool or await self._open()
+        with anyio.fail_after(seconds, shield=True):
+            conn = await pool.getconn()
+            try:
+                yield conn
+            finally:
+                with anyio.CancelScope(shield=True):
+                    if conn.info.transaction_status != TransactionStatus.IDLE:
+                        await conn.close()  # the server did not answer in time
+                    await pool.putconn(conn)
+
+    async def _open(self) -> AsyncConnectionPool:
+        async with self._opening:
+            name = self._kind.name
+            if self._closed:
+                raise self._kind.error(f"the {name} is closed; nothing was done. Open a new one.")
+            if self._pool is None:
+                try:
+                    self._pool = await self._connect()
+                except (Error, TimeoutError) as error:
+                    outcome = "Check the connection string, the server, and the user's rights"
+                    raise self._failed(error, outcome) from error
+                self._loop = asyncio.get_running_loop()
+            if self._loop is not asyncio.get_running_loop():
+                raise self._kind.error(
+                    f"the {name} was opened in another event loop; nothing was done. Open one in "
+                    "each loop."
+                )
+            return self._pool
+
+    async def _connect(self) -> AsyncConnectionPool:
+        with anyio.fail_after(self._timeout, shield=True):
+            # On its own, since a pool does not say why it cannot connect.
+            async with await self._connected() as conn:
+                await _set_up(conn, self._kind, self.tables)
+                if self._prepare is not None:
+                    await self._prepare(conn)
+            pool: AsyncConnectionPool = AsyncConnectionPool(
+                self._conninfo,
+                kwargs={"autocommit": True},  # transactions are begun in so many words
+                configure=self._configure,
+                min_size=1,
+                max_size=self._most,
+                timeout=self._timeout,
+                check=AsyncConnectionPool.check_connection,
+                open=False,
+            )
+            await pool.open()
+        return pool
+
+    async def _connected(self) -> AsyncConnection:
+        conn = await AsyncConnection.connect(self._conninfo, autocommit=True)
+        await _see_what_others_stored(conn)
+        return conn
+
+    async def _configure(self, conn: AsyncConnection) -> None:
+        await _see_what_others_stored(conn)
+        limit = str(round((self._timeout + _LATER) * 1000))
+        limits = {"statement_timeout": limit, "idle_in_transaction_session_timeout": limit}
+        for name, value in {**limits, **self._kind.settings}.items():
+            await conn.execute("SELECT set_config(%s, %s, false)", (name, value))
+
+    def _failed(self, error: Exception, outcome: str) -> HarnessError:
+        silent = isinstance(error, TimeoutError)
+        what = "it did not answer in time" if silent else str(error).strip()
+        return self._kind.error(f"the database of the {self._kind.name} failed: {what}. {outcome}.")
+
+
+async def _see_what_others_stored(conn: AsyncConnection) -> None:
+    """Let those who waited for another's lock see its work, whatever the database's default is."""
+    await conn.set_isolation_level(IsolationLevel.READ_COMMITTED)
+
+
+async def _set_up(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) -> None:
+    """Make or migrate the tables, and the schema if it is missing.
+
+    Raises:
+        HarnessError: `newer`; the tables were not touched.
+        Error: The server refuses.
+    """
+    if await _version(conn, kind, tables) == len(kind.migrations):
+        return
+    async with conn.transaction():
+        await conn.execute(
+            "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (kind.lock, tables.schema)
+        )
+        version = await _version(conn, kind, tables)  # again: another process may be faster
+        if version is None:
+            await _create_schema(conn, tables)
+            version = 0
+        for script in kind.migrations[version:]:
+            for statement in script:
+                await conn.execute(tables.sql(statement))
+        await conn.execute(tables.sql("UPDATE {version} SET version = %s"), (len(kind.migrations),))
+
+
+async def _create_schema(conn: AsyncConnection, tables: Tables) -> None:
+    # IF NOT EXISTS would ask for the right to create one also where there is nothing to do.
+    found = await conn.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (tables.schema,))
+    if await found.fetchone() is None:
+        await conn.execute(SQL("CREATE SCHEMA {}").format(Identifier(tables.schema)))
+    await conn.execute(tables.sql("CREATE TABLE {version} (version integer NOT NULL)"))
+    await conn.execute(tables.sql("INSERT INTO {version} VALUES (0)"))
+
+
+async def _version(conn: AsyncConnection, kind: DatabaseKind, tables: Tables) -> int | None:
+    """Return the version of the tables; None where there are none."""
+    found = await conn.execute(
+        "SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+        " WHERE nspname = %s AND relname = 'version'",
+        (tables.schema,),
+    )
+    if await found.fetchone() is None:
+        return None
+    found = await conn.execute(tables.sql("SELECT version FROM {version}"))
+    row = await found.fetchone()
+    version = 0 if row is None else row[0]
+    if version > len(kind.migrations):
+        raise kind.newer(
+            f"the schema {tables.schema!r} has {kind.name} version {version}, but this program "
+            f"knows only up to version {len(kind.migrations)}; it was not touched. Upgrade the "
+            "program, or use another schema."
+        )
+    return version

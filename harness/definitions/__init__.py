@@ -1,0 +1,1 @@
+"""Files that define skills, agents, memory and profiles: read safely, followed, reloaded."""

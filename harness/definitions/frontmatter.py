@@ -1,0 +1,259 @@
+"""YAML frontmatter of definition files: skills and subagents (peers C8.2).
+
+A definition file is UTF-8 text that begins with a `---` line, YAML, and a closing `---` line; the
+rest is the body. Parsing is closed: plain data only, no tags that make objects, no aliases (a few
+bytes could grow without bound) and no key twice. Dates stay the text that was written. Everything
+wrong raises `DefinitionError` with the file, the line and what is expected instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from pydantic import JsonValue
+
+from .._internal.records import record
+from ..errors import HarnessError
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = ["MAX_FILE_BYTES", "MAX_FRONTMATTER_CHARS", "DefinitionError", "Frontmatter", "decode"]
+
+MAX_FILE_BYTES = 10_000_000
+"""Largest definition file, in bytes."""
+
+MAX_FRONTMATTER_CHARS = 64_000
+"""Largest frontmatter, in characters."""
+
+_OPENING = re.compile(r"---[ \t]*\n")
+_CLOSING = re.compile(r"^---[ \t]*(?:\n|\Z)", re.MULTILINE)
+_NAMES = re.compile(r"[^\s,(]+(?:\([^)]*\))?")
+
+
+class DefinitionError(HarnessError):
+    """A definition file breaks a rule; the text names the file, the line and the rule."""
+
+
+def decode(data: bytes, path: Path) -> str:
+    r"""Return the text of a definition file, without BOM and with `\n` line ends.
+
+    Raises:
+        DefinitionError: It is larger than `MAX_FILE_BYTES` or not UTF-8.
+    """
+    if len(data) > MAX_FILE_BYTES:
+        raise DefinitionError(
+            f"{path}: the file has more than {MAX_FILE_BYTES:,} bytes, the most there may be. "
+            "Move material into files beside it."
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DefinitionError(f"{path}:{line}: not UTF-8 text. Save the file as UTF-8.") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+@record
+class Frontmatter:
+    """A parsed definition file.
+
+    Attributes:
+        path: The file; used in error messages.
+        fields: The frontmatter as JSON data.
+        body: Everything after the closing line, without blank lines around it.
+        lines: Line number in the file of each key, from 1. What is inside of a key's mapping or
+            list is named `key.inner` or `key.0`, one level deep.
+    """
+
+    path: Path
+    fields: Mapping[str, JsonValue]
+    body: str
+    lines: Mapping[str, int]
+
+    @classmethod
+    def parse(cls, text: str, path: Path) -> Frontmatter:
+        """Split and parse a definition file.
+
+        Raises:
+            DefinitionError: There is no frontmatter, or it is not a plain YAML mapping.
+        """
+        opening = _OPENING.match(text)
+        if opening is None:
+            raise DefinitionError(
+                f"{path}:1: the file must begin with frontmatter: a line '---', then 'name: …' "
+                "and 'description: …', then a line '---', then the instructions."
+            )
+        closing = _CLOSING.search(text, opening.end())
+        if closing is None:
+            raise DefinitionError(
+                f"{path}:1: the frontmatter is not closed; put a line '---' after its last field."
+            )
+        source = text[opening.end() : closing.start()]
+        if len(source) > MAX_FRONTMATTER_CHARS:
+            raise DefinitionError(
+                f"{path}:1: the frontmatter has {len(source):,} characters; at most "
+                f"{MAX_FRONTMATTER_CHARS:,} are allowed. Move material into the body."
+            )
+        fields, lines = _load(source, path)
+        return cls(path, fields, text[closing.end() :].strip("\n"), lines)
+
+    def fail(self, key: str, problem: str) -> NoReturn:
+        """Raise `DefinitionError` about a field, at its line."""
+        raise DefinitionError(f"{self.path}:{self.lines.get(key, 1)}: {problem}")
+
+    def text(self, key: str, *, limit: int) -> str | None:
+        """Return a text field without surrounding blanks; None when it is absent.
+
+        Raises:
+            DefinitionError: It is not text, blank, or longer than `limit` characters.
+        """
+        value = self.fields.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            self.fail(key, f"{key!r} must be text, not {value!r}; put it in quotes.")
+        value = value.strip()
+        if not 1 <= len(value) <= limit:
+            self.fail(key, f"{key!r} must have 1 to {limit} characters; it has {len(value)}.")
+        return value
+
+    def required_text(self, key: str, *, limit: int) -> str:
+        """Return a text field that must be there.
+
+        Raises:
+            DefinitionError: As for `text`, or it is absent.
+        """
+        value = self.text(key, limit=limit)
+        if value is None:
+            self.fail(key, f"{key!r} is missing; add a line '{key}: …' to the frontmatter.")
+        return value
+
+    def names(self, key: str) -> tuple[str, ...] | None:
+        """Return a field that lists names: a YAML list, or text split at commas and blanks.
+
+        Raises:
+            DefinitionError: It is something else.
+        """
+        value = self.fields.get(key)
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return tuple(_NAMES.findall(value))
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            self.fail(key, f"{key!r} must be a list of names such as [read_file, grep].")
+        return tuple(cast(list[str], value))
+
+
+def _load(source: str, path: Path) -> tuple[dict[str, JsonValue], dict[str, int]]:
+    import yaml
+
+    try:
+        loader: Any = _loader_class()(source)
+        node: yaml.Node | None = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise DefinitionError(
+                f"{path}:2: the frontmatter must consist of 'key: value' lines, such as "
+                "'name: my-skill'."
+            )
+        data: dict[Any, Any] = loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 2 if mark else 2
+        raise DefinitionError(
+            f"{path}:{line}: the frontmatter is not valid YAML: {error.problem or error}. Put "
+            "values that contain ': ' or begin with a special character in quotes."
+        ) from error
+    except (yaml.YAMLError, ValueError) as error:
+        why = " ".join(str(error).split())
+        raise DefinitionError(f"{path}:2: the frontmatter is not valid YAML: {why}.") from error
+    except RecursionError as error:
+        raise DefinitionError(f"{path}:2: the frontmatter is nested too deeply.") from error
+    keys = cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
+    lines = _lines(keys)
+    fields = {
+        _key(name, path): _json(value, path, lines.get(str(name), 2))
+        for name, value in data.items()
+    }
+    return fields, lines
+
+
+def _lines(keys: list[tuple[yaml.Node, yaml.Node]]) -> dict[str, int]:
+    """Return where each key stands, and what its mapping or list holds."""
+    import yaml
+
+    lines: dict[str, int] = {}
+    for key, value in keys:
+        name = str(key.value)
+        nodes = {name: key}
+        if isinstance(value, yaml.MappingNode):
+            inner = cast("list[tuple[yaml.Node, yaml.Node]]", value.value)
+            nodes |= {f"{name}.{one.value}": one for one, _ in inner}
+        elif isinstance(value, yaml.SequenceNode):
+            items = cast("list[yaml.Node]", value.value)
+            nodes |= {f"{name}.{place}": one for place, one in enumerate(items)}
+        lines |= {at: node.start_mark.line + 2 for at, node in nodes.items() if node.start_mark}
+    return lines
+
+
+def _key(name: object, path: Path, line: int = 2) -> str:
+    if not isinstance(name, str):
+        raise DefinitionError(f"{path}:{line}: the key {name!r} must be text; put it in quotes.")
+    return name
+
+
+def _json(value: Any, path: Path, line: int) -> JsonValue:
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, list):
+        return [_json(item, path, line) for item in cast(list[Any], value)]
+    if isinstance(value, dict):
+        items = cast(dict[Any, Any], value).items()
+        return {_key(name, path, line): _json(item, path, line) for name, item in items}
+    kind = "an infinite number" if isinstance(value, float) else f"a {type(value).__name__}"
+    raise DefinitionError(
+        f"{path}:{line}: {kind} is not allowed; use text, numbers, true/false, lists and mappings."
+    )
+
+
+@functools.cache
+def _loader_class() -> type[yaml.SafeLoader]:
+    """Return the YAML loader; made at first use because importing yaml takes a while."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Plain data: no aliases, no repeated keys, dates as text."""
+
+        yaml_implicit_resolvers = {
+            first: [(tag, regexp) for tag, regexp in rules if not tag.endswith(":timestamp")]
+            for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            if self.check_event(yaml.AliasEvent):
+                event: Any = cast(Any, self).peek_event()
+                raise yaml.MarkedYAMLError(
+                    problem="aliases (*name) are not allowed; write the value out",
+                    problem_mark=event.start_mark,
+                )
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key, _ in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):
+                name = str(key.value)
+                if name in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"the key {name!r} appears twice", problem_mark=key.start_mark
+                    )
+                seen.add(name)
+            return super().construct_mapping(node, deep=deep)
+
+    return Loader

@@ -1,0 +1,393 @@
+"""Registries of definition files that are edited while the program runs.
+
+Skills and subagents are both files that somebody saves at any moment. `DefinitionRegistry` is the
+part they share: look at the entries of directories, load what changed, keep the last good version
+of what broke, say what is wrong, and publish it all as one immutable snapshot that readers on any
+thread take without a lock.
+
+Who knows which paths changed lets it look at those alone (`look_at`): of a thousand skills, one is
+read again. What came by a link may have changed without an event of its own, so it is looked at
+each time.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from .followed_files import FollowedFiles
+from .frontmatter import DefinitionError
+from .sources import (
+    FileStat,
+    Found,
+    Source,
+    children,
+    printable,
+    require_text,
+    with_real,
+)
+
+__all__ = [
+    "DefinitionRegistry",
+    "Snapshot",
+    "no_such",
+]
+
+T = TypeVar("T")
+
+SETTLED_SECONDS = 2.0
+"""A file as young as this may be saved again without a new time stamp (FAT counts in 2 s)."""
+
+
+_SHARE = 1.0
+_FRESH_SECONDS = 1.0
+"""A scan as young as this serves whoever asks for one."""
+
+_WATCHED_SECONDS = 10.0
+"""The same while somebody watches the files, in case not every change is noticed."""
+
+_WATCHED_SHARE = 300.0
+"""As many times as long as a scan took, that time counts while the files are watched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Generic[T]):
+    """All definitions at one moment.
+
+    Attributes:
+        items: Definitions by name.
+        errors: What is wrong, by path.
+        digests: One entry per definition and per error; a changed value means a changed entry.
+        version: Counts up with every change, from 1.
+    """
+
+    items: Mapping[str, T]
+    errors: Mapping[str, str]
+    digests: Mapping[str, str]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[T]):
+    """What an entry of a source was when it was looked at.
+
+    Attributes:
+        found: The definition file it stands for, if it does.
+        signature: What that is made from.
+        settled: Whether an equal signature means that nothing changed.
+        item: The definition, or the last good one.
+        name: Its name.
+        digest: Of all it holds.
+        error: What is wrong, and the path of that.
+        elsewhere: Whether a change of another path may concern it.
+    """
+
+    found: Found | None = None
+    signature: tuple[FileStat, ...] = ()
+    settled: bool = False
+    item: T | None = None
+    name: str = ""
+    digest: str = ""
+    error: tuple[str, str] | None = None
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing(Generic[T]):
+    """What a source held when it was looked at: its entries by name, and what is wrong with it."""
+
+    source: Source
+    entries: Mapping[str, _Entry[T]]
+    error: str | None = None
+
+
+class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
+    """Definitions from files; subclasses say where they are and how to read one.
+
+    The constructor scans once; `reload` scans again. Both block, so call them from a worker
+    thread when an event loop is running. Everything else only reads the current snapshot.
+    """
+
+    kind: str
+    """What the definitions are, in the plural."""
+
+    holds: str
+    """What a source holds."""
+
+    def __init__(self) -> None:
+        super().__init__(Snapshot({}, {}, {}, 0))
+        self._listings: dict[Path, _Listing[T]] = {}
+        self._watchers = 0
+        self.reload()
+        self._took = 0.0
+        self._scanned = -math.inf  # files may be put there between this and the first use
+
+    @property
+    def version(self) -> int:
+        """Counts up with every change of a definition or an error."""
+        return self._snapshot.version
+
+    @property
+    @abstractmethod
+    def roots(self) -> Sequence[Path]:
+        """Directories to watch for changes."""
+
+    @abstractmethod
+    def _sources(self) -> Sequence[Source]:
+        """Return the directories that hold definitions, those that win last."""
+
+    @abstractmethod
+    def _find(self, entry: os.DirEntry[str], source: Source) -> Found | None:
+        """Return the definition file that an entry of a source stands for, if it does.
+
+        Raises:
+            DefinitionError: It cannot stand for one, and somebody should know.
+            OSError: It cannot be looked at.
+        """
+
+    @abstractmethod
+    def _signature(self, found: Found) -> tuple[FileStat, ...]:
+        """Return the identity of everything a definition is made from."""
+
+    @abstractmethod
+    def _load(self, found: Found) -> T:
+        """Read a definition.
+
+        Raises:
+            DefinitionError: It breaks a rule.
+        """
+
+    @abstractmethod
+    def _describe(self, item: T) -> tuple[str, str]:
+        """Return a definition's name, and a digest of all it holds."""
+
+    def _builtin(self) -> Iterable[T]:
+        """Return definitions that need no file; files of the same name win."""
+        return ()
+
+    def reload(self) -> bool:
+        """Scan the files again and return whether anything changed.
+
+        Files that did not change are not read. A file that broke keeps its last good version and
+        has an entry in `errors`; a file that is gone takes its definition with it.
+        """
+        with self._lock:
+            return self._scan()
+
+    def look_at(self, paths: Collection[str]) -> bool:
+        """Look again at what these paths belong to, and return whether anything changed.
+
+        It comes to the same as `reload` if nothing else changed, and costs far less.
+
+        Args:
+            paths: Files and directories that were made, changed or removed; absolute.
+        """
+        with self._lock:
+            return self._look(with_real(paths))
+
+    @property
+    def fresh(self) -> bool:
+        """Whether `refresh` has nothing to do; costs nothing to ask."""
+        seconds = min(_FRESH_SECONDS, _SHARE * self._took)
+        if self._watchers:
+            seconds = max(_WATCHED_SECONDS, _WATCHED_SHARE * self._took)
+        return time.monotonic() - self._scanned < seconds
+
+    def refresh(self) -> None:
+        """Scan the files again, unless that was done just now.
+
+        It counts for as long as it took, a second at most: of few files a change is seen at once,
+        and many files are not read all the time.
+
+        A scan under way serves all that wait for it. While somebody watches the files
+        (`watched`), ten seconds count instead, or more if a scan takes long. Blocks like `reload`.
+        """
+        if not self.fresh:
+            with self._lock:
+                if not self.fresh:
+                    self._scan()
+
+    @contextmanager
+    def watched(self) -> Generator[None, None, None]:
+        """Say that whoever holds this calls `look_at` when a file changes."""
+        with self._lock:
+            self._watchers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watchers -= 1
+
+    def _scan(self) -> bool:
+        began = time.monotonic()
+        try:
+            self._listings = {
+                one.directory: self._listing(one, self._listings.get(one.directory), None)
+                for one in self._sources()
+            }
+            return self._publish()
+        finally:
+            self._scanned = time.monotonic()
+            self._took = self._scanned - began
+
+    def _look(self, paths: Collection[str]) -> bool:
+        listings: dict[Path, _Listing[T]] = {}
+        for source in self._sources():
+            before = self._listings.get(source.directory)
+            names = {source.entry_of(path) for path in paths} - {None}
+            if before is not None and not _are_plain(names, before):
+                return self._scan()
+            if before is None or before.source != source or before.error or "" in names:
+                listings[source.directory] = self._listing(source, before, None)
+            elif names or any(one.elsewhere for one in before.entries.values()):
+                listings[source.directory] = self._listing(source, before, names)
+            else:
+                listings[source.directory] = before
+        if all(listings[one] is self._listings.get(one) for one in listings):
+            return False
+        self._listings = listings
+        return self._publish()
+
+    def _listing(
+        self, source: Source, before: _Listing[T] | None, names: Set[str | None] | None
+    ) -> _Listing[T]:
+        """Look at the entries of a source: those of these names, or all."""
+        known: Mapping[str, _Entry[T]] = before.entries if before is not None else {}
+        try:
+            there = children(source.directory)
+        except FileNotFoundError:
+            return _Listing(source, {})
+        except OSError as error:
+            problem = (
+                f"{source.directory}: {self.kind} cannot be searched here "
+                f"({error.strerror or error}); name a directory that holds {self.holds}."
+            )
+            if isinstance(error, NotADirectoryError) or not known:
+                return _Listing(source, {}, problem)
+            problem += " What was found there before stays in use until this is fixed."
+            return _Listing(source, known, problem)
+        entries: dict[str, _Entry[T]] = {}
+        for one in there:
+            entry = known.get(one.name)
+            if entry is None or names is None or one.name in names or entry.elsewhere:
+                entry = self._examine(one, source, entry)
+            entries[one.name] = entry
+        return _Listing(source, entries)
+
+    def _examine(
+        self, entry: os.DirEntry[str], source: Source, before: _Entry[T] | None
+    ) -> _Entry[T]:
+        linked = entry.is_symlink()
+        try:
+            found = self._find(entry, source)
+            if found is not None:
+                require_text(entry.name)
+        except DefinitionError as error:
+            return _Entry(error=(printable(entry.path), printable(str(error))), elsewhere=linked)
+        except OSError as error:
+            path = printable(entry.path)
+            problem = f"{path}: cannot be looked at ({error.strerror or error})."
+            return _Entry(error=(path, problem), elsewhere=True)
+        if found is None:
+            return _Entry(elsewhere=linked)
+        read = self._read(found, before or _Entry())
+        return replace(read, elsewhere=True) if linked and not read.elsewhere else read
+
+    def _read(self, found: Found, before: _Entry[T]) -> _Entry[T]:
+        signature: tuple[FileStat, ...] = ()
+        settled = False
+        elsewhere = True
+        try:
+            started = time.time()
+            signature = self._signature(found)
+            elsewhere = any(file.elsewhere for file in signature)
+            newest = max((file.mtime_ns for file in signature), default=0) / 1e9
+            settled = newest < started - SETTLED_SECONDS
+            if before.settled and before.found == found and before.signature == signature:
+                return before
+            item = self._load(found)
+            name, digest = self._describe(item)
+            return _Entry(found, signature, settled, item, name, digest, None, elsewhere)
+        except DefinitionError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"{found.path}: cannot be read ({error.strerror or error})."
+            settled, elsewhere = False, True
+        kept = "Its last good version stays in use" if before.item is not None else "It is left out"
+        problem += f" {kept} until this is fixed."
+        return replace(
+            before,
+            found=found,
+            signature=signature,
+            settled=settled,
+            error=(str(found.path), problem),
+            elsewhere=elsewhere,
+        )
+
+    def _publish(self) -> bool:
+        errors: dict[str, str] = {}
+        items: dict[str, T] = {}
+        digests: dict[str, str] = {}
+        owners: dict[str, Found] = {}
+        for item in self._builtin():
+            name, digests[name] = self._describe(item)
+            items[name] = item
+        for listing in self._listings.values():
+            if listing.error is not None:
+                errors[str(listing.source.directory)] = listing.error
+            for entry in listing.entries.values():
+                if entry.error is not None:
+                    errors[entry.error[0]] = entry.error[1]
+                if entry.item is None or entry.found is None:
+                    continue
+                found, name = entry.found, entry.name
+                rival = owners.get(name)
+                if rival is not None and rival.source == found.source:
+                    errors[str(found.path)] = (
+                        f"{found.path}: the name {name!r} is already taken by {rival.path}; "
+                        "rename one of them."
+                    )
+                    continue
+                items[name], digests[name], owners[name] = entry.item, entry.digest, found
+        digests.update(errors)
+        old = self._snapshot
+        if old.version and old.digests == digests:
+            return False
+        self._snapshot = Snapshot(
+            MappingProxyType(dict(sorted(items.items()))),
+            MappingProxyType(errors),
+            MappingProxyType(digests),
+            old.version + 1,
+        )
+        return True
+
+
+def _are_plain(names: Set[str | None], listing: _Listing[Any]) -> bool:
+    """Whether what was told of these entries is about them, and not about where a link led."""
+    for name in names:
+        if not name:
+            continue
+        entry = listing.entries.get(name)
+        if entry is not None and entry.elsewhere:
+            return False
+        if entry is None and not os.path.lexists(listing.source.directory / name):
+            return False  # a link come and gone, or a name that is not the one it has here
+    return True
+
+
+def no_such(kind: str, name: str, names: Collection[str]) -> str:
+    """Return the text of an error about an unknown name, with the nearest names first."""
+    if not names:
+        return f"there is no {kind} {name!r}: there are no {kind}s at all."
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"there is no {kind} {name!r}.{hint} Available: {', '.join(sorted(names))}."

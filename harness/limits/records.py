@@ -1,0 +1,236 @@
+"""The numbers of a run's bounds: what is allowed, what is used, and how both are worded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from functools import cache
+from typing import Literal, TypeAlias, cast, get_args
+
+from pydantic import JsonValue, TypeAdapter
+
+from .._internal.records import record
+from ..errors import HarnessError
+from ..messages.message import Usage
+from .prices import Price
+from .usage_ledger import LedgerLine
+
+__all__ = [
+    "BUDGETS",
+    "THREAD",
+    "UNITS",
+    "Budget",
+    "LimitName",
+    "LimitReached",
+    "Limits",
+    "Remaining",
+    "UnknownUsage",
+    "Used",
+    "counted",
+    "shown",
+]
+
+LimitName: TypeAlias = Literal[
+    "model_calls",
+    "tool_calls",
+    "depth",
+    "fan_out",
+    "tokens",
+    "cost",
+    "seconds",
+    "thread_tokens",
+    "thread_cost",
+    "thread_model_calls",
+    "repeat",
+]
+"""A field of `Limits`, or `repeat`: the same calls with the same results again and again."""
+
+Budget: TypeAlias = Literal[
+    "tokens", "cost", "seconds", "thread_tokens", "thread_cost", "thread_model_calls"
+]
+"""A bound on what calls use, which is known once they are made."""
+
+BUDGETS: tuple[Budget, ...] = get_args(Budget)
+THREAD = "thread_"
+"""Begins the names of bounds for all runs of a thread."""
+
+UNITS: Mapping[LimitName, str] = {
+    "model_calls": "model calls",
+    "tool_calls": "tool calls",
+    "tokens": "tokens",
+    "cost": "US dollars",
+    "seconds": "seconds",
+    "thread_tokens": "tokens on the thread",
+    "thread_cost": "US dollars on the thread",
+    "thread_model_calls": "model calls on the thread",
+}
+
+
+class LimitReached(Exception):
+    """A bound of the run tree was met; ends the run with a typed reason.
+
+    Attributes:
+        limit: Which one.
+        ns: Namespace of the subagent whose own bound it is; None for a bound of the whole tree.
+    """
+
+    def __init__(self, limit: LimitName, text: str, ns: str | None = None) -> None:
+        super().__init__(f"limit: {text}")
+        self.limit: LimitName = limit
+        self.ns = ns
+
+
+class UnknownUsage(HarnessError):
+    """A budget cannot be kept, because a model does not say how many tokens it used."""
+
+
+@record
+class Limits:
+    """What one run may use, all of its subagents included.
+
+    Attributes:
+        model_calls: Answers of the agent's models.
+        tool_calls: Tool calls that start.
+        depth: Levels of subagents below the main agent; 0 for none.
+        fan_out: Subagents that one answer may start.
+        parallel_tool_calls: Calls of one answer that run at the same time; the rest wait.
+        tokens: All tokens: input, output, and those from and to the provider's prompt cache. None
+            for no bound, as for the next two.
+        cost: US dollars, by list prices (`harness.limits.prices`).
+        seconds: Wall time while the run is carried; time it waits for answers does not count.
+        prices: Prices of models by the beginning of their name; they go before the list prices.
+        thread_tokens: Tokens of all runs of the thread together, this one and its subagents
+            included, by the journal's records of them. None for no bound, as for the next two.
+        thread_cost: Likewise US dollars.
+        thread_model_calls: Likewise model calls.
+
+    Raises:
+        ValueError: A bound is not positive (`depth` may be 0).
+    """
+
+    model_calls: int = 200
+    tool_calls: int = 1_000
+    depth: int = 3
+    fan_out: int = 32
+    parallel_tool_calls: int = 16
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+    prices: Mapping[str, Price] = field(default_factory=dict[str, Price], hash=False)
+    thread_tokens: int | None = None
+    thread_cost: float | None = None
+    thread_model_calls: int | None = None
+
+    @property
+    def for_thread(self) -> bool:
+        """Whether a bound is for all runs of the thread."""
+        return not (
+            self.thread_tokens is None
+            and self.thread_cost is None
+            and self.thread_model_calls is None
+        )
+
+    def __post_init__(self) -> None:
+        if self.depth < 0:
+            raise ValueError(f"Limits.depth must be 0 or more; got {self.depth}")
+        for name in ("model_calls", "tool_calls", "fan_out", "parallel_tool_calls", *BUDGETS):
+            value = cast("float | None", getattr(self, name))
+            if value is not None and not value > 0:
+                raise ValueError(f"Limits.{name} must be positive; got {value}")
+
+
+@record
+class Used:
+    """What a run tree has used; kept with a paused run, so that it goes on counting (peers E14).
+
+    Attributes:
+        model_calls: Model calls that began.
+        tool_calls: Tool calls that began.
+        usage: Tokens.
+        cost: US dollars of the calls whose price is known.
+        seconds: Wall time, pauses excluded.
+        unpriced_calls: Model calls that `cost` lacks, since their price or tokens are unknown.
+        ledger: The same tokens and dollars by agent and model.
+        children: What unfinished subagents with bounds of their own have used, by namespace.
+        thread: What other runs of the thread had used before, if that counted; so that the next
+            one need not look at all of them.
+    """
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost: float = 0.0
+    seconds: float = 0.0
+    unpriced_calls: int = 0
+    ledger: tuple[LedgerLine, ...] = ()
+    children: Mapping[str, Used] = field(default_factory=dict[str, "Used"])
+    thread: Used | None = None
+
+    @property
+    def tokens(self) -> int:
+        """All tokens together, as `Limits.tokens` counts them."""
+        return self.usage.total
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return it as JSON data."""
+        data: dict[str, JsonValue] = {
+            "model_calls": self.model_calls,
+            "tool_calls": self.tool_calls,
+            "usage": self.usage.to_json(),
+            "cost": self.cost,
+            "seconds": self.seconds,
+            "unpriced_calls": self.unpriced_calls,
+            "ledger": [line.to_json() for line in self.ledger],
+        }
+        if self.children:
+            data["children"] = {ns: one.to_json() for ns, one in self.children.items()}
+        if self.thread is not None:
+            data["thread"] = self.thread.to_json()
+        return data
+
+    def __add__(self, other: Used) -> Used:
+        """Return the sum of what two runs have used, without its ledger."""
+        return Used(
+            self.model_calls + other.model_calls,
+            self.tool_calls + other.tool_calls,
+            self.usage + other.usage,
+            self.cost + other.cost,
+            self.seconds + other.seconds,
+            self.unpriced_calls + other.unpriced_calls,
+        )
+
+    @staticmethod
+    def from_json(data: Mapping[str, JsonValue]) -> Used:
+        """Return what `to_json` made; keys that are missing count as unused.
+
+        Raises:
+            ValueError: The data is something else.
+        """
+        return _used_adapter().validate_python(data)
+
+
+@cache
+def _used_adapter() -> TypeAdapter[Used]:
+    """Return what reads a `Used`; it takes milliseconds to make."""
+    return TypeAdapter(Used)
+
+
+@record
+class Remaining:
+    """What a run tree may still use, in the units of `Limits`; None where there is no bound."""
+
+    model_calls: int
+    tool_calls: int
+    tokens: int | None
+    cost: float | None
+    seconds: float | None
+
+
+def counted(limit: LimitName, allowed: float, used: float) -> str:
+    """Say what a bound allows and what is used of it."""
+    return f"{shown(allowed)} {UNITS[limit]} allowed, {shown(used)} used"
+
+
+def shown(amount: float) -> str:
+    """Return an amount as people read it."""
+    return f"{amount:,}" if isinstance(amount, int) else f"{amount:,.4g}"

@@ -1,0 +1,138 @@
+"""Bounds of one subagent beneath those of its run tree.
+
+What a subagent uses counts for both, and whichever bound is nearer holds. Its own ones end the
+subagent, with a result for its caller; those of the tree end the run.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from .._internal.records import changed
+from ..messages.message import Usage
+from .limits import LimitName, LimitReached, Limits, Meter, Remaining, Used, counted
+
+__all__ = ["ChildMeter", "bounds"]
+
+
+def bounds(**given: Any) -> Limits:
+    """Return limits of nothing but what is given; `Limits` bounds some things by itself.
+
+    Raises:
+        TypeError: There is no such limit.
+        ValueError: A bound is not positive.
+    """
+    counts = ("model_calls", "tool_calls", "depth", "fan_out", "parallel_tool_calls")
+    wanted: dict[str, Any] = {**dict.fromkeys(counts, sys.maxsize), **given}
+    return Limits(**wanted)
+
+
+class ChildMeter(Meter):
+    """What one subagent and those below it use, beneath the meter above it.
+
+    Args:
+        limits: Its bounds. `depth` counts from the subagent: 0 for none below it.
+        above: The meter of its caller.
+        ns: Its namespace.
+        depth: Levels between it and the main agent, 1 for a subagent of that.
+    """
+
+    __slots__ = ("_above", "_depth", "_ns")
+
+    what: ClassVar[str] = "task"
+
+    def __init__(self, limits: Limits, above: Meter, ns: str, depth: int) -> None:
+        limits = replace(  # those of the thread are the tree's to keep
+            limits,
+            thread_tokens=None,
+            thread_cost=None,
+            thread_model_calls=None,
+            parallel_tool_calls=min(limits.parallel_tool_calls, above.limits.parallel_tool_calls),
+            prices={**above.limits.prices, **limits.prices},
+        )
+        super().__init__(limits, above.left_by(ns), clock=above._clock)
+        self._above = above
+        self._ns = ns
+        self._depth = depth
+        above.enter(ns, self)
+
+    # --- counting: nothing is counted unless both allow it -----------------------------------
+
+    def before_model_call(self, model: str | None = None, depth: int = 0) -> None:
+        """See `Meter`; with a bound of its own, `LimitReached` names its namespace."""
+        super().before_model_call(model, depth)
+        try:
+            self._above.before_model_call(model, depth)
+        except BaseException:
+            self.model_calls -= 1
+            raise
+
+    def take_back_model_call(self) -> None:
+        """See `Meter`."""
+        super().take_back_model_call()
+        self._above.take_back_model_call()
+
+    def before_tool_call(self) -> None:
+        """See `Meter`."""
+        super().before_tool_call()
+        try:
+            self._above.before_tool_call()
+        except BaseException:
+            self.tool_calls -= 1
+            raise
+
+    def before_subagents(self, count: int, depth: int = 1) -> None:
+        """See `Meter`."""
+        super().before_subagents(count, depth - self._depth)
+        self._above.before_subagents(count, depth)
+
+    def add(self, usage: Usage | None, model: str, asked: str = "", *, agent: str = "") -> float:
+        """See `Meter`."""
+        cost = self._above.add(usage, model, asked, agent=agent)
+        super().add(usage, model, asked, agent=agent)
+        return cost
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def remaining(self) -> Remaining:
+        """Return what it may still use: the less of its own bounds and those above."""
+        own, above = super().remaining(), self._above.remaining()
+        return Remaining(
+            min(own.model_calls, above.model_calls),
+            min(own.tool_calls, above.tool_calls),
+            _less(own.tokens, above.tokens),
+            _less(own.cost, above.cost),
+            _less(own.seconds, above.seconds),
+        )
+
+    def reached(self, depth: int = 0) -> LimitReached | None:
+        """Return the limit that a model call would meet, its own first."""
+        own = super().reached(depth - self._depth)
+        return own or self._above.reached(depth)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """What is left of its own time; None without a bound."""
+        return super().remaining().seconds
+
+    def wrap_up(self, depth: int = 0) -> str | None:
+        """Say why to give the final answer now, or None; see `Meter`."""
+        return super().wrap_up(depth - self._depth) or self._above.wrap_up(depth)
+
+    def warning(self, depth: int = 0) -> str | None:
+        """Say how much is left, or None; see `Meter`."""
+        return super().warning(depth - self._depth) or self._above.warning(depth)
+
+    def used(self) -> Used:
+        """Return what it has used by now; the ledger is the tree's."""
+        return changed(super().used(), ledger=())
+
+    def _met(self, limit: LimitName, allowed: float, used: float, note: str = "") -> LimitReached:
+        text = f"{counted(limit, allowed, used)} for one task of this subagent"
+        return LimitReached(limit, text, self._ns)
+
+
+def _less(one: float | None, other: Any) -> Any:
+    return other if one is None else one if other is None else min(one, other)

@@ -1,0 +1,1 @@
+"""Messages, their content blocks, and the transcript of a thread."""

@@ -1,0 +1,123 @@
+"""The messages of a thread, and the reducer that adds to them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import SupportsIndex, cast, overload
+
+from .message import REMOVE_ALL, Message, RemoveMessage
+
+__all__ = ["Transcript", "add_messages"]
+
+_growing = threading.Lock()
+"""Held while what transcripts share grows: agents in several threads may know the same one."""
+
+
+class Transcript(Sequence[Message]):
+    """The messages of a thread: a list that never changes. Appending makes another one.
+
+    That takes no longer in a long thread: a transcript and those grown from it share one list and
+    one index of ids, whose entries beyond its own length are not its own. A slice is a list.
+
+    Args:
+        messages: Its messages, whose ids are distinct.
+    """
+
+    __slots__ = ("_length", "_places", "_shared")
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._shared = [*messages]
+        self._length = len(self._shared)
+        self._places = {message.id: place for place, message in enumerate(self._shared)}
+
+    def place(self, message_id: str) -> int | None:
+        """Return where the message with this id is, or None."""
+        place = self._places.get(message_id)
+        return place if place is not None and place < self._length else None
+
+    def appended(self, messages: Sequence[Message]) -> Transcript:
+        """Return the transcript with further messages, whose ids are new and distinct."""
+        with _growing:
+            if len(self._shared) == self._length:
+                grown = Transcript.__new__(Transcript)
+                grown._shared, grown._places = self._shared, self._places
+                for place, message in enumerate(messages, self._length):
+                    grown._places[message.id] = place
+                grown._shared.extend(messages)
+                grown._length = len(grown._shared)
+                return grown
+        return Transcript([*self, *messages])  # what is shared goes on with somebody else's
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Message | list[Message]:
+        places = range(self._length)[index]
+        if isinstance(places, int):
+            return self._shared[places]
+        if places.step == 1:
+            return self._shared[places.start : places.stop]
+        return [self._shared[place] for place in places]
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._shared, self._length)
+
+    def __reversed__(self) -> Iterator[Message]:
+        return islice(reversed(self._shared), len(self._shared) - self._length, None)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, list | Transcript):
+            return NotImplemented
+        return [*self] == [*cast("Iterable[object]", other)]
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  # as of a list
+
+    def __add__(self, other: Iterable[Message]) -> list[Message]:
+        return [*self, *other]
+
+    def __radd__(self, other: Iterable[Message]) -> list[Message]:
+        return [*other, *self]
+
+    def __repr__(self) -> str:
+        return repr([*self])
+
+
+def add_messages(
+    current: Sequence[Message], write: Iterable[Message | RemoveMessage]
+) -> Transcript:
+    """Merge a write into a transcript (peers A7.5).
+
+    A known id replaces that message in place, a new one is appended, `RemoveMessage` deletes.
+
+    Raises:
+        ValueError: A `RemoveMessage` names an id that is not there.
+    """
+    merged = current if isinstance(current, Transcript) else Transcript(current)
+    fresh: dict[str, Message] = {}
+    for message in write:
+        place = merged.place(message.id)
+        if place is None and message.id not in fresh and not isinstance(message, RemoveMessage):
+            fresh[message.id] = message  # one appending for many is faster
+            continue
+        if fresh:
+            merged = merged.appended([*fresh.values()])
+            fresh = {}
+            place = merged.place(message.id)
+        if not isinstance(message, RemoveMessage):
+            assert place is not None
+            merged = Transcript([*merged[:place], message, *merged[place + 1 :]])
+        elif message.id == REMOVE_ALL:
+            merged = Transcript()
+        elif place is not None:
+            merged = Transcript([*merged[:place], *merged[place + 1 :]])
+        else:
+            raise ValueError(f"cannot remove message {message.id!r}: it is not in the thread")
+    return merged.appended([*fresh.values()]) if fresh else merged

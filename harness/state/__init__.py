@@ -1,0 +1,1 @@
+"""State schemas: channels, reducers and visibility marks."""

@@ -1,0 +1,1 @@
+"""Structured output: strategies, schemas, and how answers are read and repaired."""

@@ -1,0 +1,1 @@
+"""Tools: how they are declared, described, called, and what they return."""

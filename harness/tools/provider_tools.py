@@ -1,0 +1,35 @@
+"""Tools that run at the model's provider: raw mappings, sent along and never run here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeGuard, cast
+
+from pydantic import JsonValue
+
+from ..errors import AgentBuildError
+
+__all__ = ["is_provider_tool"]
+
+_CLIENT_TYPES = ("custom", "function")
+
+
+def is_provider_tool(value: object) -> TypeGuard[Mapping[str, JsonValue]]:
+    """Say whether a value is a tool that runs at the model's provider (peers A1.2).
+
+    Such a tool is a mapping in the provider's own form, such as `{"type": "web_search_20250305",
+    "name": "web_search"}`. It is sent with each request and never run here.
+
+    Raises:
+        AgentBuildError: A mapping that is no such tool.
+    """
+    if not isinstance(value, Mapping):
+        return False
+    kind = cast(Mapping[str, object], value).get("type")
+    if not isinstance(kind, str) or not kind or kind in _CLIENT_TYPES:
+        raise AgentBuildError(
+            f"a tool given as a mapping runs at the model's provider and needs the provider's "
+            f"type for it, such as 'web_search_20250305'; got {value!r}. For a tool that runs "
+            "here use Tool.from_schema."
+        )
+    return True

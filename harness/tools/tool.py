@@ -1,0 +1,388 @@
+"""Tools: what a model can call, made from functions, pydantic models or JSON schemas.
+
+The schema a model sees comes from the function's signature and docstring; what the harness
+injects (`ToolRuntime`, `Injected`) is hidden. Arguments are validated before the function runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from inspect import cleandoc
+from typing import Any, Literal, TypeAlias, Unpack, overload
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from .._internal.retries import RetryPolicy
+from ..errors import AgentBuildError
+from ..models.base import ToolSpec
+from .docstrings import read_docstring
+from .marks import CachePolicy, ToolOptions, wrong_marks
+from .provider_tools import is_provider_tool
+from .results import result_of
+from .runtime import (
+    Fork,
+    Injected,
+    InterruptFn,
+    JournalWriter,
+    SubagentPlace,
+    SubagentResult,
+    SubagentRunner,
+    ToolFunction,
+    ToolResult,
+    ToolRuntime,
+)
+from .schemas import check_schema, flat_schema, schema_problems
+from .signatures import (
+    ALL_ARGUMENTS,
+    Slot,
+    arguments_model,
+    docstring_of,
+    function_body,
+    json_schema,
+    name_of,
+    single_slot,
+    slots_of,
+    snake_case,
+    with_artifact,
+)
+
+__all__ = [
+    "CachePolicy",
+    "Fork",
+    "Injected",
+    "InterruptFn",
+    "InvalidArguments",
+    "JournalWriter",
+    "RetryPolicy",
+    "Returns",
+    "SubagentPlace",
+    "SubagentResult",
+    "SubagentRunner",
+    "Tool",
+    "ToolFunction",
+    "ToolOptions",
+    "ToolResult",
+    "ToolRuntime",
+    "flat_schema",
+    "is_provider_tool",
+    "result_of",
+    "tool",
+]
+
+Returns: TypeAlias = Literal["content", "content_and_artifact"]
+"""What a function returns: what the model sees, or a pair of that and data for programs."""
+
+
+class InvalidArguments(Exception):
+    """Arguments do not fit the tool's schema; the text tells the model what is expected."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool. Make it with `tool`, `Tool.from_model` or `Tool.from_schema`.
+
+    A subclass may override `validate`, and then needs no `arguments`.
+
+    Attributes:
+        name: Letters, digits, `_` and `-`; unique within an agent.
+        description: When to use it, when not, what comes back.
+        parameters: JSON schema of the arguments, without `$ref`.
+        function: The body; receives what `validate` returns, and the runtime.
+        arguments: The pydantic model that validates them, if one does.
+        title: A name for people.
+        read_only: It changes nothing.
+        destructive: It may overwrite or delete.
+        idempotent: The same call twice does no more than once.
+        open_world: It may reach beyond this thread and its files (the protocol's default too).
+        return_direct: A successful result ends the run as its answer; an error result goes to
+            the model (peers A3.17).
+        timeout: Seconds after which the call is answered with an error; None for no bound.
+        output_schema: JSON schema of the artifact, when the tool promises one.
+        cacheable: A result may answer the same call later. True is for read-only tools whose
+            result depends on nothing but the arguments; anything else takes a `CachePolicy`.
+        retry: How to try again after an error that may pass; only for tools that are read-only
+            or idempotent.
+        once: A call must not run twice, also after a crash in the middle of it; it is then
+            answered with an error that says so. With `ask`, a person decides whether it runs
+            again.
+        strict: What it raises ends the run instead of becoming an error result (peers A3.16).
+
+    Raises:
+        AgentBuildError: The name or a combination of marks makes no sense, or nothing validates
+            the arguments.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+    function: ToolFunction
+    arguments: type[BaseModel] | None = None
+    title: str = ""
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = True
+    return_direct: bool = False
+    timeout: float | None = None
+    output_schema: dict[str, JsonValue] | None = None
+    cacheable: bool | CachePolicy = False
+    retry: RetryPolicy | None = None
+    once: bool | Literal["ask"] = False
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        problem = next(wrong_marks(self), None)
+        if problem is not None:
+            raise AgentBuildError(f"tool {self.name!r}: {problem}")
+        if self.arguments is None and type(self).validate is Tool.validate:
+            raise AgentBuildError(
+                f"tool {self.name!r}: nothing validates its arguments. Make it with tool, "
+                "Tool.from_model or Tool.from_schema, pass arguments=, or override validate in "
+                "its class."
+            )
+
+    @cached_property
+    def _spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, self.parameters)
+
+    def spec(self) -> ToolSpec:
+        """Return what the model sees."""
+        return self._spec
+
+    def with_body(self, body: Callable[..., Awaitable[Any]]) -> Tool:
+        """Return the tool with another body, which takes the arguments and `runtime` by name.
+
+        A schema takes a millisecond to build, so tools that every agent has share theirs.
+        """
+
+        async def call(args: dict[str, Any], runtime: ToolRuntime) -> Any:
+            return await body(runtime=runtime, **args)
+
+        return replace(self, function=call)
+
+    def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
+        """Return the arguments as `function` takes them.
+
+        Raises:
+            InvalidArguments: They do not fit; the text names each problem and what is accepted.
+        """
+        model = self._checked(args)
+        return {name: getattr(model, name) for name in type(model).model_fields}
+
+    def _checked(self, args: Mapping[str, JsonValue]) -> BaseModel:
+        if self.arguments is None:
+            raise InvalidArguments(
+                f"{self.name} was not run: it has no model of its arguments, so nothing can be "
+                "passed to it. That is a mistake in its validate; do not call it again."
+            )
+        try:
+            return self.arguments.model_validate(args)
+        except ValidationError as error:
+            raise self._refused(
+                f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}"
+                for item in error.errors(include_url=False, include_context=False)
+            ) from error
+
+    def _refused(self, problems: Iterable[str]) -> InvalidArguments:
+        expected = json.dumps(self.parameters.get("properties", {}), ensure_ascii=False)
+        return InvalidArguments(
+            f"{self.name} was not run: {'; '.join(problems)}. Expected arguments: {expected}"
+        )
+
+    @staticmethod
+    def from_model(
+        model: type[BaseModel],
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        returns: Returns = "content",
+        **options: Unpack[ToolOptions],
+    ) -> Tool:
+        """Make a tool whose arguments are a pydantic model.
+
+        Args:
+            model: The arguments; its fields are the schema, its docstring the description, and
+                its name in snake case the tool's name, unless given.
+            function: Takes an instance of the model, and what is injected; sync or async.
+            name: The tool's name.
+            description: The tool's description.
+            returns: What the function returns; see `tool`.
+            **options: Attributes of `Tool`.
+
+        Raises:
+            AgentBuildError: The model has no JSON schema, or the function does not fit.
+        """
+        name = name or snake_case(model.__name__)
+        owner = f"tool {name!r}"
+        slots = single_slot(owner, slots_of(owner, function))
+        try:
+            schema = json_schema(model)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise AgentBuildError(
+                f"{owner}: {model.__name__} has no JSON schema: {error}"
+            ) from error
+        documented = read_docstring(cleandoc(model.__doc__ or "") or docstring_of(function))
+        schema.pop("description", None)
+        return _ModelTool(
+            name=name,
+            description=description or documented.text,
+            parameters=_described(schema, documented.parameters),
+            function=_body(owner, function, slots, returns, options),
+            arguments=model,
+            **options,
+        )
+
+    @staticmethod
+    def from_schema(
+        name: str,
+        description: str,
+        parameters: Mapping[str, JsonValue],
+        function: Callable[..., Any],
+        *,
+        returns: Returns = "content",
+        **options: Unpack[ToolOptions],
+    ) -> Tool:
+        """Make a tool from a JSON schema of its arguments.
+
+        Args:
+            name: The tool's name.
+            description: The tool's description.
+            parameters: The schema; its type must be `object`, its references its own.
+            function: Takes the arguments as a dict, and what is injected; sync or async.
+            returns: What the function returns; see `tool`.
+            **options: Attributes of `Tool`.
+
+        Raises:
+            AgentBuildError: The schema is not valid, or the function does not fit.
+        """
+        owner = f"tool {name!r}"
+        check_schema(parameters, owner)
+        slots = single_slot(owner, slots_of(owner, function))
+        return _SchemaTool(
+            name=name,
+            description=description,
+            parameters=flat_schema(parameters),
+            function=_body(owner, function, slots, returns, options),
+            schema=dict(parameters),
+            **options,
+        )
+
+
+class _ModelTool(Tool):
+    """Hands its function the model itself."""
+
+    def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
+        return {ALL_ARGUMENTS: self._checked(args)}
+
+
+@dataclass(frozen=True)
+class _SchemaTool(Tool):
+    """Hands its function the arguments as they came.
+
+    Attributes:
+        schema: The schema as it was given; validates what the flat one leaves open.
+    """
+
+    schema: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+
+    def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
+        problems = list(schema_problems(self.schema, args))
+        if problems:
+            raise self._refused(problems)
+        return {ALL_ARGUMENTS: dict(args)}
+
+
+@overload
+def tool(
+    function: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    returns: Returns = "content",
+    **options: Unpack[ToolOptions],
+) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    returns: Returns = "content",
+    **options: Unpack[ToolOptions],
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    returns: Returns = "content",
+    **options: Unpack[ToolOptions],
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool from a function, sync or async: a function, method, partial, lambda or object.
+
+    A sync function runs in a worker thread. Cancelling a run does not wait for it: its late
+    result is thrown away, but it may still act.
+
+    A parameter is described by `Annotated[type, Field(description=…)]`, or by the docstring
+    (google, numpy or reST style); the rest of the docstring describes the tool. Values arrive as
+    the types of the annotations say. Parameters that are a `ToolRuntime`, named `runtime` without
+    an annotation, or marked `Injected` are filled in by the harness and hidden from the model.
+
+    Args:
+        function: The function; its name is the tool's. Arguments bound by a partial are hidden.
+        name: Another name.
+        description: Another description.
+        returns: `content` for what the model sees (see `result_of`), `content_and_artifact` for
+            a pair of that and JSON data for programs.
+        **options: Attributes of `Tool`.
+
+    Raises:
+        AgentBuildError: The function has no schema, or the options make no sense.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        chosen = name or name_of(function)
+        owner = f"tool {chosen!r}"
+        slots = slots_of(owner, function)
+        model, schema = arguments_model(owner, slots)
+        documented = read_docstring(docstring_of(function))
+        return Tool(
+            name=chosen,
+            description=description or documented.text,
+            parameters=_described(schema, documented.parameters),
+            function=_body(owner, function, slots, returns, options),
+            arguments=model,
+            **options,
+        )
+
+    return make if function is None else make(function)
+
+
+def _described(schema: dict[str, Any], descriptions: Mapping[str, str]) -> dict[str, JsonValue]:
+    """Return the flat schema, with descriptions for the parameters that have none."""
+    properties: dict[str, dict[str, Any]] = schema.get("properties", {})
+    for name in properties.keys() & descriptions.keys():
+        properties[name].setdefault("description", descriptions[name])
+    return flat_schema(schema)
+
+
+def _body(
+    owner: str,
+    function: Callable[..., Any],
+    slots: Sequence[Slot],
+    returns: Returns,
+    options: ToolOptions,
+) -> ToolFunction:
+    given = {slot.injected for slot in slots} - {None, Injected.TOOL_CALL_ID}
+    if options.get("cacheable") is True and given:
+        raise AgentBuildError(
+            f"{owner}: its result may depend on more than its arguments, because it is given the "
+            "thread's state or context. Pass a CachePolicy if it does not."
+        )
+    call = function_body(function, slots)
+    return call if returns == "content" else with_artifact(owner, call)

@@ -1,0 +1,208 @@
+"""`deep-agent-mcp install …`: put this server into an MCP client."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+if TYPE_CHECKING:
+    from ..install import Change, PathOption, Placement, Request, Scope
+
+__all__ = ["INSTALLABLE", "ServeOptions", "install"]
+
+INSTALLABLE = (
+    "claude-desktop",
+    "claude-code",
+    "cursor",
+    "vscode",
+    "codex",
+    "gemini",
+    "opencode",
+)
+
+_PATHS = ("DIR", "FILE")
+_UNKNOWN_YET = ("${", "{env:")
+
+
+class _Refused(click.ClickException):
+    """One readable message on stderr and exit code 2: nothing was changed."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        """Print the message without the frame click would draw."""
+        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
+
+
+@click.command()
+@click.argument("client", type=click.Choice(INSTALLABLE))
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- SERVE OPTIONS…]")
+@click.option(
+    "--scope",
+    type=click.Choice(["user", "project"]),
+    default="user",
+    show_default=True,
+    help="For all your projects, or for the one in this directory.",
+)
+@click.option("--name", default="deep-agent", show_default=True, help="What the client calls it.")
+@click.option("--print", "only_print", is_flag=True, help="Show file and entry; change nothing.")
+@click.option("--remove", is_flag=True, help="Take the entry out again, and nothing else.")
+@click.option(
+    "--with-key",
+    is_flag=True,
+    help="Write ANTHROPIC_API_KEY into the entry, if only you can read the file.",
+)
+@click.pass_context
+def install(
+    ctx: click.Context,
+    client: str,
+    options: tuple[str, ...],
+    scope: Scope,
+    name: str,
+    only_print: bool,
+    remove: bool,
+    with_key: bool,
+) -> None:
+    """Put this server into CLIENT's list of MCP servers.
+
+    Options after `--` are those of `serve`, such as `-- --root ~/notes`. Other servers and comments
+    in the file stay as they are, and a backup is kept. The API key is not written down: the entry
+    names the variable it is in, where the client can replace that.
+    """
+    from ..install import (
+        Change,
+        ConfigFileError,
+        InstallError,
+        Machine,
+        NotInstalled,
+        Placement,
+    )
+
+    machine = Machine.here()
+    try:
+        placement = Placement.of(client, scope, name)
+        if remove:
+            if options or with_key:
+                raise _Refused("--remove takes no options of `serve` and no --with-key.")
+            change = Change.removal(placement, machine)
+        else:
+            change = Change.install(_request(ctx, placement, options, with_key), machine)
+        if only_print:
+            _show(change, remove)
+        else:
+            _carry_out(change, placement, remove)
+    except (InstallError, ConfigFileError, NotInstalled) as error:
+        raise _Refused(str(error)) from None
+
+
+def _request(
+    ctx: click.Context, placement: Placement, options: Sequence[str], with_key: bool
+) -> Request:
+    from ..install import KEY_VARIABLE, Request
+
+    serve = ServeOptions.of(ctx, options)
+    model = str(serve.flags.get("model") or "")
+    key = os.environ.get(KEY_VARIABLE) if with_key else None
+    if with_key and not key:
+        raise _Refused(f"--with-key: {KEY_VARIABLE} is not set here. Nothing was changed.")
+    keyless = model.startswith(("scripted:", "sampling"))
+    return Request(placement, list(serve.words()), key, not keyless)
+
+
+class ServeOptions:
+    """Options of `serve` that stand after a `--`.
+
+    Attributes:
+        given: As they were given.
+        flags: Their values by parameter, for `load_settings`.
+        config: The value of `--config`.
+    """
+
+    def __init__(self, command: click.Command, given: Sequence[str]) -> None:
+        try:
+            parsed = command.make_context("serve", list(given))
+        except click.UsageError as error:
+            raise _Refused(
+                f"`serve` refuses what stands after `--`: {error.format_message()} Nothing was "
+                "changed; `deep-agent-mcp serve --help` lists its options."
+            ) from None
+        self.given = tuple(given)
+        self.flags: dict[str, object] = dict(parsed.params)
+        self.config = cast("str | None", self.flags.pop("config", None))
+        self._by_option = {name: one for one in command.params for name in one.opts}
+
+    @classmethod
+    def of(cls, ctx: click.Context, given: Sequence[str]) -> ServeOptions:
+        """Check options of a client's entry: they must be valid, and for stdio."""
+        command = cast(click.Group, ctx.find_root().command).commands["serve"]
+        options = cls(command, given)
+        if options.flags.get("transport") not in (None, "stdio"):
+            raise _Refused(
+                "clients start the server on stdio; --transport is for servers that you start. "
+                "Nothing was changed. For such a server give the client its URL."
+            )
+        options.check()
+        return options
+
+    def check(self) -> None:
+        """Refuse values that the server would refuse; those a client fills in are not known yet."""
+        from ..settings.settings import SettingsError
+        from ..settings.sources import load_settings
+
+        known = {name: value for name, value in self.flags.items() if not _is_unknown(value)}
+        try:
+            load_settings(known, {}, config=self.config)
+        except SettingsError as error:
+            raise _Refused(f"{error}\nNothing was changed.") from None
+
+    def words(self) -> Iterator[str | PathOption]:
+        """Yield them as they were given, paths among them marked."""
+        from ..install import PathOption
+
+        words = iter(self.given)
+        for word in words:
+            name, equals, value = word.partition("=")
+            option = self._by_option.get(name)
+            is_path = option is not None and option.metavar in _PATHS
+            if equals:
+                yield PathOption(value, name + "=") if is_path else word
+                continue
+            yield word
+            if option is not None and not cast(click.Option, option).is_flag:
+                value = next(words)
+                yield PathOption(value) if is_path else value
+
+
+def _is_unknown(value: object) -> bool:
+    values = cast(tuple[object, ...], value) if isinstance(value, tuple) else (value,)
+    return any(mark in str(one) for one in values for mark in _UNKNOWN_YET)
+
+
+def _show(change: Change, remove: bool) -> None:
+    click.echo(f"File: {change.file.path}", err=True)
+    if remove:
+        click.echo("It would lose the entry." if change.is_needed else "There is no entry.")
+        return
+    if not change.is_needed:
+        click.echo("It has this entry already.", err=True)
+    click.echo(change.snippet.rstrip("\n"))
+
+
+def _carry_out(change: Change, placement: Placement, remove: bool) -> None:
+    title, path = placement.client.title, change.file.path
+    if not change.is_needed:
+        state = "has no entry" if remove else "has this entry already:"
+        click.echo(f"{title} {state} {placement.name!r}, in {path}. Nothing was changed.")
+        return
+    backup = change.carry_out()
+    done = "is out of" if remove else "is in"
+    click.echo(f"{placement.name} {done} {title}: {path}")
+    if backup is not None:
+        click.echo(f"What the file was before: {backup}")
+    click.echo(placement.client.next)
+    if not remove and change.note:
+        click.echo(change.note)

@@ -1,0 +1,315 @@
+"""The command line. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .doctor import doctor
+from .install import install
+from .policy import policy
+from .threads import threads
+from .tokens import token
+
+if TYPE_CHECKING:
+    from ..settings.settings import Settings
+
+__all__ = ["cli", "main"]
+
+USAGE_ERROR = 2
+
+
+class _Refused(click.ClickException):
+    """One readable message on stderr and exit code 2: nothing was started."""
+
+    exit_code = USAGE_ERROR
+
+    def show(self, file: Any = None) -> None:
+        """Print the message without the frame click would draw."""
+        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from ..version import NAME, version
+
+        click.echo(f"{NAME} {version()}")
+        ctx.exit()
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Give any MCP client a durable deep agent: todos, files, skills, subagents, history.
+
+    Without a command it serves MCP on standard input and output, as hosts expect; at a terminal it
+    shows this help.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if sys.stdin is None or sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
+        click.echo(ctx.get_help())
+    else:
+        _serve({}, None)
+
+
+@cli.command()
+@click.option("--transport", metavar="stdio|http|sse", help="How clients connect.  [stdio]")
+@click.option("--host", metavar="ADDRESS", help="Address to bind for http and sse.  [127.0.0.1]")
+@click.option("--port", metavar="PORT", help="Port to bind; 0 takes any free one.  [8000]")
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A host name clients use besides localhost. Repeatable; needed to bind other addresses.",
+)
+@click.option(
+    "--auth",
+    multiple=True,
+    metavar="token|oauth|none",
+    help="What HTTP clients must show; see `token create`. Repeatable.",
+)
+@click.option("--public-url", metavar="URL", help="Where clients reach this server, for OAuth.")
+@click.option("--oauth-issuer", metavar="URL", help="Authorization server to trust.")
+@click.option("--oauth-jwks-url", metavar="URL", help="Its keys, if not where it says.")
+@click.option("--tls-cert", metavar="FILE", help="Speak HTTPS with this certificate…")
+@click.option("--tls-key", metavar="FILE", help="…and this key.")
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Believe forwarded headers of this address or network. Repeatable.",
+)
+@click.option("--root", metavar="DIR", help="Let the file tools work in this directory.")
+@click.option("--skills", multiple=True, metavar="DIR", help="More skills. Repeatable.")
+@click.option("--agents", metavar="DIR", help="Directory of subagent files.")
+@click.option("--memory", multiple=True, metavar="FILE", help="Memory every run reads. Repeatable.")
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="Model of delegated runs: anthropic:<id>, or sampling for the client's own.",
+)
+@click.option("--profiles", multiple=True, metavar="DIR", help="Profiles of models. Repeatable.")
+@click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
+@click.option(
+    "--journal-key-file",
+    metavar="FILE",
+    help="Encrypt the journal with the first key in FILE; `threads new-key` makes one.",
+)
+@click.option(
+    "--approve",
+    multiple=True,
+    metavar="GLOB",
+    help="Tools whose calls need a person's approval, such as 'write_*'. Repeatable.",
+)
+@click.option(
+    "--beyond-allowed-tools",
+    metavar="allow|ask|deny",
+    help="When an agent calls what the skill in use does not name in `allowed-tools`.  [allow]",
+)
+@click.option(
+    "--policy",
+    multiple=True,
+    metavar="FILE",
+    help="Rules in front of every tool call; see `policy check`. Repeatable.",
+)
+@click.option(
+    "--execute",
+    metavar="off|bubblewrap|docker|host",
+    help="Let agents and clients run commands, in a sandbox or with all your rights.  [off]",
+)
+@click.option(
+    "--allow-network",
+    is_flag=True,
+    default=None,
+    help="Let those in a sandbox reach the network, this machine's own services included.",
+)
+@click.option(
+    "--background-subagents",
+    is_flag=True,
+    default=None,
+    help="Let delegated runs start subagents that work in the background.",
+)
+@click.option(
+    "--telemetry",
+    metavar="off|otlp|console",
+    help="Send OpenTelemetry spans and metrics to a collector, or print them to stderr.  [off]",
+)
+@click.option(
+    "--telemetry-content",
+    is_flag=True,
+    default=None,
+    help="Put what models and tools are given and say into the spans, too.",
+)
+@click.option(
+    "--toolsets",
+    multiple=True,
+    metavar="NAMES",
+    help="Offer clients only these: todos, files, skills, commands, delegation, history.  [all]",
+)
+@click.option("--exclude-tools", multiple=True, metavar="NAMES", help="Don't offer these tools.")
+@click.option(
+    "--read-only", is_flag=True, default=None, help="Offer only tools that change nothing."
+)
+@click.option("--wait-budget", metavar="SECONDS", help="How long a call waits for its run.  [45]")
+@click.option("--config", metavar="FILE", help="TOML file of settings.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
+def serve(config: str | None, **flags: object) -> None:
+    """Serve MCP to one client on stdio, or to many over HTTP.
+
+    Each option is also read from DEEP_AGENT_<OPTION> and from the TOML file; flags win.
+    """
+    _serve(flags, config)
+
+
+@cli.command()
+@click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
+def demo(live: bool) -> None:
+    """Show what it does, end to end, with a scripted model."""
+    from ..demo import main as run_demo
+
+    sys.exit(run_demo(live))
+
+
+@cli.command()
+@click.option("--root", metavar="DIR", help="As for serve, like the other options here.")
+@click.option("--skills", multiple=True, metavar="DIR")
+@click.option("--agents", metavar="DIR")
+@click.option("--memory", multiple=True, metavar="FILE")
+@click.option("--model", metavar="NAME")
+@click.option("--profiles", multiple=True, metavar="DIR")
+@click.option("--approve", multiple=True, metavar="GLOB")
+@click.option("--policy", multiple=True, metavar="FILE")
+@click.option("--execute", metavar="off|bubblewrap|docker|host")
+@click.option("--config", metavar="FILE")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def middleware(config: str | None, as_json: bool, **flags: object) -> None:
+    """List the middleware of the main agent, outermost first: hooks, tools, settings."""
+    from ..settings.settings import SettingsError
+    from ..settings.sources import load_settings
+
+    try:
+        settings = load_settings(flags, os.environ, config=config)
+    except SettingsError as error:
+        raise _Refused(str(error)) from None
+    from ...harness.errors import HarnessError
+    from ..app import built_agent
+    from .middleware_listing import list_middleware
+
+    try:
+        listed = list_middleware(built_agent(settings))
+    except HarnessError as error:
+        raise _Refused(str(error)) from None
+    click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
+
+
+cli.add_command(doctor)
+cli.add_command(install)
+cli.add_command(policy)
+cli.add_command(threads)
+cli.add_command(token)
+
+
+def _serve(flags: dict[str, object], config: str | None) -> None:
+    # Imports make only objects that stay; collecting among them is a twentieth of the start.
+    gc.disable()
+    from ..settings.settings import SettingsError
+    from ..settings.sources import load_settings
+
+    logging.basicConfig(stream=sys.stderr, format="deep-agent-mcp: %(levelname)s: %(message)s")
+    try:
+        environ = dict(os.environ)
+        settings = load_settings(flags, environ, config=config)
+    except SettingsError as error:
+        raise _not_started([error]) from None
+    # Child processes, which may run what a model wrote, are not given it.
+    os.environ.pop("DEEP_AGENT_JOURNAL_KEY", None)
+    logging.getLogger().setLevel(settings.log_level.upper())
+    again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
+    _run(settings, again)
+
+
+def _run(settings: Settings, read: Callable[[], Settings]) -> None:
+    import anyio
+
+    from ...harness.errors import HarnessError
+    from ..settings.settings import SettingsError
+    from ..settings.state_dir import StateDirError
+    from ..transports.transports import AddressError
+
+    refused: list[Exception] = []
+    try:
+        try:
+            anyio.run(_main, settings, read, backend="asyncio")
+        except* (AddressError, SettingsError, StateDirError, HarnessError) as group:
+            refused += _leaves(group)
+    except KeyboardInterrupt:  # before the signal handlers stand
+        sys.exit(130)
+    if refused:
+        raise _not_started(refused)
+
+
+def _not_started(errors: Sequence[Exception]) -> _Refused:
+    text = "\n".join(map(str, errors)).rstrip(".")
+    return _Refused(f"{text}. Nothing was started.")
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
+    """Return the errors inside a task group's error, whatever groups wrap them."""
+    found: list[Exception] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+async def _main(settings: Settings, read: Callable[[], Settings]) -> None:
+    from ..transports.transports import bind, serve_http, serve_stdio, stop_on_signals
+
+    over_http = settings.transport != "stdio"
+    listener = bind(settings.host, settings.port) if over_http else None
+
+    from ..app import create_app  # the harness; not needed to find that a port is taken
+
+    with stop_on_signals() as stop:
+        async with create_app(settings, read) as app:
+            gc.freeze()
+            gc.enable()
+            if listener is None:
+                await serve_stdio(app.server, stop)
+            else:
+                await serve_http(
+                    app.server,
+                    settings,
+                    stop,
+                    listener=listener,
+                    status=app.status,
+                    scopes_of=app.scopes_of,
+                    stopping=app.requests.close,
+                )
+
+
+def main() -> None:
+    """Run the console script."""
+    cli(prog_name="deep-agent-mcp")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The middleware of an agent in words and as data."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import fields, is_dataclass
+from typing import cast
+
+from pydantic import JsonValue
+
+from ...harness.agent import Agent
+from ...harness.loop.middleware import HOOKS, AgentMiddleware, hooks_of
+from ..results import Answer
+
+__all__ = ["list_middleware"]
+
+MOST = 100
+"""Characters of a setting's value in the text; the data have all of it."""
+
+_SECRET = re.compile(r"env|header|key|token|salt|secret|password")
+"""Names of settings that may hold what nobody shall read over a shoulder."""
+
+_DATA = (str, int, float, Mapping, list, tuple, set, frozenset)
+
+
+def list_middleware(agent: Agent) -> Answer:
+    """Return an agent's middleware, outermost first, with hooks, tools and settings."""
+    rows = [_row(one) for one in agent.definition.middleware]
+    lines = [f"Middleware of {agent.name}, outermost first:"]
+    for number, row in enumerate(rows, 1):
+        lines.append(f"{number}. {row['name']}")
+        lines += [
+            f"   {label}: {', '.join(cast('list[str]', row[label]))}"
+            for label in ("hooks", "tools")
+            if row[label]
+        ]
+        settings = cast("dict[str, JsonValue]", row["settings"])
+        if settings:
+            shown = ", ".join(f"{name}={_short(value)}" for name, value in settings.items())
+            lines.append(f"   settings: {shown}")
+    return Answer("\n".join(lines), {"agent": agent.name, "middleware": cast("JsonValue", rows)})
+
+
+def _short(value: JsonValue) -> str:
+    text = repr(value)
+    return text if len(text) <= MOST else f"{text[:MOST]} …"
+
+
+def _row(one: AgentMiddleware) -> dict[str, JsonValue]:
+    return {
+        "name": one.name,
+        "hooks": [hook for hook in HOOKS if hooks_of([one], hook)],
+        "tools": [tool.name for tool in one.tools],
+        "settings": _settings(one),
+    }
+
+
+def _settings(one: AgentMiddleware) -> dict[str, JsonValue]:
+    """Return the arguments it was made with, as it keeps them if it keeps them under their names.
+
+    Of what is no data only what was given is told, by its name.
+    """
+    if type(one).__init__ is object.__init__:
+        return {}
+    args, options = one.made_with
+    try:
+        given = inspect.signature(type(one).__init__).bind(one, *args, **options)
+    except (TypeError, ValueError):  # made in a way of its own
+        return {}
+    chosen = {*given.arguments}
+    given.apply_defaults()
+    found: dict[str, JsonValue] = {}
+    for name, argument in [*given.arguments.items()][1:]:
+        if given.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            continue
+        kept = getattr(one, f"_{name}", argument)
+        value = kept if hasattr(AgentMiddleware, name) else getattr(one, name, kept)
+        if _is_plain(value) or name in chosen:
+            found[name] = _told(name, value)
+    return found
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, _DATA)
+
+
+def _told(name: str, value: object, depth: int = 4) -> JsonValue:
+    """Return a value as data; what may be a secret is left out."""
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    if _SECRET.search(name):
+        return "…"
+    if isinstance(value, str):
+        return value
+    if depth == 0:
+        return "…"
+    if is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "name"):
+        value = {one.name: getattr(value, one.name) for one in fields(value)}
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return {str(key): _told(str(key), one, depth - 1) for key, one in items}
+    if isinstance(value, Collection) and not isinstance(value, bytes):
+        return [_told(name, one, depth - 1) for one in cast("Collection[object]", value)]
+    return _named(value)
+
+
+def _named(value: object) -> str:
+    """Return what people call something that is no data."""
+    for attribute in ("name", "__name__"):
+        name: object = getattr(value, attribute, None)
+        if isinstance(name, str) and name:
+            return name
+    return type(value).__name__

@@ -1,0 +1,159 @@
+"""`deep-agent-mcp policy …`: what a policy file means, and what it says about a call."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, cast
+
+import click
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from ...harness.policy import Policy, Rule
+    from ...harness.policy.rules import Patterns
+    from ...harness.tools.tool import Tool
+
+__all__ = ["policy"]
+
+_CONDITIONS = ("tool", "path", "command", "server", "agent", "principal")
+_MARKS = ("read_only", "destructive", "open_world")
+_EXIT = {"allow": 0, "ask": 3, "deny": 4}
+
+
+class _Refused(click.ClickException):
+    """One readable message on stderr and exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: object = None) -> None:
+        """Print the message without the frame click would draw."""
+        click.echo(f"deep-agent-mcp: {self.message}", err=True)
+
+
+@click.group()
+def policy() -> None:
+    """Check policy files, and see what they say about a call."""
+
+
+@policy.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+def check(files: tuple[str, ...]) -> None:
+    """Print the rules as they are understood, or what is wrong with them."""
+    rules = _load(files)
+    for rule in rules.rules:
+        click.echo(_rule_text(rule))
+    defaults = [f"{action} for {name} tools" for name, action in rules.defaults.items()]
+    click.echo(f"otherwise: {', '.join([*defaults, f'{rules.default} for all else'])}")
+
+
+@policy.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option("--tool", "name", required=True, metavar="NAME", help="The tool that is called.")
+@click.option("--args", "arguments", default="{}", metavar="JSON", help="Its arguments.  [{}]")
+@click.option("--agent", metavar="NAMES", default="main", help="Who calls, as main/reader.  [main]")
+@click.option("--principal", metavar="NAME", default="", help="On whose behalf.")
+@click.option("--server", metavar="NAME", help="The MCP server the tool comes from.")
+@click.option("--mark", "marks", multiple=True, type=click.Choice(_MARKS), help="Repeatable.")
+def explain(
+    files: tuple[str, ...],
+    name: str,
+    arguments: str,
+    agent: str,
+    principal: str,
+    server: str | None,
+    marks: tuple[str, ...],
+) -> None:
+    """Print the verdict on a call and the rule it comes from.
+
+    Built-in tools are known by their names. Of others say --mark and --server; without either,
+    rules and defaults about them take the safe side. The exit code is 0 for allow, 3 for ask, 4
+    for deny.
+    """
+    rules = _load(files)
+    from ...harness.policy.access_request import AccessRequest
+    from ...harness.policy.verdicts import strictest
+
+    names = tuple(part for part in agent.split("/") if part)
+    call = AccessRequest(name, _arguments(arguments), _tool(name, server, marks), names, principal)
+    decided = rules.decide(call)
+    line = call.line
+    for number, one in enumerate(decided):
+        if len(decided) > 1 and line is not None:
+            words = " ".join(word or "…" for word in line.commands[number])
+            click.echo(f"{one.verdict.action} ({words}): {one.verdict.reason}")
+            if one.rule is not None:
+                click.echo(f"  {_rule_text(one.rule)}")
+    verdict = decided[0].verdict
+    if len(decided) > 1:
+        verdict = strictest(one.verdict for one in decided)
+    click.echo(f"{verdict.action}: {verdict.reason}" if verdict.reason else verdict.action)
+    if len(decided) == 1 and decided[0].rule is not None:
+        click.echo(f"  {_rule_text(decided[0].rule)}")
+    raise SystemExit(_EXIT[verdict.action])
+
+
+def _load(files: tuple[str, ...]) -> Policy:
+    from ...harness.policy import Policy, PolicyError
+
+    try:
+        return Policy.from_toml(*files)
+    except PolicyError as error:
+        raise _Refused(str(error)) from None
+
+
+def _arguments(text: str) -> dict[str, JsonValue]:
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise _Refused(f"--args is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise _Refused(f'--args must be a JSON object such as {{"path": "/a"}}; got {text}')
+    return cast("dict[str, JsonValue]", given)
+
+
+def _tool(name: str, server: str | None, marks: tuple[str, ...]) -> Tool | None:
+    """Return the built-in tool of that name or a server's; marks take the place of its own."""
+    from dataclasses import replace
+
+    from ...harness.deep_agent import create_deep_agent
+    from ...harness.mcp_servers.tools import MCPTool
+    from ...harness.models.scripted import ScriptedModel
+    from ...harness.tools.tool import Tool
+
+    async def nothing(_args: object, _runtime: object) -> None: ...
+
+    said = {mark: mark in marks for mark in _MARKS}
+    if server is not None and not marks:  # what a server's tool is that says nothing of itself
+        said |= {"destructive": True, "open_world": True}
+    if server is not None:
+        return MCPTool(name, "", {}, nothing, server=server, **said)  # type: ignore[arg-type]
+    known = create_deep_agent(ScriptedModel([])).definition.tools.get(name)
+    if not marks:
+        return known
+    if known is not None:
+        return replace(known, **said)
+    return Tool.from_schema(name, "", {"type": "object"}, lambda _: "", **said)  # type: ignore[arg-type]
+
+
+def _rule_text(rule: Rule) -> str:
+    """Return a rule in one line, such as `rule 1 of p.toml: deny tool "*", path "/secret/**"`."""
+    parts = [f"tool {_quoted(rule.tool)}"]
+    for name in _CONDITIONS[1:]:
+        value = getattr(rule, name)
+        if value is not None:
+            parts.append(f"{name} {_quoted(value)}")
+    for name, pattern in rule.args.items():
+        shown = f'"{pattern}"' if isinstance(pattern, str) else f"regex /{pattern.pattern}/"
+        parts.append(f"argument {name} {shown}")
+    marks = {name: getattr(rule, name) for name in _MARKS}
+    parts += [
+        f"{'' if value else 'not '}{name}" for name, value in marks.items() if value is not None
+    ]
+    reason = f" ({rule.reason})" if rule.reason else ""
+    return f"{rule.source}: {rule.action} {', '.join(parts)}{reason}"
+
+
+def _quoted(patterns: Patterns) -> str:
+    several = (patterns,) if isinstance(patterns, str) else patterns
+    return " or ".join(f'"{one}"' for one in several)

@@ -1,0 +1,162 @@
+"""Prompts, so that a person can choose one from a menu: skills, subagents, going on with a thread.
+
+A skill's prompt has the skill's name, a subagent's is `agent-<name>`; a skill of that name goes
+before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INVALID_PARAMS,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
+    PaginatedRequestParams,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
+    TextContent,
+)
+
+from ...harness._internal.records import record
+from ...harness.errors import UnknownThread
+from ...harness.middleware.todo_list import render_todos
+from ...harness.skills import SKILL_FILE, Skill
+from ...harness.subagents.definitions import AnySubAgent
+from ..auth.caller import current_caller
+from ..results import unknown
+from ..settings.toolsets import withheld_tools, without
+from .services import Context, Services
+
+__all__ = ["Prompts"]
+
+PROMPTS_PER_PAGE = 50
+RESUME = "resume-thread"
+AGENT_PREFIX = "agent-"
+
+
+@record
+class _Menu:
+    """The prompts there are now, by name."""
+
+    skills: Mapping[str, Skill]
+    subagents: Mapping[str, AnySubAgent]
+
+    def prompts(self) -> Iterator[Prompt]:
+        yield Prompt(
+            name=RESUME,
+            title="Resume a thread",
+            description="Go on with the work of a thread: its todos, files and history.",
+            arguments=[
+                PromptArgument(name="thread_id", description="The thread.", required=True),
+                PromptArgument(name="goal", description="What shall be done now.", required=False),
+            ],
+        )
+        for one in self.subagents.values():
+            name = AGENT_PREFIX + one.name
+            if name not in self.skills:
+                goal = "What the subagent shall do, with all facts it needs."
+                yield _prompt(name, f"Ask {one.name}", one.description, goal, needed=True)
+        for skill in self.skills.values():
+            title = skill.name.replace("-", " ").capitalize()
+            goal = "What shall be done with the skill."
+            yield _prompt(skill.name, title, skill.description, goal, needed=False)
+
+
+def _prompt(name: str, title: str, description: str, goal: str, *, needed: bool) -> Prompt:
+    argument = PromptArgument(name="goal", description=goal, required=needed)
+    return Prompt(name=name, title=title, description=description, arguments=[argument])
+
+
+class Prompts:
+    """Handlers of `prompts/*`."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._withheld = withheld_tools(services.settings)
+
+    async def list(self, ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+        """Return a page of prompts; the cursor is the name of the page's last one."""
+        after = (params.cursor if params is not None else None) or ""
+        prompts = sorted(self._menu().prompts(), key=lambda one: one.name)
+        prompts = [one for one in prompts if one.name > after]
+        page = prompts[:PROMPTS_PER_PAGE]
+        more = len(prompts) > len(page)
+        return ListPromptsResult(prompts=page, next_cursor=page[-1].name if more else None)
+
+    async def get(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
+        """Return a prompt's message, with its arguments in it.
+
+        Raises:
+            MCPError: There is no such prompt, or an argument is missing.
+        """
+        menu = self._menu()
+        given = {key: value.strip() for key, value in (params.arguments or {}).items()}
+        if params.name in menu.skills:
+            skill = menu.skills[params.name]
+            reads = "skill" not in self._withheld
+            return _message(_skill_text(skill, given.get("goal", ""), reads), skill.description)
+        subagent = menu.subagents.get(params.name.removeprefix(AGENT_PREFIX))
+        if subagent is not None and params.name.startswith(AGENT_PREFIX):
+            goal = _needed(params.name, given, "goal")
+            text = f'Call the tool task with agent="{subagent.name}" and this goal:\n\n{goal}'
+            return _message(text, subagent.description)
+        if params.name == RESUME:
+            thread_id = _needed(RESUME, given, "thread_id")
+            return _message(await self._resume(thread_id, given.get("goal", "")), "Resume a thread")
+        known = [one.name for one in menu.prompts()]
+        advice = "prompts/list names them all."
+        raise MCPError(INVALID_PARAMS, unknown("prompt", params.name, known, advice))
+
+    def _menu(self) -> _Menu:
+        menu = _Menu(self._services.skills.skills, self._services.subagents.subagents)
+        return replace(menu, subagents={}) if "task" in self._withheld else menu
+
+    async def _resume(self, thread_id: str, goal: str) -> str:
+        missing = MCPError(
+            INVALID_PARAMS, f"There is no thread {thread_id!r}. The tool threads lists them."
+        )
+        if not current_caller.get().owns(thread_id):
+            raise missing
+        try:
+            state = await self._services.agent().get_state(thread_id)
+        except UnknownThread as error:
+            raise missing from error
+        advice = (
+            f'Go on with thread {thread_id}: pass thread_id="{thread_id}" in every call. See what '
+            "was done with the tool threads, and read files before you change them."
+        )
+        parts = [without(advice, self._withheld)]
+        if todos := state.values.get("todos"):
+            parts.append(f"Its todos:\n{render_todos(todos)}")
+        if goal:
+            parts.append(f"Goal: {goal}")
+        return "\n\n".join(parts)
+
+
+def _needed(prompt: str, given: Mapping[str, str], name: str) -> str:
+    value = given.get(name, "")
+    if not value:
+        raise MCPError(INVALID_PARAMS, f"The prompt {prompt} needs the argument {name!r}.")
+    return value
+
+
+def _message(text: str, description: str) -> GetPromptResult:
+    message = PromptMessage(role="user", content=TextContent(type="text", text=text))
+    return GetPromptResult(description=description, messages=[message])
+
+
+def _skill_text(skill: Skill, goal: str, reads: bool) -> str:
+    others = [file.path for file in skill.files if file.path != SKILL_FILE]
+    parts = [f"Follow these instructions (skill {skill.name}).", skill.body.strip()]
+    if others and reads:
+        parts.append(
+            f'Its other files, read with skill(name="{skill.name}", file=…): ' + ", ".join(others)
+        )
+    if goal:
+        parts.append(f"Goal: {goal}")
+    return "\n\n".join(parts)

@@ -1,0 +1,193 @@
+"""The registry of connections of the handshake era, so that changes can be announced to them.
+
+Clients of 2026-07-28 listen on `subscriptions/listen`; older ones are told on their connection. The
+SDK reaches that connection only from inside a request, so a middleware keeps the session of each
+successful `initialize` until the connection ends, and corrects what that handshake promises: the
+SDK says `listChanged: false` on its own (mcp 2.9).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import anyio
+from mcp.server.connection import Connection
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_REQUEST
+
+from ..auth.caller import Caller, current_caller
+
+__all__ = ["MAX_WATCHED", "SessionRegistry"]
+
+MAX_WATCHED = 1_000
+"""How many resources one connection may watch."""
+
+logger = logging.getLogger(__name__)
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+Send: TypeAlias = Callable[[ServerSession], Awaitable[None]]
+
+
+def _connection(ctx: Context) -> Connection:
+    # The SDK gives handlers no public name for the connection a request came on.
+    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
+
+
+@dataclass(slots=True, eq=False)
+class _Client:
+    """A connection, and what it has not been told yet.
+
+    Attributes:
+        session: Reaches it.
+        caller: Who it is.
+        watched: The resources it wants to know of.
+        notices: What to send, by what it says: the same news twice is news once.
+        sending: Ends what is being sent; None while nothing is.
+    """
+
+    session: ServerSession
+    caller: Caller
+    watched: set[str] = field(default_factory=set[str])
+    notices: dict[str, Send] = field(default_factory=dict[str, Send])
+    sending: anyio.CancelScope | None = None
+
+    async def send(self, scope: anyio.CancelScope) -> None:
+        """Send what there is, for as long as the client takes and the connection lasts."""
+        with scope:
+            while self.notices:
+                send = self.notices.pop(next(iter(self.notices)))
+                try:
+                    await send(self.session)
+                except Exception:
+                    logger.exception("a client was not told of a change")
+        self.sending = None
+
+
+class SessionRegistry:
+    """Connected clients of the handshake era and the resources each of them watches.
+
+    Each is told at its own pace: one that reads nothing holds up nobody else.
+
+    Args:
+        most: Connections that one principal may have open; without authentication there is no
+            bound.
+
+    Attributes:
+        most: The same, for connections that are opened from now on.
+
+    Append `registry.middleware` to `Server.middleware`; route `resources/subscribe` and
+    `resources/unsubscribe` to `subscribe` and `unsubscribe`; `run` sends what is announced.
+    """
+
+    def __init__(self, most: int = 100) -> None:
+        self.most = most
+        self._clients: dict[Connection, _Client] = {}
+        self._wake = anyio.Event()
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Register the session of a handshake that succeeds.
+
+        Raises:
+            MCPError: The caller has as many open as one may have.
+        """
+        if ctx.method == "initialize":
+            self._require_room(_connection(ctx))
+        result = await call_next(ctx)
+        if ctx.method != "initialize" or not isinstance(result, dict):
+            return result
+        connection = _connection(ctx)
+        known = self._clients.get(connection)
+        if known is None:
+            connection.exit_stack.callback(self._forget, connection)
+            self._clients[connection] = _Client(ctx.session, current_caller.get())
+        else:
+            known.session, known.caller = ctx.session, current_caller.get()
+        return _promising_notices(result)
+
+    def _require_room(self, connection: Connection) -> None:
+        principal = current_caller.get().principal
+        others = [one for one, it in self._clients.items() if it.caller.principal == principal]
+        if principal and len(others) >= self.most and connection not in others:
+            raise MCPError(
+                INVALID_REQUEST,
+                f"You have {len(others)} connections open, which is the most there may be. Close "
+                "one, or use a client of protocol 2026-07-28, which needs none.",
+            )
+
+    def subscribe(self, ctx: Context, uri: str) -> None:
+        """Tell this connection when the resource changes.
+
+        Raises:
+            MCPError: It watches as many as one connection may.
+        """
+        watched = self._clients[_connection(ctx)].watched
+        if len(watched) >= MAX_WATCHED and uri not in watched:
+            raise MCPError(
+                INVALID_REQUEST,
+                f"This connection watches {MAX_WATCHED} resources, which is the most there may be. "
+                "Unsubscribe from some.",
+            )
+        watched.add(uri)
+
+    def unsubscribe(self, ctx: Context, uri: str) -> None:
+        """Stop telling it; a URI it does not watch is fine."""
+        client = self._clients[_connection(ctx)]
+        client.watched.discard(uri)
+        client.notices.pop(uri, None)
+
+    def tools_changed(self) -> None:
+        """Announce that the list of tools changed."""
+        self._tell(self._clients.values(), "tools", ServerSession.send_tool_list_changed)
+
+    def prompts_changed(self) -> None:
+        """Announce that the list of prompts changed."""
+        self._tell(self._clients.values(), "prompts", ServerSession.send_prompt_list_changed)
+
+    def resources_changed(self, owner: str | None = None) -> None:
+        """Announce that the list of resources changed; with an owner, only to them."""
+        self._tell(self._of(owner), "resources", ServerSession.send_resource_list_changed)
+
+    def resource_updated(self, uri: str, owner: str | None = None) -> None:
+        """Announce a change of a resource to those who watch it; with an owner, only to them."""
+        watching = [one for one in self._of(owner) if uri in one.watched]
+        self._tell(watching, uri, lambda session: session.send_resource_updated(uri))
+
+    async def run(self) -> None:
+        """Send what is announced; never returns."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                await self._wake.wait()
+                self._wake = anyio.Event()
+                for one in self._clients.values():
+                    if one.notices and one.sending is None:
+                        one.sending = anyio.CancelScope()
+                        tasks.start_soon(one.send, one.sending)
+
+    def _of(self, owner: str | None) -> list[_Client]:
+        return [one for one in self._clients.values() if owner in (None, one.caller.owner)]
+
+    def _tell(self, clients: Iterable[_Client], what: str, send: Send) -> None:
+        for one in clients:
+            one.notices[what] = send
+        self._wake.set()
+
+    def _forget(self, connection: Connection) -> None:
+        gone = self._clients.pop(connection)
+        if gone.sending is not None:
+            gone.sending.cancel()
+
+
+def _promising_notices(result: dict[str, Any]) -> dict[str, Any]:
+    capabilities = dict(cast("dict[str, dict[str, Any]]", result.get("capabilities") or {}))
+    for kind in ("tools", "prompts", "resources"):
+        if kind in capabilities:
+            capabilities[kind] = {**capabilities[kind], "listChanged": True}
+    return {**result, "capabilities": capabilities}

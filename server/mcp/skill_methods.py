@@ -1,0 +1,151 @@
+"""Skills over MCP (SEP-2640): `skills/list`, `skills/get`, and the files and folders of skills.
+
+A thin module of ours that the SDK's own can replace one day (mcp 6).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import anyio.to_thread
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, PaginatedRequestParams, RequestParams
+
+from ...harness.skills import SKILL_FILE, Skill, SkillFile, SkillRegistry
+from .services import Context
+from .uris import SKILL_SCHEME, parse_skill, skill_uri
+
+__all__ = [
+    "SKILLS_EXTENSION",
+    "SKILLS_SETTINGS",
+    "DirectoryParams",
+    "SkillMethods",
+    "SkillParams",
+    "read_skill_file",
+]
+
+SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
+SKILLS_SETTINGS = {"directoryRead": True}
+SKILLS_PER_PAGE = 50
+
+
+class SkillParams(RequestParams):
+    """Parameters of `skills/get`."""
+
+    uri: str
+
+
+class DirectoryParams(PaginatedRequestParams):
+    """Parameters of `resources/directory/read`."""
+
+    uri: str
+
+
+class SkillMethods:
+    """Handlers of `skills/*` and of `resources/directory/read`."""
+
+    def __init__(self, skills: SkillRegistry) -> None:
+        self._skills = skills
+
+    async def list(self, ctx: Context, params: PaginatedRequestParams) -> dict[str, Any]:
+        """Return a page of skills; the cursor is the name of the page's last skill."""
+        names = [name for name in self._skills.skills if name > (params.cursor or "")]
+        page = names[:SKILLS_PER_PAGE]
+        result: dict[str, Any] = {
+            "skills": [_entry(self._skills.skills[name]) for name in page],
+            "ttlMs": 0,
+            "cacheScope": "private",
+        }
+        if len(names) > len(page):
+            result["nextCursor"] = page[-1]
+        return result
+
+    async def get(self, ctx: Context, params: SkillParams) -> dict[str, Any]:
+        """Return one skill by the URI of its SKILL.md."""
+        found = parse_skill(params.uri)
+        skill = self._skills.skills.get(found[0]) if found is not None else None
+        if skill is None or found is None or found[1] != SKILL_FILE:
+            names = ", ".join(skill_uri(name) for name in self._skills.skills) or "none"
+            raise MCPError(
+                INVALID_PARAMS,
+                f"There is no skill {params.uri!r}. Skills: {names}.",
+                {"uri": params.uri},
+            )
+        return {"skill": _entry(skill), "ttlMs": 0, "cacheScope": "private"}
+
+    async def directory(self, ctx: Context, params: DirectoryParams) -> dict[str, Any]:
+        """Return what is directly in a skill, or in a folder of one: folders and files by name.
+
+        A skill has few enough files for one page.
+        """
+        name, _, folder = params.uri.removeprefix(SKILL_SCHEME).rstrip("/").partition("/")
+        skill = self._skills.skills.get(name) if params.uri.startswith(SKILL_SCHEME) else None
+        within = f"{unquote(folder)}/" if folder else ""
+        files = [file for file in skill.files if file.path.startswith(within)] if skill else []
+        if not files:
+            raise MCPError(
+                INVALID_PARAMS,
+                f"{params.uri!r} is no folder of a skill. skills/list names the skills.",
+                {"uri": params.uri},
+            )
+        children: dict[str, dict[str, Any]] = {}
+        for file in files:
+            child, slash, _ = file.path[len(within) :].partition("/")
+            uri = skill_uri(name, within + child)
+            shown = {"mimeType": "inode/directory"} if slash else _file(file)
+            children[child] = {"uri": uri, "name": child, **shown}
+        return {"resources": [children[child] for child in sorted(children)]}
+
+
+def _file(file: SkillFile) -> dict[str, Any]:
+    kind = mimetypes.guess_type(file.path)[0]
+    return {"size": file.size, **({"mimeType": kind} if kind else {})}
+
+
+def _entry(skill: Skill) -> dict[str, Any]:
+    return {
+        "uri": skill_uri(skill.name),
+        "frontmatter": dict(skill.frontmatter),
+        "resources": [
+            {
+                "uri": skill_uri(skill.name, file.path),
+                "digest": f"sha256:{file.sha256}",
+                "size": file.size,
+            }
+            for file in skill.files
+        ],
+    }
+
+
+async def read_skill_file(skills: SkillRegistry, name: str, path: str) -> bytes | None:
+    """Return the bytes of a file of a skill, or None if no skill has it.
+
+    Only files that the skill lists can be read. When the file was saved since the registry looked,
+    the registry looks again, so that what is served fits the digest that is listed.
+    """
+    for fresh in (False, True):
+        if fresh:
+            await anyio.to_thread.run_sync(skills.reload)
+        skill = skills.skills.get(name)
+        file = next((one for one in skill.files if one.path == path), None) if skill else None
+        if skill is None or file is None:
+            continue
+        data = await anyio.to_thread.run_sync(_read, skill.directory, path)
+        if data is not None and hashlib.sha256(data).hexdigest() == file.sha256:
+            return data
+    return None
+
+
+def _read(directory: Path, path: str) -> bytes | None:
+    real = Path(os.path.realpath(directory / path))
+    if not real.is_relative_to(os.path.realpath(directory.parent)):
+        return None
+    try:
+        return real.read_bytes()
+    except OSError:
+        return None

@@ -1,0 +1,109 @@
+"""The URIs of what a server lets clients read."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, TypeAlias
+from urllib.parse import quote, unquote
+
+from ..auth.caller import current_caller
+
+__all__ = [
+    "AGENT_SCHEME",
+    "SKILL_SCHEME",
+    "THREADS_URI",
+    "VIEWER_URI",
+    "ThreadPart",
+    "agent_uri",
+    "may_watch",
+    "parse_agent",
+    "parse_run_events",
+    "parse_skill",
+    "parse_thread",
+    "skill_uri",
+    "thread_uri",
+    "thread_uris",
+    "threads_uri",
+]
+
+THREADS_URI = "threads://recent"
+VIEWER_URI = "ui://deep-agent/runs"
+THREAD_SCHEME = "thread://"
+SKILL_SCHEME = "skill://"
+AGENT_SCHEME = "agent://"
+MAX_URI_CHARS = 2_048
+
+_RUN_EVENTS = re.compile(r"run://(?P<run>[^/?#]+)/events(\?after=(?P<after>\d{1,12}))?", re.ASCII)
+
+ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files"]
+"""What of a thread can be read; `files` is the listing."""
+
+PARTS: tuple[ThreadPart, ...] = ("todos", "transcript", "checkpoints", "files")
+
+
+def thread_uri(thread_id: str, part: str) -> str:
+    """Return the URI of a part of a thread; for a file `files/<path>`."""
+    return f"{THREAD_SCHEME}{thread_id}/{quote(part, safe='/')}"
+
+
+def threads_uri(owner: str) -> str:
+    """Return what we call the list of somebody's threads; clients say `THREADS_URI`."""
+    return f"{THREADS_URI}#{owner}" if owner else THREADS_URI
+
+
+def thread_uris(thread_id: str) -> tuple[str, ...]:
+    """Return the URIs of a thread that change when it moves on."""
+    return tuple(thread_uri(thread_id, part) for part in PARTS)
+
+
+def parse_thread(uri: str) -> tuple[str, str] | None:
+    """Return the thread id and the part, or None for another URI.
+
+    The part is one of `ThreadPart`, or `files/<path>`.
+    """
+    if not uri.startswith(THREAD_SCHEME):
+        return None
+    thread_id, slash, part = uri[len(THREAD_SCHEME) :].partition("/")
+    part = unquote(part)
+    if not slash or not thread_id or not (part in PARTS or part.startswith("files/")):
+        return None
+    return thread_id, part
+
+
+def may_watch(uri: str) -> bool:
+    """Whether there are changes of it that the caller may be told of."""
+    if len(uri) > MAX_URI_CHARS:
+        return False
+    thread = parse_thread(uri)
+    if thread is not None:
+        return current_caller.get().owns(thread[0])
+    return uri == THREADS_URI or uri.startswith((SKILL_SCHEME, AGENT_SCHEME, "run://"))
+
+
+def parse_run_events(uri: str) -> tuple[str, int] | None:
+    """Return the run and the event to go on after, or None for another URI."""
+    found = _RUN_EVENTS.fullmatch(uri)
+    return (found["run"], int(found["after"] or 0)) if found is not None else None
+
+
+def skill_uri(name: str, path: str = "SKILL.md") -> str:
+    """Return the URI of a skill's file (SEP-2640)."""
+    return f"{SKILL_SCHEME}{name}/{quote(path, safe='/')}"
+
+
+def agent_uri(name: str) -> str:
+    """Return the URI of a subagent's description."""
+    return f"{AGENT_SCHEME}{quote(name, safe='')}"
+
+
+def parse_agent(uri: str) -> str | None:
+    """Return the name of a subagent, or None for another URI."""
+    return unquote(uri[len(AGENT_SCHEME) :]) if uri.startswith(AGENT_SCHEME) else None
+
+
+def parse_skill(uri: str) -> tuple[str, str] | None:
+    """Return the skill's name and the path of one of its files, or None for another URI."""
+    if not uri.startswith(SKILL_SCHEME):
+        return None
+    name, slash, path = uri[len(SKILL_SCHEME) :].partition("/")
+    return (name, unquote(path)) if slash and name and path else None

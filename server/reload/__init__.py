@@ -1,0 +1,1 @@
+"""Hot reload: which files are watched, and what a change updates."""

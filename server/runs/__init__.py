@@ -1,0 +1,1 @@
+"""Runs: how they start, who carries them, and how they are followed."""

@@ -1,0 +1,292 @@
+"""Runs as background work: they live in the app's task group, requests only wait for them.
+
+So a client that gives up, disconnects or times out ends its wait and nothing else. What a run is
+doing is in the journal; what is held in memory is only who works on what right now. A run left
+behind by a server that died is continued by the next one that sees it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+from pydantic import JsonValue
+
+from ...harness.checkpoint.base import Interrupt, Run
+from ...harness.errors import HarnessError, RunEnded, ThreadBusy, UnknownRun, UnknownThread
+from ...harness.limits.limits import Limits
+from ...harness.loop.events import Emit
+from ...harness.messages.message import ToolMessage
+from ...harness.subagents.background.threads import parent_thread
+from ..auth.caller import current_caller
+from ..auth.owned_journal import OwnedJournal
+from ..results import unknown
+from ..sampling.queue import Offer, SamplingQueue, is_parked
+from .starting import RunStarter, Snapshot, call_id
+from .supervisor import RunSupervisor
+
+if TYPE_CHECKING:
+    from ...harness.subagents.background.launcher import BackgroundSubAgents
+
+__all__ = ["RunManager", "Snapshot"]
+
+POLL_SECONDS = 0.5
+"""How often a run of another server process is looked at."""
+
+logger = logging.getLogger(__name__)
+
+
+class RunManager(RunStarter):
+    """Starts, watches, answers and ends runs; see `RunStarter` for the arguments."""
+
+    @property
+    def carrier(self) -> RunSupervisor:
+        """Who carries the runs, those of background tasks too."""
+        return self._carrier
+
+    @property
+    def desk(self) -> SamplingQueue:
+        """Where runs leave calls of a client's model."""
+        return self._carrier.desk
+
+    def bound(self, limits: Limits, max_runs: int) -> None:
+        """Let these bounds hold for what begins from now on."""
+        self._max_runs = max_runs
+        self._carrier.limits = limits
+
+    @property
+    def active(self) -> int:
+        """How many runs this process works on."""
+        return len(self._carrier.live)
+
+    # --- watching --------------------------------------------------------------------------
+
+    async def wait(
+        self, run_id: str, seconds: float, emit: Emit | None = None, *, to_lend: bool = False
+    ) -> Snapshot:
+        """Return where a run stands when it pauses or ends, or after `seconds`.
+
+        Args:
+            run_id: The run.
+            seconds: How long to wait at most.
+            emit: Receives its events.
+            to_lend: Return, too, when it wants to ask a client's model.
+
+        Raises:
+            UnknownRun: There is no such run.
+        """
+        with anyio.move_on_after(seconds) as scope, ExitStack() as watching:
+            if to_lend:
+                thread_id = (await self._find(run_id)).thread_id
+                watching.enter_context(self.desk.watching(thread_id, scope.cancel))
+            while _is_at_work(
+                run := await self._find(run_id), self._carrier.tasks
+            ) or await self._goes_on(run):
+                live = self._carrier.live.get(run_id)
+                if live is not None:
+                    await live.listen(emit)
+                elif run.status == "needs_approval":
+                    await self._carrier.decided(run_id)
+                elif not await self._carrier.is_left(run) or not await self._carrier.adopt(run):
+                    await anyio.sleep(POLL_SECONDS)
+        return await self.snapshot(run_id)
+
+    async def _goes_on(self, run: Run) -> bool:
+        """Whether a run was answered in the moment in which it went to wait for it."""
+        here = run.status == "needs_approval" and self._carrier.goes_on(run.id)
+        return here and not await self.questions(run.id)
+
+    async def snapshot(self, run_id: str) -> Snapshot:
+        """Return where a run stands now.
+
+        Raises:
+            UnknownRun: There is no such run.
+        """
+        run = await self._find(run_id)
+        if run.status == "needs_approval":
+            questions = await self.questions(run_id)
+            if questions:
+                return Snapshot(run, questions, calls=self.desk.calls(run.thread_id))
+            run = await self._find(run_id)
+            if await self._goes_on(run):
+                run = replace(run, status="running")
+        if run.status == "running":
+            stuck = None if run_id in self._carrier.live else self._carrier.stuck.get(run_id)
+            return Snapshot(run, calls=self.desk.calls(run.thread_id), stuck=stuck)
+        if run.kind == "drive" and run.status == "done":
+            result = await self._tool_result(run)
+            # No model summed it up, so the result of the call is the answer.
+            return Snapshot(replace(run, answer=result.text if result else None), (), result)
+        return Snapshot(run)
+
+    async def is_stored(self, run_id: str) -> bool:
+        """Whether a run is in the journal: a driven one is once its first act is."""
+        return await self._journal.run(run_id) is not None
+
+    def doing(self, run_id: str) -> str | None:
+        """Return a line about what a run does right now, if this process works on it."""
+        live = self._carrier.live.get(run_id)
+        if live is None:
+            return None
+        asked = live.sampled.calls.values() if live.sampled is not None else ()
+        if asked:
+            return f"{', '.join(one.agent for one in asked)}: waiting for the client's model"
+        return live.line
+
+    async def asked(self, run_id: str) -> Sequence[Interrupt]:
+        """Return the questions of a run, answered or not, also while it works on other calls."""
+        return await self._journal.interrupts(run_id)
+
+    async def questions(self, run_id: str) -> list[Interrupt]:
+        """Return those of them that are open."""
+        return [one for one in await self.asked(run_id) if not one.answered]
+
+    async def moved_on(self, run: Run) -> None:
+        """Return once a run is no longer where it was, whichever process has moved it."""
+        now: Run | None = run
+        while now is not None and (now.status, now.attempt) == (run.status, run.attempt):
+            await anyio.sleep(POLL_SECONDS)
+            now = await self._journal.run(run.id)
+
+    async def _tool_result(self, run: Run) -> ToolMessage | None:
+        """Return the result of a driven run's call; None after a rewind to before it.
+
+        Raises:
+            UnknownRun: It was deleted in this moment, with its thread.
+        """
+        try:
+            state = await self._agent().get_state(run.thread_id)
+        except UnknownThread:
+            await self._find(run.id)
+            raise
+        wanted = call_id(run.id)
+        for message in reversed(state.values.get("messages", ())):
+            if isinstance(message, ToolMessage) and message.tool_call_id == wanted:
+                return message
+        return None
+
+    async def _find(self, run_id: str) -> Run:
+        owned = current_caller.get().owns(run_id)
+        run = await self._journal.run(run_id) if owned else None
+        live = self._carrier.live.get(run_id) if owned else None
+        if run is None and live is not None:
+            return self._unrecorded(live)
+        if run is None:
+            known = [one.id for one in await OwnedJournal(self._journal).find_runs(limit=200)]
+            advice = "Call threads to see recent runs, or task to start one."
+            raise UnknownRun(unknown("run", run_id, known, advice))
+        return run
+
+    # --- steering --------------------------------------------------------------------------
+
+    async def reply(
+        self, run_id: str, answers: Mapping[str, JsonValue], *, offer: Offer | None = None
+    ) -> dict[str, JsonValue]:
+        """Store answers and let the run go on; without answers, let a failed run try again.
+
+        The first answer of a question stands. The same one again changes nothing.
+
+        Args:
+            run_id: The run.
+            answers: By question.
+            offer: What the client lends of its model that lets it try again.
+
+        Returns:
+            What stands in place of answers that came too late, by question.
+
+        Raises:
+            UnknownRun, RunEnded, UnknownInterrupt, InvalidAnswer: Nothing was stored.
+            ThreadBusy: The run cannot go on now.
+        """
+        run = await self._find(run_id)
+        async with self._replying.setdefault(run_id, anyio.Lock()):
+            asked = await self.asked(run_id) if answers else ()
+            stored = {one.id: one.answer for one in asked if one.answered}
+            fresh = {key: value for key, value in answers.items() if key not in stored}
+            # A server that died may have stored the last answer and not gone on.
+            waits_in_vain = run.status == "needs_approval" and len(stored) == len(asked)
+            if run_id in self._carrier.live:
+                await self._agent().answer(run_id, fresh)
+            elif fresh or not answers or waits_in_vain:
+                await self._carrier.resume(run, fresh, most=self._max_runs, offer=offer)
+        return {
+            key: stored[key] for key in answers if answers[key] != stored.get(key, answers[key])
+        }
+
+    async def unpark(self, run_id: str) -> None:
+        """Let a run go on that was paused for want of a client that lends its model.
+
+        So do background tasks of its thread, whatever became of the run itself. A run whose thread
+        has moved on without it is recorded as failed.
+
+        Raises:
+            UnknownRun: There is no such run.
+            ThreadBusy: Another run is on its thread, or the caller has enough runs at work.
+            HarnessError: The run cannot go on now.
+        """
+        run = await self._find(run_id)
+        if self._carrier.tasks is not None:
+            await self._unpark_tasks(self._carrier.tasks, run.thread_id)
+        if not is_parked(run):
+            return
+        try:
+            await self.reply(run_id, {}, offer="tools")
+        except RunEnded as error:
+            await self._carrier.end_superseded(run, error)
+        except ThreadBusy:
+            faster = self._carrier.holds_gate(run) or not is_parked(await self._find(run_id))
+            if not faster:
+                raise
+
+    async def _unpark_tasks(self, tasks: BackgroundSubAgents, thread_id: str) -> None:
+        for run in await self._journal.find_runs(status="paused", limit=1_000):
+            if not is_parked(run) or not run.thread_id.startswith(f"{thread_id}."):
+                continue
+            try:
+                await tasks.answer(run.id, {})  # in line, so that no more go on than may work
+            except HarnessError as error:  # it is no fault of the run that is waited for
+                logger.warning("background run %s stays paused: %s", run.id, error)
+
+    async def cancel(self, run_id: str, reason: str) -> Run:
+        """End a run; what it has committed stays. A run that has ended is returned as it is.
+
+        Raises:
+            UnknownRun: There is no such run.
+            HarnessError: The caller may not cancel it.
+            ThreadBusy: Another living server process works on it.
+        """
+        run = await self._find(run_id)
+        caller = current_caller.get()
+        if not caller.may("delegate") and not (run.kind == "drive" and caller.may("drive")):
+            raise HarnessError(
+                f"Cancelling run {run_id} needs the scope 'delegate'; nothing was done."
+            )
+        return await self._carrier.end(run, reason)
+
+    # --- what servers that died have left ----------------------------------------------------
+
+    async def recover(self) -> list[str]:
+        """Continue the runs of servers that died, and return their ids."""
+        left = await self._journal.find_runs(status="running", limit=1_000)
+        if self._carrier.tasks is not None:
+            waiting = await self._journal.find_runs(status="paused", limit=1_000)
+            if any(parent_thread(one.thread_id) for one in (*left, *waiting)):
+                self._agent()  # once it is built, its background tasks go on
+            left = [one for one in left if parent_thread(one.thread_id) is None]
+        continued = [
+            one.id
+            for one in left
+            if await self._carrier.is_left(one) and await self._carrier.adopt(one)
+        ]
+        if continued:
+            logger.warning("continuing %d runs of a server that ended", len(continued))
+        return continued
+
+
+def _is_at_work(run: Run, tasks: BackgroundSubAgents | None) -> bool:
+    """Whether a run goes on by itself: it works, or is a task that waits for its turn."""
+    return run.status == "running" or (tasks is not None and tasks.has_in_line(run))

@@ -1,0 +1,320 @@
+"""How runs begin: driven calls and delegated goals, one at a time per thread."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+from pydantic import JsonValue
+
+from ...harness._internal.records import record
+from ...harness.agent import Agent, RunOptions, RunResult
+from ...harness.checkpoint.base import Checkpointer, Interrupt, Run
+from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
+from ...harness.limits.limits import Limits
+from ...harness.messages.message import ToolCall, ToolMessage
+from ...harness.subagents.background.threads import parent_thread
+from ..auth.caller import current_caller, owner_of
+from ..auth.owned_journal import OwnedJournal
+from ..auth.principals import Principals
+from ..results import unknown
+from ..sampling.queue import Offer, SampledCall
+from .active_run import ActiveRun
+from .supervisor import Changed, RunSupervisor, Servers, busy
+
+__all__ = ["RunStarter", "Snapshot", "call_id"]
+
+DRIVE_SECONDS = 45.0
+"""How long a driven call is waited for unless its client bears more or less."""
+
+LONG_TOOLS = frozenset({"execute"})
+"""Driven calls that count as runs at work."""
+
+
+@record
+class Snapshot:
+    """Where a run stands.
+
+    Attributes:
+        run: Its record.
+        questions: Open questions, when it waits for answers.
+        result: The result of its call, when it is a driven run that has ended.
+        calls: Calls of a client's model that it, or its background tasks, wait for.
+        notes: What became of answers that were not taken.
+        stuck: Why it cannot go on, while it is `running` and nobody works on it.
+    """
+
+    run: Run
+    questions: Sequence[Interrupt] = ()
+    result: ToolMessage | None = None
+    calls: Sequence[SampledCall] = ()
+    notes: Sequence[str] = ()
+    stuck: str | None = None
+
+
+def call_id(run_id: str) -> str:
+    """Return the id of the tool call of a driven run: its result is found by it."""
+    return "call_" + run_id.partition("_")[2]
+
+
+class RunStarter:
+    """Begins runs, and knows those of this process.
+
+    Args:
+        agent: Returns the agent, built when it is first needed.
+        checkpointer: The journal.
+        group: Where runs live.
+        owner: Id of this server process.
+        servers: Which other processes live.
+        changed: Told when a thread moved on.
+        limits: Bounds of each run tree.
+        principals: Whose each run is.
+        max_runs: Delegated runs of one caller that may work at the same time.
+    """
+
+    def __init__(
+        self,
+        agent: Callable[[], Agent],
+        checkpointer: Checkpointer,
+        group: TaskGroup,
+        owner: str,
+        servers: Servers,
+        changed: Changed,
+        limits: Limits,
+        principals: Principals | None = None,
+        max_runs: int = 1_000,
+    ) -> None:
+        self._agent = agent
+        self._journal = checkpointer
+        self._max_runs = max_runs
+        self._carrier = RunSupervisor(
+            agent, checkpointer, group, owner, servers, changed, limits, principals
+        )
+        self._group = group
+        self._starting: dict[str, ActiveRun] = {}
+        self._replying: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+
+    async def drive(
+        self,
+        tool: str,
+        args: dict[str, JsonValue],
+        thread_id: str | None,
+        seconds: float = DRIVE_SECONDS,
+    ) -> Snapshot:
+        """Run one tool call of a client's own model; return where it ended, or is after `seconds`.
+
+        Calls on one thread wait for each other. A request that is dropped while it waits in line
+        runs nothing; once its call has begun, the call is finished.
+
+        Raises:
+            UnknownThread: There is no such thread.
+            ThreadBusy: A delegated run moves the thread, a question is open on it, or the calls
+                before this one took too long.
+        """
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        await self._require_owned(thread_id)
+        if thread_id is not None and self._agent().recalls(thread_id):
+            try:
+                return await self._drive(tool, args, thread_id, seconds, trust_cache=True)
+            except StaleThread:
+                pass  # another process has moved the thread, so look at what it did
+        return await self._drive(tool, args, thread_id, seconds, trust_cache=False)
+
+    async def _drive(
+        self,
+        tool: str,
+        args: dict[str, JsonValue],
+        thread_id: str | None,
+        seconds: float,
+        *,
+        trust_cache: bool,
+    ) -> Snapshot:
+        caller = current_caller.get()
+        run_id = caller.new_id("run", thread_id)
+        live = ActiveRun(run_id, thread_id or caller.new_id("thr"), brief=True)
+        live.counts = tool in LONG_TOOLS
+        await self._enter(live, known_idle=thread_id is None or trust_cache)
+        if live.counts:
+            self._require_room(live)
+        call = ToolCall(call_id(live.run_id), tool, args)
+        live.note_written(tool, args)
+
+        async def work(agent: Agent, options: RunOptions) -> RunResult:
+            return await agent.adrive([call], thread_id=live.thread_id, options=options)
+
+        is_new = thread_id is None
+        self._carrier.spawn(live, work, modes=(), is_new=is_new, trust_cache=trust_cache)
+        with anyio.move_on_after(seconds):
+            await live.finished.wait()
+        if not live.finished.is_set():
+            return Snapshot(self._unrecorded(live))
+        if live.error is not None:
+            raise live.error
+        if live.result is None:
+            raise HarnessError(
+                f"The server is stopping. Run {live.run_id} goes on when it is started again."
+            )
+        results = live.result.results
+        return Snapshot(live.result.run, live.result.interrupts, results[-1] if results else None)
+
+    async def start(
+        self,
+        goal: str,
+        *,
+        thread_id: str | None = None,
+        agent: str | None = None,
+        task_id: str | None = None,
+        key: str | None = None,
+        offer: Offer | None = None,
+    ) -> str:
+        """Begin to work on a goal and return the run's id once the input is in the journal.
+
+        Args:
+            goal: What shall be done.
+            thread_id: The thread to go on with; a new one by default.
+            agent: A subagent to give the goal to directly.
+            task_id: One of an earlier call on the thread that goes on, as its result named it.
+            key: Of the caller's choice: a second start with it finds the first one's run.
+            offer: What the client lends of its model; None if nobody knows.
+
+        Raises:
+            UnknownThread: There is no such thread.
+            ThreadBusy: The thread is in use.
+            HarnessError: The input was refused; nothing was stored.
+        """
+        caller = current_caller.get()
+        key = caller.key(key)
+        await self._require_owned(thread_id)
+        run_id = caller.new_id("run", thread_id)
+        live = ActiveRun(run_id, thread_id or caller.new_id("thr"), offer=offer)
+        if key is not None and (known := await self._started_before(key, live)) is not None:
+            return known
+
+        async def work(main: Agent, options: RunOptions) -> RunResult:
+            chosen = {"subagent_type": agent, "task_id": task_id}
+            args: dict[str, JsonValue] = {key: value for key, value in chosen.items() if value}
+            if not args:
+                own = await self._agent_on(live.thread_id, main)
+                return await own.ainvoke(goal, thread_id=live.thread_id, options=options)
+            args["description"] = goal
+            call = ToolCall(call_id(live.run_id), "task", args)
+            return await main.adrive([call], thread_id=live.thread_id, options=options)
+
+        try:
+            await self._enter(live, known_idle=thread_id is None)
+            self._require_room(live)
+            self._carrier.spawn(live, work, key=key, is_new=thread_id is None)
+            await live.control.accepted.wait()
+        finally:
+            if key is not None:
+                self._release(key, live)
+        if live.error is not None:
+            raise live.error
+        return live.run_id
+
+    async def _agent_on(self, thread_id: str, main: Agent) -> Agent:
+        """Return who goes on with a thread: on that of a background task its subagent."""
+        if parent_thread(thread_id) is None:
+            return main
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=20)
+        newest = next((one for one in runs if one.kind == "delegate"), None)
+        return main if newest is None else self._carrier.agent_of(newest, main)
+
+    async def _started_before(self, key: str, live: ActiveRun) -> str | None:
+        """Return the run that this key has started, or reserve the key for `live`."""
+        while (other := self._starting.get(key)) is not None:
+            await other.control.accepted.wait()
+        self._starting[key] = live
+        try:
+            known = await self._journal.find_runs(idempotency_key=key, limit=1)
+        except BaseException:
+            self._release(key, live)
+            raise
+        if not known or not current_caller.get().owns(known[0].id):
+            return None
+        self._release(key, live)
+        return known[0].id
+
+    def _release(self, key: str, live: ActiveRun) -> None:
+        if live.run_id not in self._carrier.live:
+            live.control.accepted.set()  # nothing was started, so let the next one look
+        if live.control.accepted.is_set():
+            self._starting.pop(key, None)
+        else:  # the request was dropped, and its run is not yet to be found by the key
+            self._group.start_soon(self._release_once_stored, key, live)
+
+    async def _release_once_stored(self, key: str, live: ActiveRun) -> None:
+        await live.control.accepted.wait()
+        self._starting.pop(key, None)
+
+    async def _enter(self, live: ActiveRun, *, known_idle: bool) -> None:
+        await self._carrier.take_gate(live)
+        if known_idle:
+            return
+        try:
+            await self._require_idle(live.thread_id)
+        except BaseException:
+            self._carrier.leave_gate(live)
+            raise
+
+    @asynccontextmanager
+    async def exclusive(self, thread_id: str) -> AsyncGenerator[str]:
+        """Keep every run of this process off an idle thread; yields an id to record changes under.
+
+        Raises:
+            UnknownThread, ThreadBusy: As for `start`.
+        """
+        await self._require_owned(thread_id)
+        live = ActiveRun(current_caller.get().new_id("run", thread_id), thread_id)
+        await self._enter(live, known_idle=False)
+        try:
+            yield live.run_id
+        finally:
+            self._carrier.leave_gate(live)
+
+    async def _require_idle(self, thread_id: str) -> None:
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
+        if not runs and await self._journal.load(thread_id) is not None:
+            return  # a copy: its runs are those of another thread
+        if not runs:
+            raise await self._unknown_thread(thread_id)
+        newest = runs[0]
+        if newest.status == "needs_approval":
+            raise ThreadBusy(
+                f"Thread {thread_id} waits for an answer in run {newest.id}; nothing was done. "
+                f'See the question with threads(thread_id="{thread_id}"), answer it with '
+                f'reply(run_id="{newest.id}", …) or drop it with cancel(run_id="{newest.id}").'
+            )
+        if newest.status == "running":
+            if await self._carrier.is_left(newest):
+                self._carrier.adopt_soon(newest)
+            raise busy(thread_id, newest.id)
+
+    async def _require_owned(self, thread_id: str | None) -> None:
+        if thread_id is not None and not current_caller.get().owns(thread_id):
+            raise await self._unknown_thread(thread_id)
+
+    def _require_room(self, live: ActiveRun) -> None:
+        """Refuse one more run of somebody who has enough of them at work, and leave its gate."""
+        owner = owner_of(live.run_id)
+        working = self._carrier.working(owner)
+        if owner and len(working) >= self._max_runs:
+            self._carrier.leave_gate(live)
+            raise ThreadBusy(
+                f"{len(working)} runs of yours are at work, which is the most there may be; "
+                f'nothing was started. Wait for one with wait(run_id="{working[0]}"), or cancel '
+                "one."
+            )
+
+    async def _unknown_thread(self, thread_id: str) -> UnknownThread:
+        rows = await OwnedJournal(self._journal).threads(limit=200)
+        advice = "Call threads to list them, or leave thread_id out to begin a new one."
+        return UnknownThread(unknown("thread", thread_id, [row.thread_id for row in rows], advice))
+
+    def _unrecorded(self, live: ActiveRun) -> Run:
+        """Return the record of a run at work whose input waits for its first act."""
+        return Run(live.run_id, live.thread_id, "drive", self._agent().name)

@@ -1,0 +1,397 @@
+"""Carries runs in the app's task group, one per thread at a time, whoever asked for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from pydantic import JsonValue
+
+from ...harness._internal.lazy_event import LazyEvent
+from ...harness.agent import Agent, RunOptions, RunResult
+from ...harness.checkpoint.base import Batch, Checkpointer, Run
+from ...harness.errors import HarnessError, RunEnded, ThreadBusy
+from ...harness.limits.limits import Limits
+from ...harness.loop.events import Event, StreamMode
+from ...harness.subagents.background.threads import parent_thread
+from ..auth.caller import owner_of
+from ..auth.principals import Principals
+from ..sampling.queue import Offer, SamplingQueue
+from .active_run import ActiveRun
+from .progress import describe
+from .thread_locks import GateHolder, ThreadLocks
+
+if TYPE_CHECKING:
+    from ...harness.subagents.background.launcher import BackgroundSubAgents
+
+__all__ = ["Changed", "RunSupervisor", "Servers", "Work", "busy"]
+
+QUEUE_SECONDS = 30.0
+"""How long a driven call waits for other calls on its thread."""
+
+logger = logging.getLogger(__name__)
+
+
+class Servers(Protocol):
+    """Says which server processes live, and lets one at a time take over what dead ones left."""
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether the server with this id is running. May block."""
+        ...
+
+    def takeover(self) -> AbstractAsyncContextManager[None]:
+        """Keep every other process from resuming a run meanwhile."""
+        ...
+
+
+class Changed(Protocol):
+    """Told when a thread has moved on."""
+
+    def __call__(self, thread_id: str, *, files: Iterable[str] = (), is_new: bool = False) -> None:
+        """Announce it soon; must not block."""
+        ...
+
+
+Work: TypeAlias = Callable[[Agent, RunOptions], Awaitable[RunResult]]
+"""Starts or resumes a run."""
+
+
+def busy(thread_id: str, run_id: str) -> ThreadBusy:
+    """Return the error of a call that found its thread in use."""
+    return ThreadBusy(
+        f"Thread {thread_id} is in use: run {run_id} is working on it; nothing was done. Wait for "
+        f'it with wait(run_id="{run_id}"), end it with cancel(run_id="{run_id}"), or use another '
+        "thread."
+    )
+
+
+class RunSupervisor:
+    """Carries runs; see `RunManager` for the arguments.
+
+    Attributes:
+        live: Runs at work, by id.
+        stuck: Why runs that nobody works on cannot go on, as far as was tried.
+    """
+
+    def __init__(
+        self,
+        agent: Callable[[], Agent],
+        journal: Checkpointer,
+        group: TaskGroup,
+        owner: str,
+        servers: Servers,
+        changed: Changed,
+        limits: Limits,
+        principals: Principals | None = None,
+    ) -> None:
+        self.live: dict[str, ActiveRun] = {}
+        self.stuck: dict[str, str] = {}
+        self._let_go: dict[str, LazyEvent] = {}
+        self.desk = SamplingQueue(changed)
+        self.changed = changed
+        self._agent = agent
+        self._journal = journal
+        self._group = group
+        self.owner = owner
+        self._servers = servers
+        self.limits = limits
+        self._principals = principals
+        self._gates = ThreadLocks()
+        self.tasks: BackgroundSubAgents | None = None
+
+    def agent_of(self, run: Run, main: Agent) -> Agent:
+        """Return who a run belongs to: the main agent, or the subagent of a background task.
+
+        Raises:
+            HarnessError: It is one of a task, and there are none here.
+        """
+        if run.kind == "drive" or parent_thread(run.thread_id) is None or run.agent == main.name:
+            return main
+        if self.tasks is None:
+            raise HarnessError(
+                f"run {run.id} is a background task of subagent {run.agent}, with which this "
+                "server does not go on. Start it with --background-subagents."
+            )
+        return self.tasks.agent(run.agent)
+
+    async def take_gate(self, live: ActiveRun) -> None:
+        """Wait for driven calls on the thread, then keep everybody else off it.
+
+        Raises:
+            ThreadBusy: A delegated run is on it, or the driven calls take too long.
+        """
+        holder = self._gates.holder(live.thread_id)
+        if holder is None or holder.brief:
+            wanted = GateHolder(live.run_id, live.brief)
+            holder = await self._gates.enter(live.thread_id, wanted, QUEUE_SECONDS)
+        if holder is not None:
+            raise busy(live.thread_id, holder.run_id)
+
+    def holds_gate(self, run: Run) -> bool:
+        """Whether the gate of its thread is a run's own: it is carried, or about to be."""
+        holder = self._gates.holder(run.thread_id)
+        return holder is not None and holder.run_id == run.id
+
+    def working(self, owner: str) -> list[str]:
+        """Return the runs of somebody that are at work, as far as they count."""
+        return [
+            run_id
+            for run_id, live in self.live.items()
+            if owner_of(run_id) == owner and live.counts
+        ]
+
+    def leave_gate(self, live: ActiveRun) -> None:
+        """Let others on the thread; `spawn` does it by itself in the end."""
+        self._gates.leave(live.thread_id)
+
+    def spawn(
+        self,
+        live: ActiveRun,
+        work: Work,
+        *,
+        modes: Sequence[StreamMode] = ("tasks", "checkpoints"),
+        key: str | None = None,
+        is_new: bool = False,
+        trust_cache: bool = False,
+    ) -> None:
+        """Carry a run whose gate was taken, independent of the request that asked for it.
+
+        Raises:
+            HarnessError: It is nobody's who is known; the gate was left.
+        """
+        try:
+            principal = self._principals.of(live.run_id) if self._principals else ""
+        except BaseException:
+            self.leave_gate(live)
+            raise
+        options = RunOptions(
+            run_id=live.run_id,
+            emit=lambda event: self._hear(live, event),
+            modes=modes,
+            limits=self.limits,
+            control=live.control,
+            owner=self.owner,
+            idempotency_key=key,
+            log_events=not live.brief,
+            trust_cache=trust_cache,
+            principal=principal,
+        )
+        self.live[live.run_id] = live
+        name = f"run {live.run_id}"
+        self._group.start_soon(self._carry, live, work, options, is_new, name=name)
+
+    async def _carry(self, live: ActiveRun, work: Work, options: RunOptions, is_new: bool) -> None:
+        """Carry a run to its pause or end. Nothing it does may end the task group."""
+        try:
+            with self.desk.carrying(
+                live.run_id, live.thread_id, live.control.pause, live.offer
+            ) as live.sampled:
+                live.result = await work(self._agent(), options)
+        except HarnessError as error:
+            live.error = error
+        except Exception as error:
+            logger.exception("run %s failed", live.run_id)
+            live.error = HarnessError(
+                f"run {live.run_id} failed inside the server ({type(error).__name__}: {error}); "
+                "the server's log has the details. What it had committed stays."
+            )
+        finally:
+            decided = self._let_go[live.run_id] = LazyEvent()
+            del self.live[live.run_id]
+            self._gates.leave(live.thread_id)
+            live.control.accepted.set()
+            live.finished.set()
+        self.changed(live.thread_id, files=list(live.written), is_new=is_new)
+        if self.tasks is not None:
+            self.tasks.stirred(live.thread_id)
+        await self._go_on_if_answered(live)
+        if self._let_go.get(live.run_id) is decided:
+            del self._let_go[live.run_id]
+        decided.set()
+
+    def _hear(self, live: ActiveRun, event: Event) -> None:
+        live.hear(event)
+        live.line = describe(event) or live.line
+        if live.sampled is not None:
+            live.sampled.hear(event)
+        if event.data.get("event") == "tool_start":
+            live.note_written(event.data.get("name"), event.data.get("args"))
+        if event.mode == "checkpoints":
+            self.changed(live.thread_id)
+
+    async def _go_on_if_answered(self, live: ActiveRun) -> None:
+        """Resume a run that got its answer in the moment in which it went to wait for it."""
+        result = live.result
+        if result is None or result.run.status != "needs_approval":
+            return
+        open_ids = {one.id for one in result.interrupts}
+        try:
+            known = await self._journal.interrupts(live.run_id)
+        except HarnessError as error:
+            logger.warning("run %s waits for an answer: %s", live.run_id, error)
+            return
+        if any(one.answered for one in known if one.id in open_ids):
+            await self.adopt(result.run)
+
+    # --- resuming --------------------------------------------------------------------------
+
+    async def resume(
+        self,
+        run: Run,
+        answers: Mapping[str, JsonValue],
+        *,
+        most: int | None = None,
+        offer: Offer | None = None,
+    ) -> None:
+        """Go on with a run that waits, failed, or was left behind.
+
+        Args:
+            run: The run.
+            answers: What was answered.
+            most: How many runs of its owner may be at work, this one included.
+            offer: What the client lends of its model that makes it go on.
+
+        Raises:
+            ThreadBusy: Its thread is in use, another living process works on it, or its owner has
+                enough runs at work.
+            HarnessError: As for `Agent.aresume`; nothing was stored.
+        """
+        live = ActiveRun(run.id, run.thread_id, offer=offer)
+        await self.take_gate(live)
+
+        async def work(main: Agent, options: RunOptions) -> RunResult:
+            agent = self.agent_of(run, main)
+            options = replace(options, limits=agent.limits or options.limits)
+            return await agent.aresume(run.id, answers, options=options)
+
+        passed_on = False
+        try:
+            async with self._servers.takeover():
+                now = await self._journal.run(run.id)
+                working = now is not None and now.status == "running"
+                if now is not None and working and not await self.is_left(now):
+                    raise busy(run.thread_id, run.id)
+                owner = owner_of(run.id)
+                if owner and most is not None and len(self.working(owner)) >= most:
+                    raise ThreadBusy(
+                        f"{most} runs of yours are at work, which is the most there may be; "
+                        "nothing was stored. Answer again when one of them has ended."
+                    )
+                passed_on = True
+                self.spawn(live, work)
+                await live.control.accepted.wait()
+        finally:
+            if not passed_on:
+                self.leave_gate(live)
+        if live.error is not None:
+            raise live.error
+
+    def goes_on(self, run_id: str) -> bool:
+        """Whether a run works here, or is about to if it asks nothing any more."""
+        return run_id in self.live or run_id in self._let_go
+
+    async def decided(self, run_id: str) -> None:
+        """Return once a run that went to wait either works again or stays where it is."""
+        about_to = self._let_go.get(run_id)
+        if about_to is not None:
+            await about_to.wait()
+
+    async def carry_on(self, run: Run, answers: Mapping[str, JsonValue]) -> None:
+        """Go on with a run, and return when it has paused or ended.
+
+        Raises:
+            HarnessError: It cannot go on now; nothing was stored.
+        """
+        if run.id not in self.live:
+            await self.resume(run, answers)
+        live = self.live.get(run.id)
+        if live is not None:
+            await live.finished.wait()
+
+    async def end(self, run: Run, reason: str) -> Run:
+        """End a run; what it has committed stays. One that has ended is returned as it is.
+
+        Raises:
+            ThreadBusy: Another living server process works on it.
+        """
+        live = self.live.get(run.id)
+        if live is not None:
+            live.control.cancel(reason)
+            await live.finished.wait()
+        run = await self._journal.run(run.id) or run
+        if run.status in ("done", "failed", "cancelled"):
+            return run
+        if run.status == "running" and not await self.is_left(run):
+            raise ThreadBusy(
+                f"Run {run.id} belongs to another server process that is alive, so it was not "
+                "cancelled. Cancel it through the client that started it."
+            )
+        run = replace(run, status="cancelled", reason=reason)
+        await self._journal.commit(Batch(run.thread_id, runs=[run]))
+        self.stuck.pop(run.id, None)
+        if run.id in self.live:  # it began to go on in that moment
+            return await self.end(run, reason)
+        self.changed(run.thread_id)
+        return run
+
+    async def is_left(self, run: Run) -> bool:
+        """Whether nobody works on a run that is recorded as `running`.
+
+        This process leaves one, too, where its journal did not take in how it ended.
+        """
+        if run.id in self.live:
+            return False
+        if run.owner == self.owner:  # it may have ended since its record was read
+            now = await self._journal.run(run.id)
+            return now is not None and now.status == "running" and run.id not in self.live
+        return run.owner is None or not await anyio.to_thread.run_sync(
+            self._servers.is_alive, run.owner
+        )
+
+    async def adopt(self, run: Run) -> bool:
+        """Continue a run that nobody works on; return whether it is this process's run now.
+
+        What stands in the way is no caller's fault, and the next look tries again.
+        """
+        if run.id in self.live:
+            return True
+        try:
+            await self._resume_or_end(run)
+            self.stuck.pop(run.id, None)
+        except HarnessError as error:
+            if self.stuck.get(run.id) != str(error):  # it is tried twice a second
+                logger.warning("run %s cannot be continued now: %s", run.id, error)
+            self.stuck[run.id] = str(error)
+        except Exception:
+            logger.exception("run %s cannot be continued now", run.id)
+        return run.id in self.live
+
+    async def _resume_or_end(self, run: Run) -> None:
+        if not await self._is_still(run):
+            return
+        try:
+            await self.resume(run, {})
+        except RunEnded as error:
+            await self.end_superseded(run, error)
+
+    async def end_superseded(self, run: Run, error: RunEnded) -> None:
+        """Record that a run cannot go on, unless somebody has moved it on."""
+        if await self._is_still(run):
+            ended = replace(run, status="failed", reason=str(error))
+            await self._journal.commit(Batch(run.thread_id, runs=[ended]))
+            self.changed(run.thread_id)
+
+    async def _is_still(self, run: Run) -> bool:
+        """Whether nobody has moved the run on since its record was read."""
+        now = await self._journal.run(run.id)
+        return now is not None and now.status == run.status
+
+    def adopt_soon(self, run: Run) -> None:
+        """Continue a run in the background."""
+        self._group.start_soon(self.adopt, run)

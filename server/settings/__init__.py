@@ -1,0 +1,1 @@
+"""Settings: what an operator can choose, and where the values come from."""

@@ -1,0 +1,277 @@
+"""The server's own files, where they lie inside of the root that agents work in.
+
+What binds agents must not be in their hands. Of keys, and of the state with everybody's threads,
+they see nothing. Policy files, the configuration and profiles, which say who is sent the model's
+key, they can read. Skills and memory are theirs to edit. So are the files of subagents, but not to
+those whom such a file bounds: a subagent could lift its own bounds. Where rules tell agents apart,
+nobody edits them: whoever writes one of a name that more is allowed to would have that too.
+
+Rules in front of the file tools say so. They reach what is not there yet, links, and spellings
+that lead to the same file. For commands that is not enough, see `server.runs.commands`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...harness._internal.records import record
+from ...harness.backends.base import Backend
+from ...harness.errors import AgentBuildError
+from ...harness.policy import CallPolicy, NarrowedPolicy, Policy, PolicyFiles, Rule
+from ...harness.policy.composite import CompositePolicy
+from ...harness.policy.policy_files import PolicySnapshot
+from .settings import Settings
+from .sources import default_config_file
+
+__all__ = ["GuardedRules", "ProtectedPath", "places_in", "protected_paths"]
+
+_SOURCE = "the server's own rules"
+_KEPT = "the server keeps its keys and its state there"
+_BINDING = "it says what agents may do, so only whoever runs the server edits it"
+_OF_SUBAGENTS = "it says what a subagent may do, so subagents do not edit it"
+_OF_ANYBODY = (
+    "the policy has rules for agents of some names, so agents do not edit the files that give them"
+)
+_SUBAGENTS = "*/*/**"
+_WILD = re.compile(r"([*?{}\[\]\\])")
+_MOST_LINKS = 40
+
+
+@record
+class ProtectedPath:
+    """A file or directory that binds agents; it need not exist.
+
+    Attributes:
+        name: What it is, for messages.
+        path: Where it was named.
+        secret: Whether agents must not read it either.
+        is_directory: Whether it stands for all that is in it.
+    """
+
+    name: str
+    path: Path
+    secret: bool = False
+    is_directory: bool = False
+
+
+def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
+    """Return what agents must not change, or not see, wherever it is."""
+    found = [
+        ProtectedPath("the state directory", settings.state_dir, secret=True, is_directory=True)
+    ]
+    keys = {"the journal's key": settings.journal_key_file, "the private key": settings.tls_key}
+    found += [
+        ProtectedPath(name, path, secret=True) for name, path in keys.items() if path is not None
+    ]
+    found += [ProtectedPath("the policy", path) for path in settings.policy]
+    # The one at the usual place is not read now, but by the next server that is told of no other.
+    configurations = dict.fromkeys((settings.config_file, default_config_file()))
+    found += [
+        ProtectedPath("the configuration", path) for path in configurations if path is not None
+    ]
+    found += [ProtectedPath("profiles", path, is_directory=True) for path in settings.profiles]
+    return found
+
+
+def places_in(root: Path, path: Path) -> Sequence[str]:
+    """Return where a file, and the links on the way to it, are in a directory.
+
+    Args:
+        root: The directory; it exists.
+        path: An absolute path; it need not exist.
+
+    Returns:
+        Paths from the root, such as `/conf/policy.toml`; `/` for the root itself.
+    """
+    found = (_below(root, step) for step in _steps(path))
+    return list(dict.fromkeys(one for one in found if one is not None))
+
+
+class GuardedRules(CompositePolicy):
+    """The operator's rules, and those that keep agents from the server's own files, as of now.
+
+    Agents keep it for as long as they run, so it follows where those files are. Safe on any
+    thread; all but judging blocks.
+
+    Args:
+        settings: Where the files are.
+        backend: Where agents have the root; see `files_of`.
+        rules: The rules of the policy files.
+
+    Raises:
+        AgentBuildError: All of the root is the server's own.
+    """
+
+    def __init__(self, settings: Settings, backend: Backend, rules: PolicyFiles) -> None:
+        self._settings = settings
+        self._backend = backend
+        self._rules = rules
+        self._lock = threading.RLock()
+        self._now = _guarded(settings, backend, rules)
+
+    def parts(self) -> Sequence[CallPolicy]:
+        """Return the rules as they are now."""
+        return (self._now,)
+
+    @property
+    def roots(self) -> Sequence[Path]:
+        """The policy files to watch for changes."""
+        return self._rules.roots
+
+    @property
+    def snapshot(self) -> PolicySnapshot:
+        """The operator's policy as it was when last looked at."""
+        return self._rules.snapshot
+
+    def reload(self) -> bool:
+        """Read the policy files again, and follow links; return whether a file changed.
+
+        Raises:
+            AgentBuildError: A link made all of the root the server's own.
+        """
+        with self._lock:
+            changed = self._rules.reload()
+            self._now = _guarded(self._settings, self._backend, self._rules)
+            return changed
+
+    @contextmanager
+    def moving(self, settings: Settings) -> Generator[None]:
+        """Guard also the files of these settings in the block, and only them if it succeeds.
+
+        Raises:
+            AgentBuildError: All of the root would be the server's own; the block is not entered.
+        """
+        with self._lock:
+            before, after = self._now, _guarded(settings, self._backend, self._rules)
+            self._now = NarrowedPolicy((before, after))
+            try:
+                yield
+                self._settings, before = settings, after
+            finally:
+                self._now = before
+
+
+def _guarded(settings: Settings, backend: Backend, rules: PolicyFiles) -> CallPolicy:
+    if settings.root is None:
+        return rules
+    prefix = _prefix(settings, backend)
+    always = [
+        one for file in protected_paths(settings) for one in _rules(file, settings.root, prefix)
+    ]
+    agents: Sequence[str] = ()
+    if settings.agents is not None:
+        agents = [
+            _glob(prefix, one, is_directory=True)
+            for one in places_in(settings.root, settings.agents)
+        ]
+    if agents:
+        always.append(_unchanged(agents, _OF_SUBAGENTS, agent=_SUBAGENTS))
+    if not always:
+        return rules
+    own = Policy(always, source=_SOURCE)
+    if not agents:
+        return NarrowedPolicy((rules, own))
+    return _GuardedAgents(rules, own, Policy([_unchanged(agents, _OF_ANYBODY)], source=_SOURCE))
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardedAgents(CompositePolicy):
+    """Rules that are stricter while the operator's tell agents apart.
+
+    Attributes:
+        rules: Those of the operator, as they are now.
+        own: What holds always.
+        apart: What holds besides.
+    """
+
+    rules: PolicyFiles
+    own: Policy
+    apart: Policy
+
+    def parts(self) -> Sequence[CallPolicy]:
+        """Return the policies as they are now."""
+        if any(one.agent is not None for one in self.rules.snapshot.policy.rules):
+            return (self.rules, self.own, self.apart)
+        return (self.rules, self.own)
+
+
+def _rules(file: ProtectedPath, root: Path, prefix: str) -> Iterator[Rule]:
+    for place in places_in(root, file.path):
+        if file.secret and place == "/":
+            raise AgentBuildError(
+                f"the root {root} is {file.name}, or a link to it: agents would work in what they "
+                "must not see. Name another directory with --root"
+            )
+        glob = _glob(prefix, place, is_directory=file.is_directory)
+        if file.secret:
+            yield Rule("deny", path=glob, reason=_KEPT, source=_SOURCE)
+        else:
+            yield _unchanged([glob], _BINDING)
+    if file.is_directory and file.secret and _below(file.path, root) not in (None, "/"):
+        raise AgentBuildError(
+            f"the root {root} is inside of {file.name} {file.path}, where agents would change "
+            "what is not theirs. Name another directory with --root"
+        )
+
+
+def _unchanged(globs: Sequence[str], reason: str, agent: str | None = None) -> Rule:
+    """Return a rule that leaves reading; a tool that says nothing of itself may write."""
+    return Rule(
+        "deny", path=list(globs), reason=reason, read_only=False, agent=agent, source=_SOURCE
+    )
+
+
+def _glob(prefix: str, place: str, *, is_directory: bool) -> str:
+    literal = _WILD.sub(r"\\\1", prefix + place).rstrip("/")
+    return f"{literal}/**" if is_directory else literal or "/"
+
+
+def _prefix(settings: Settings, backend: Backend) -> str:
+    """Return where the file tools have the root; empty if it is all they have."""
+    if settings.execute == "off":
+        return ""
+    from ...harness.backends.mounts import mounted_directories  # few run commands
+
+    (shared,) = (
+        one
+        for one in mounted_directories(backend, confined=settings.execute != "host")
+        if one.root is not None
+    )
+    return shared.place
+
+
+def _below(root: Path, path: Path) -> str | None:
+    """Return a path from a directory, or None if it is elsewhere; by identity, not by name."""
+    for above in path.parents if path.is_symlink() else (path, *path.parents):
+        try:
+            if os.path.samefile(above, root):
+                below = path.relative_to(above).as_posix()
+                return "/" if below == "." else f"/{below}"
+        except OSError:
+            continue  # not there, so neither is it the root
+    return None
+
+
+def _steps(path: Path) -> Iterator[Path]:
+    """Yield each link on the way to a file where it really stands, and the file at last."""
+    at, left, links = Path(path.anchor), [*reversed(path.parts[1:])], 0
+    while left:
+        name = left.pop()
+        here = at.parent if name == ".." else at / name
+        if not here.is_symlink():
+            at = here
+            continue
+        yield here
+        links += 1
+        if links > _MOST_LINKS:
+            return
+        target = Path(os.readlink(here))
+        at = Path(target.anchor) if target.is_absolute() else at
+        left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+    yield at

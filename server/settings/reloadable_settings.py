@@ -1,0 +1,178 @@
+"""The settings in force: the configuration file may be saved while the server runs.
+
+Some settings hold for new runs and calls as soon as they are saved. The others are woven into what
+stands already (the address, the journal, the sandbox), so they wait for the next start, and the
+log says so. A file that is broken or gone leaves the last good settings in force: to fall back to
+defaults for the moment an editor needs would lift what the operator has forbidden.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+
+from ...harness._internal.records import record
+from ...harness.definitions.followed_files import FollowedFiles
+from ...harness.definitions.sources import read_regular
+from ...harness.errors import HarnessError
+from .settings import Settings, SettingsError
+from .sources import default_config_file
+
+__all__ = ["ReloadableSettings", "SettingsSnapshot"]
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = frozenset(
+    {"limits", "log_level", "max_runs", "max_sessions", "wait_budget", "wait_budgets"}
+)
+_IN_THE_AGENT = frozenset({"approve", "beyond_allowed_tools", "model"})
+_OF_FILES = frozenset({"agents", "memory", "policy", "profiles", "skills"})
+_MOST_BYTES = 1_000_000
+
+
+@record
+class SettingsSnapshot:
+    """The settings at one moment.
+
+    Attributes:
+        settings: All of them.
+        errors: What is wrong with the newest version of the file, by path.
+        waiting: Names of settings that the file has changed and that wait for the next start.
+        digests: One entry per setting and error; a changed value means that it changed.
+    """
+
+    settings: Settings
+    errors: Mapping[str, str] = field(default_factory=dict[str, str])
+    waiting: tuple[str, ...] = ()
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """One entry per setting; a changed value means that it changed. Keys are not in it."""
+        known = {
+            name: repr(getattr(self.settings, name))
+            for name in (*_AT_ONCE, *_IN_THE_AGENT, *_OF_FILES)
+        }
+        return {**known, **self.errors}
+
+
+class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
+    """Settings that follow their file. Safe to read from any thread.
+
+    Args:
+        settings: Those the server starts with.
+        read: Reads all sources again; flags and environment as they were at the start. None for
+            settings that stay as they are.
+    """
+
+    def __init__(self, settings: Settings, read: Callable[[], Settings] | None = None) -> None:
+        super().__init__(SettingsSnapshot(settings))
+        self._started = settings
+        self._read = read
+        self._follow: Callable[[Settings], None] = lambda _: None
+        self._path = settings.config_file or default_config_file()
+        self._text: bytes | None = None
+
+    @property
+    def current(self) -> Settings:
+        """The settings in force."""
+        return self._snapshot.settings
+
+    @property
+    def roots(self) -> Sequence[Path]:
+        """The file to watch for changes: a regular one, or one that is not there yet."""
+        if self._read is None or (self._path.exists() and not self._path.is_file()):
+            return ()
+        return (self._path,)
+
+    def follow(self, apply: Callable[[Settings], None]) -> None:
+        """Say who follows a change. It may block, and refuse with a `HarnessError`."""
+        self._follow = apply
+
+    def reload(self) -> bool:
+        """Read the file again and return whether anything changed."""
+        with self._lock:
+            if not self.roots:
+                return False
+            old = self._snapshot
+            try:
+                text = self._bytes()
+                if text == self._text and not old.errors:
+                    return False
+                self._snapshot = self._taken(text)
+            except (HarnessError, OSError, SettingsError) as error:
+                why = str(error).rstrip(".")
+                problem = f"{why}. The last good settings stay in force until this is fixed."
+                self._snapshot = SettingsSnapshot(
+                    old.settings, {str(self._path): problem}, old.waiting
+                )
+            return self._snapshot != old
+
+    def _bytes(self) -> bytes:
+        try:
+            return read_regular(self._path, _MOST_BYTES)
+        except FileNotFoundError:
+            if self._snapshot.settings.config_file is None:
+                return b""  # there never was one
+            raise self._gone() from None
+
+    def _gone(self) -> SettingsError:
+        return SettingsError(f"configuration file {self._path} is gone.")
+
+    def _taken(self, text: bytes) -> SettingsSnapshot:
+        assert self._read is not None
+        old = self._snapshot
+        wanted = self._read()
+        if self._bytes() != text:
+            return old  # it is being written, which will be told
+        if wanted.config_file is None and old.settings.config_file is not None:
+            raise self._gone()  # and it is back by now
+        at_once = self._changeable()
+        waiting = tuple(
+            name
+            for name in type(wanted).model_fields
+            if name not in at_once
+            and name != "config_file"
+            and getattr(wanted, name) != getattr(self._started, name)
+        )
+        settings = _mixed(self._started, wanted, at_once | {"config_file"})
+        same = (settings, waiting) == (old.settings, old.waiting)
+        if not (text.strip() or same or old.settings.config_file is None):
+            # Many editors empty a file before they write it.
+            raise SettingsError(
+                f"configuration file {self._path} is empty. To unset all it said, leave a comment "
+                "in it."
+            )
+        if settings != old.settings:
+            self._follow(settings)
+        if waiting and waiting != old.waiting:
+            logger.warning(
+                "%s: %s: takes effect when the server is started again",
+                self._path,
+                ", ".join(waiting),
+            )
+        self._text = text
+        return SettingsSnapshot(settings, {}, waiting)
+
+    def _changeable(self) -> frozenset[str]:
+        """Return what can change while the server runs.
+
+        Background tasks belong to the one agent that started them; and what commands must not
+        touch is decided when their sandbox is made.
+        """
+        if self._started.background_subagents:
+            return _AT_ONCE
+        if self._started.execute != "off":
+            return _AT_ONCE | _IN_THE_AGENT
+        return _AT_ONCE | _IN_THE_AGENT | _OF_FILES
+
+
+def _mixed(started: Settings, wanted: Settings, names: frozenset[str]) -> Settings:
+    """Return the first settings with these fields of the second, set there or not."""
+    values = {
+        name: getattr(wanted if name in names else started, name)
+        for name in type(started).model_fields
+    }
+    is_set = (started.model_fields_set - names) | (wanted.model_fields_set & names)
+    return Settings.model_construct(is_set, **values)

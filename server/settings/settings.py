@@ -1,0 +1,416 @@
+"""Everything an operator can choose, in one typed object.
+
+`server.settings.sources` reads it from flags, the environment and a file.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import platformdirs
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    model_validator,
+)
+
+from .toolsets import TOOLSETS, Toolset, comma_list, known_tool, require_a_tool
+
+__all__ = [
+    "APP_NAME",
+    "CommandSettings",
+    "LimitSettings",
+    "LogLevel",
+    "Settings",
+    "SettingsError",
+    "Transport",
+    "absolute",
+    "is_loopback",
+]
+
+APP_NAME = "deep-agent-mcp"
+
+Transport: TypeAlias = Literal["stdio", "http", "sse"]
+Auth: TypeAlias = Literal["none", "token", "oauth"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+Action: TypeAlias = Literal["allow", "ask", "deny"]
+Execute: TypeAlias = Literal["off", "bubblewrap", "docker", "host"]
+Telemetry: TypeAlias = Literal["off", "otlp", "console"]
+
+
+class SettingsError(Exception):
+    """A setting is wrong; the text names it, its source and what is accepted."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def absolute(value: Path) -> Path:
+    """Return an absolute path, `~` expanded, links not followed."""
+    return Path(os.path.abspath(value.expanduser()))
+
+
+def _directory(value: Path) -> Path:
+    if not value.is_dir():
+        raise ValueError("not an existing directory")
+    return value
+
+
+def _not_a_file(value: Path) -> Path:
+    if value.exists() and not value.is_dir():
+        raise ValueError("it exists and is not a directory")
+    return value
+
+
+def _host_name(value: str) -> str:
+    if not value or any(char in value for char in "/@ *") or "://" in value:
+        raise ValueError("a bare host name or address, without scheme, path or wildcard")
+    return value.lower()
+
+
+def _budgets(value: object) -> object:
+    """Take `NAME=SECONDS,NAME=SECONDS` apart, as the environment has it."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
+    return {name.strip(): seconds.strip() for name, _, seconds in pairs}
+
+
+def _model_name(value: str) -> str:
+    from ...harness.models.registry import UnknownModel, full_name  # few name one
+    from ..sampling.model import is_sampling
+
+    if not is_sampling(value):
+        try:
+            full_name(value)
+        except UnknownModel as error:
+            raise ValueError(f"unknown model {value!r}") from error
+    return value
+
+
+def _policy_file(value: Path) -> Path:
+    from ...harness.policy import Policy, PolicyError  # few have a policy
+
+    try:
+        Policy.from_toml(value)
+    except PolicyError as error:
+        raise ValueError(str(error).rstrip(".")) from error
+    return value
+
+
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("a URL that begins with https:// (http:// for tests)")
+    return value
+
+
+def _address(value: str) -> str:
+    ipaddress.ip_network(value, strict=False)
+    return value
+
+
+def _file(value: Path) -> Path:
+    if not value.is_file():
+        raise ValueError("not an existing file")
+    return value
+
+
+def _journal_keys(value: SecretStr) -> SecretStr:
+    from ...harness.checkpoint.keyring import Keyring  # few have a key
+
+    Keyring.parse(value.get_secret_value())
+    return value
+
+
+def _telemetry_installed(value: Telemetry) -> Telemetry:
+    if value == "off":
+        return value
+    from importlib import import_module  # few have telemetry
+
+    try:
+        import_module("opentelemetry.sdk")
+        import_module("opentelemetry.exporter.otlp.proto.http")
+    except ImportError as missing:
+        raise ValueError(
+            "OpenTelemetry's SDK is not installed; pip install 'deep-agent-mcp[telemetry]'"
+        ) from missing
+    return value
+
+
+AnyPath = Annotated[Path, AfterValidator(absolute)]
+ExistingDirectory = Annotated[AnyPath, AfterValidator(_directory)]
+ExistingFile = Annotated[AnyPath, AfterValidator(_file)]
+
+
+_WHOLE = "a whole number, at least 1"
+_SECONDS = "seconds, more than 0"
+_BYTES = "bytes, at least 1024"
+
+
+class LimitSettings(BaseModel):
+    """Bounds for one run and all of its subagents; see `harness.limits.limits.Limits`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model_calls: int = Field(default=200, ge=1, description=_WHOLE)
+    tool_calls: int = Field(default=1_000, ge=1, description=_WHOLE)
+    depth: int = Field(default=3, ge=0, description="a whole number, at least 0")
+    parallel_tool_calls: int = Field(default=16, ge=1, description=_WHOLE)
+    fan_out: int = Field(default=32, ge=1, description=_WHOLE)
+    tokens: int | None = Field(default=None, ge=1, description=_WHOLE)
+    cost: float | None = Field(default=None, gt=0, description="US dollars, more than 0")
+    seconds: float | None = Field(default=None, gt=0, description=_SECONDS)
+    thread_tokens: int | None = Field(default=None, ge=1, description=_WHOLE)
+    thread_cost: float | None = Field(default=None, gt=0, description="US dollars, more than 0")
+    thread_model_calls: int | None = Field(default=None, ge=1, description=_WHOLE)
+
+
+class CommandSettings(BaseModel):
+    """Bounds for commands of agents and clients; see `docs/commands.md`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seconds: float = Field(default=30, gt=0, description=_SECONDS)
+    max_seconds: float = Field(default=600, gt=0, description=_SECONDS)
+    cpu_seconds: int | None = Field(default=None, ge=1, description=_WHOLE)
+    memory_bytes: int = Field(default=4 << 30, ge=32 << 20, description="bytes, at least 33554432")
+    processes: int = Field(default=1_024, ge=8, description="a whole number, at least 8")
+    output_lines: int = Field(default=100, ge=1, description=_WHOLE)
+    output_bytes: int = Field(default=8_000, ge=1_024, description=_BYTES)
+    kept_bytes: int = Field(default=1 << 20, ge=1_024, description=_BYTES)
+    jobs: int = Field(default=4, ge=0, description="a whole number, at least 0 (no jobs)")
+    jobs_in_all: int = Field(default=64, ge=1, description=_WHOLE)
+    job_seconds: float = Field(default=3_600, gt=0, description=_SECONDS)
+    job_output_bytes: int = Field(default=8 << 20, ge=1_024, description=_BYTES)
+
+
+class Settings(BaseModel):
+    """Everything an operator can choose. The field descriptions say what is accepted.
+
+    Attributes:
+        transport: How clients connect; `http` and `sse` are the same app.
+        host: Address to bind (`http`, `sse`).
+        port: Port to bind; 0 lets the system choose.
+        root: Directory the file tools work in; None keeps files inside the thread.
+        skills: Directories of skills, added to the bundled ones; a later one wins.
+        agents: Directory of subagent files.
+        memory: Files (`AGENTS.md`) that every run reads; they need not exist yet.
+        profiles: Directories of model profiles, added to the built-in ones; a later one wins.
+        model: Name for the model registry, or `sampling` for that of the client; None means the
+            registry's default or, while there is no key for it, that of the client.
+        state_dir: Where the journal and the locks live.
+        log_level: Least severe level that is logged to stderr.
+        allow_hosts: Host names clients may use besides the loopback ones.
+        auth: What HTTP clients show: `token` of `deep-agent-mcp token`, `oauth` of an
+            authorization server, or one of both; `none` says that there shall be nothing.
+        public_url: Where clients reach this server; what OAuth tokens must be issued for.
+        oauth_issuer: The authorization server.
+        oauth_jwks_url: Where its keys are; by default what its metadata say.
+        tls_cert: Certificate chain in PEM, if this server itself shall speak HTTPS.
+        tls_key: Its private key.
+        trusted_proxies: Addresses whose forwarded headers are believed.
+        max_body_bytes: Bytes of one request.
+        max_requests_per_minute: Requests of one caller.
+        max_sessions: Connections of one caller that stay open, of the handshake era.
+        max_runs: Runs of one caller that work at the same time.
+        wait_budget: Seconds `task` and `wait` block before they answer `running`.
+        wait_budgets: The same for clients whose names begin so, before what is known of them.
+        toolsets: Sets of tools that clients are offered; empty for all.
+        exclude_tools: Tools that they are not offered.
+        read_only: Whether they are offered only tools that change nothing.
+        approve: Globs over tool names whose calls need a person's approval.
+        beyond_allowed_tools: What follows when a skill in use states `allowed-tools` and an agent
+            calls another tool.
+        policy: Files of rules in front of every tool call, the first one's first.
+        execute: In what commands run that agents and clients start; `host` gives them all rights
+            of this process.
+        allow_network: Whether commands in a sandbox may reach the network.
+        commands: Bounds of commands.
+        config_file: The file some of these were read from, if there was one.
+        journal_key_file: Where `journal_key` was read from, if it was a file.
+        journal_key: Keys that seal the journal, the first of them what is written, as
+            `harness.checkpoint.keyring.Keyring.parse` reads them; None leaves it readable. Read
+            from the file that `journal_key_file` names, or from the environment.
+        limits: Bounds of one run tree.
+        background_subagents: Whether delegated runs may start subagents in the background.
+        telemetry: Where OpenTelemetry spans and metrics go; `otlp` is a collector, over HTTP.
+        telemetry_content: Whether spans hold what models and tools are given and say.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    transport: Annotated[Transport, BeforeValidator(_lower)] = Field(
+        default="stdio", description="'stdio', 'http' or 'sse'"
+    )
+    host: Annotated[str, AfterValidator(_host_name)] = Field(
+        default="127.0.0.1", description="a host name or address to bind"
+    )
+    port: int = Field(
+        default=8000, ge=0, le=65_535, description="a whole number from 0 (any free port) to 65535"
+    )
+    root: ExistingDirectory | None = Field(default=None, description="an existing directory")
+    skills: tuple[ExistingDirectory, ...] = Field(default=(), description="existing directories")
+    agents: ExistingDirectory | None = Field(default=None, description="an existing directory")
+    memory: tuple[AnyPath, ...] = Field(default=(), description="paths of files")
+    profiles: tuple[ExistingDirectory, ...] = Field(default=(), description="existing directories")
+    model: Annotated[str, AfterValidator(_model_name)] | None = Field(
+        default=None,
+        description="'anthropic:<model id>', 'claude-<model id>', 'scripted:<path>' or 'sampling'",
+    )
+    state_dir: Annotated[AnyPath, AfterValidator(_not_a_file)] = Field(
+        default_factory=lambda: Path(platformdirs.user_state_dir(APP_NAME, appauthor=False)),
+        description="a directory, made if missing",
+    )
+    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
+        default="warning", description="'debug', 'info', 'warning' or 'error'"
+    )
+    allow_hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = Field(
+        default=(), description="host names without scheme, port or path"
+    )
+    auth: tuple[Annotated[Auth, BeforeValidator(_lower)], ...] = Field(
+        default=(), description="'token', 'oauth' or both; or 'none'"
+    )
+    public_url: Annotated[str, AfterValidator(_url)] | None = Field(
+        default=None, description="a URL such as https://agent.example.com/mcp"
+    )
+    oauth_issuer: Annotated[str, AfterValidator(_url)] | None = Field(
+        default=None, description="the URL of an authorization server"
+    )
+    oauth_jwks_url: Annotated[str, AfterValidator(_url)] | None = Field(
+        default=None, description="the URL of a JSON Web Key Set"
+    )
+    tls_cert: ExistingFile | None = Field(default=None, description="a PEM file")
+    tls_key: ExistingFile | None = Field(default=None, description="a PEM file")
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_address)], ...] = Field(
+        default=(), description="addresses or networks, such as 10.0.0.0/8"
+    )
+    max_body_bytes: int = Field(
+        default=4 << 20, ge=1_024, description="a whole number, at least 1024"
+    )
+    max_requests_per_minute: int = Field(
+        default=1_200, ge=1, description="a whole number, at least 1"
+    )
+    max_sessions: int = Field(default=100, ge=1, description="a whole number, at least 1")
+    max_runs: int = Field(default=32, ge=1, description="a whole number, at least 1")
+    wait_budget: float = Field(default=45.0, ge=0, le=3_600, description="seconds from 0 to 3600")
+    wait_budgets: Annotated[
+        dict[Annotated[str, AfterValidator(str.lower)], Annotated[float, Field(ge=0, le=3_600)]],
+        BeforeValidator(_budgets),
+    ] = Field(
+        default_factory=dict[str, float],
+        description="a table of clients and seconds from 0 to 3600, such as 'claude-code' = 110",
+    )
+    toolsets: Annotated[tuple[Toolset, ...], BeforeValidator(comma_list)] = Field(
+        default=(), description="some of " + ", ".join(TOOLSETS)
+    )
+    exclude_tools: Annotated[
+        tuple[Annotated[str, AfterValidator(known_tool)], ...], BeforeValidator(comma_list)
+    ] = Field(default=(), description="names of tools, such as 'rewind'")
+    read_only: bool = Field(default=False, description="true or false")
+    approve: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), description="globs over tool names, such as 'write_*'"
+    )
+    beyond_allowed_tools: Annotated[Action, BeforeValidator(_lower)] = Field(
+        default="allow", description="'allow', 'ask' or 'deny'"
+    )
+    policy: tuple[Annotated[AnyPath, AfterValidator(_policy_file)], ...] = Field(
+        default=(), description="policy files that `deep-agent-mcp policy check` accepts"
+    )
+    execute: Annotated[Execute, BeforeValidator(_lower)] = Field(
+        default="off", description="'off', 'bubblewrap', 'docker' or 'host'"
+    )
+    allow_network: bool = Field(default=False, description="true or false")
+    background_subagents: bool = Field(default=False, description="true or false")
+    telemetry: Annotated[
+        Telemetry, BeforeValidator(_lower), AfterValidator(_telemetry_installed)
+    ] = Field(default="off", description="'off', 'otlp' or 'console'")
+    telemetry_content: bool = Field(default=False, description="true or false")
+    journal_key: Annotated[SecretStr, AfterValidator(_journal_keys)] | None = Field(
+        default=None,
+        description="keys that `deep-agent-mcp threads new-key` prints, the newest first, with "
+        "commas or line feeds between them",
+    )
+    config_file: AnyPath | None = Field(default=None, description="a TOML file")
+    journal_key_file: AnyPath | None = Field(
+        default=None, description="a file that only its owner can read"
+    )
+    commands: CommandSettings = Field(
+        default_factory=CommandSettings,
+        description="a table with " + ", ".join(CommandSettings.model_fields),
+    )
+    limits: LimitSettings = Field(
+        default_factory=LimitSettings,
+        description="a table with " + ", ".join(LimitSettings.model_fields),
+    )
+
+    @model_validator(mode="after")
+    def _bound_for_this_machine(self) -> Settings:
+        if self.transport == "stdio" or is_loopback(self.host):
+            return self
+        if not self.auth:
+            raise ValueError(
+                f"binding {self.host} lets other machines reach this server, where anyone could "
+                "run tools and read every thread. Bind 127.0.0.1, or ask for "
+                "tokens with --auth token (`deep-agent-mcp token create` makes them) or --auth "
+                "oauth; --auth none says that strangers are kept out by other means."
+            )
+        if not self.allow_hosts:
+            raise ValueError(
+                f"binding {self.host} needs the host names that clients will use, with "
+                "--allow-host NAME (repeatable): requests for others are refused, so that no "
+                "web page can reach this server."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _auth_is_complete(self) -> Settings:
+        if "none" in self.auth and len(self.auth) > 1:
+            raise ValueError("auth 'none' goes with nothing else.")
+        if "oauth" in self.auth and not (self.oauth_issuer and self.public_url):
+            raise ValueError(
+                "auth 'oauth' needs oauth_issuer, whose tokens are accepted, and public_url, for "
+                "which they must be issued."
+            )
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together.")
+        return self
+
+    @model_validator(mode="after")
+    def _bounds_of_commands_fit(self) -> Settings:
+        usual, most = self.commands.seconds, self.commands.max_seconds
+        if usual > most:
+            raise ValueError(
+                f"commands.seconds is {usual:g}, and commands.max_seconds, the most a call may ask "
+                f"for, only {most:g}."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _some_tool_is_offered(self) -> Settings:
+        require_a_tool(self)
+        return self
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether HTTP clients must show who they are."""
+        return bool({"token", "oauth"} & {*self.auth})

@@ -1,0 +1,277 @@
+"""Reads the settings: flags over environment over a TOML file over defaults.
+
+Every value remembers where it came from, so that a wrong one is reported as
+`setting 'port' = 'abc' (from environment DEEP_AGENT_PORT): …`. Sources are four plain mappings laid
+over each other and validated once by pydantic; pydantic-settings would cost 17 ms of start-up and
+does not say which source a refused value came from.
+
+The file is `--config`, else `DEEP_AGENT_CONFIG`, else `config.toml` in the platform's configuration
+directory if it exists. Paths in it are relative to the file; all others to the current directory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import platformdirs
+from pydantic import BaseModel, ValidationError
+
+from ...harness._internal.records import record
+from .settings import (
+    APP_NAME,
+    CommandSettings,
+    LimitSettings,
+    Settings,
+    SettingsError,
+    absolute,
+)
+
+__all__ = ["ENV_PREFIX", "default_config_file", "load_settings"]
+
+ENV_PREFIX = "DEEP_AGENT_"
+
+logger = logging.getLogger(__name__)
+
+
+@record
+class _Value:
+    """One raw value and the words that say where it was written."""
+
+    raw: object
+    source: str
+
+
+_Layer: TypeAlias = dict[str, _Value]
+"""Dotted key (`port`, `limits.depth`) -> value."""
+
+_TABLES: Mapping[str, type[BaseModel]] = {
+    "commands": CommandSettings,
+    "limits": LimitSettings,
+}
+"""Settings that are tables of settings."""
+
+_PATH_LISTS = frozenset({"skills", "memory", "policy", "profiles"})
+_NAME_LISTS = frozenset({"approve", "allow_hosts", "auth", "trusted_proxies"})
+_KEY_FILE = "journal_key_file"
+_CONFIG_FILE = "config_file"
+"""Named by `--config` and `DEEP_AGENT_CONFIG`, and by nothing else."""
+_PATHS = frozenset({"root", "agents", "state_dir", "tls_cert", "tls_key", _KEY_FILE}) | _PATH_LISTS
+_FLAGS = {"allow_hosts": "--allow-host", "trusted_proxies": "--trusted-proxy"}
+
+
+def default_config_file() -> Path:
+    """Where a configuration file is looked for when none is named."""
+    return Path(platformdirs.user_config_dir(APP_NAME, appauthor=False)) / "config.toml"
+
+
+def load_settings(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    *,
+    config: str | os.PathLike[str] | None = None,
+    warn: Callable[[str], None] = logger.warning,
+) -> Settings:
+    """Lay the sources over each other and validate the result.
+
+    Args:
+        flags: Values of command-line flags by field name; None and empty tuples are unset.
+        environ: The environment; `DEEP_AGENT_<FIELD>`, and of tables `DEEP_AGENT_LIMITS_<NAME>`.
+            Lists are separated as in `PATH` (paths) or by commas (names).
+        config: The `--config` flag.
+        warn: Told about `DEEP_AGENT_` variables that mean nothing.
+
+    Raises:
+        SettingsError: A value is refused, a key is unknown or the file cannot be read. Nothing
+            has been started or written.
+    """
+    merged = _file_layer(config, environ)
+    merged.update(_environ_layer(environ, warn))
+    merged.update(_flag_layer(flags))
+    _read_key_file(merged)
+    return _validate(merged)
+
+
+def _keys() -> list[str]:
+    plain = [one for one in Settings.model_fields if one not in (*_TABLES, _CONFIG_FILE)]
+    nested = [f"{head}.{name}" for head, table in _TABLES.items() for name in table.model_fields]
+    return [*plain, *nested]
+
+
+def _flag_layer(flags: Mapping[str, object]) -> _Layer:
+    return {
+        name: _Value(value, f"flag {_FLAGS.get(name, '--' + name.replace('_', '-'))}")
+        for name, value in flags.items()
+        if value is not None and value != ()
+    }
+
+
+def _environ_layer(environ: Mapping[str, str], warn: Callable[[str], None]) -> _Layer:
+    known = {ENV_PREFIX + key.replace(".", "_").upper(): key for key in _keys()}
+    layer: _Layer = {}
+    for variable, text in sorted(environ.items()):
+        if not variable.startswith(ENV_PREFIX) or variable == ENV_PREFIX + "CONFIG":
+            continue
+        key = known.get(variable)
+        if key is None:
+            warn(
+                f"environment {variable} is not a setting and is ignored; did you mean "
+                f"{_nearest(variable, list(known))}?"
+            )
+        elif text:
+            layer[key] = _Value(_split(key, text), f"environment {variable}")
+    return layer
+
+
+def _split(key: str, text: str) -> object:
+    if key in _PATH_LISTS:
+        return [part for part in text.split(os.pathsep) if part]
+    if key in _NAME_LISTS:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> _Layer:
+    if config is not None:
+        path, named_by = Path(config), "flag --config"
+    elif environ.get(ENV_PREFIX + "CONFIG"):
+        path, named_by = Path(environ[ENV_PREFIX + "CONFIG"]), f"environment {ENV_PREFIX}CONFIG"
+    else:
+        path, named_by = default_config_file(), ""
+        if not path.is_file():
+            return {}
+    path = absolute(path)
+    layer: _Layer = {}
+    for key, raw in _read_toml(path, named_by).items():
+        if key in _TABLES and isinstance(raw, dict):
+            for name, value in cast("dict[str, object]", raw).items():
+                layer[f"{key}.{name}"] = _Value(value, f"file {path}, key {key}.{name}")
+        else:
+            layer[key] = _Value(_anchored(key, raw, path.parent), f"file {path}, key {key}")
+    _refuse_unknown(layer)
+    if "journal_key" in layer:
+        raise SettingsError(
+            f"setting 'journal_key' ({layer['journal_key'].source}) is refused: such files are "
+            f"shown around. Put the key into a file of its own, which only you can read, and name "
+            f'that one: {_KEY_FILE} = "FILE".'
+        )
+    return {**layer, _CONFIG_FILE: _Value(path, named_by or "the usual place")}
+
+
+def _read_key_file(merged: _Layer) -> None:
+    """Add the keys in the key file that is named."""
+    named = merged.get(_KEY_FILE)
+    if named is None:
+        return
+    if "journal_key" in merged:
+        raise SettingsError(
+            f"settings 'journal_key' (from {merged['journal_key'].source}) and '{_KEY_FILE}' (from "
+            f"{named.source}) both name keys. Accepted: one of them; it may hold several keys."
+        )
+    from .key_file import read_key_file  # few have a key
+
+    path = absolute(Path(str(named.raw)))
+    try:
+        text = read_key_file(path)
+    except ValueError as error:
+        raise SettingsError(
+            f"setting '{_KEY_FILE}' = {path} (from {named.source}) is refused: {error}. Accepted: "
+            f"a file that only its owner can read, with "
+            f"{Settings.model_fields['journal_key'].description}."
+        ) from error
+    merged["journal_key"] = _Value(text, f"file {path}, named by {named.source}")
+
+
+def _read_toml(path: Path, named_by: str) -> dict[str, object]:
+    why = f" (from {named_by})" if named_by else ""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(
+            f"configuration file {path}{why} cannot be read: {error.strerror or error}. "
+            "Accepted: a readable TOML file."
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"configuration file {path}{why} is not valid TOML: {error}."
+        ) from error
+
+
+def _anchored(key: str, raw: object, folder: Path) -> object:
+    """Make relative paths of a file relative to the file, not to where the server is started."""
+    if key not in _PATHS:
+        return raw
+    if isinstance(raw, str):
+        return str(folder / Path(raw).expanduser())
+    if isinstance(raw, list):
+        return [_anchored(key, item, folder) for item in cast("list[object]", raw)]
+    return raw
+
+
+def _refuse_unknown(layer: _Layer) -> None:
+    known = _keys()
+    for key, value in layer.items():
+        if key not in known:
+            table = key.rpartition(".")[0]
+            accepted = [one for one in known if one.rpartition(".")[0] == table]
+            if not table:
+                accepted += [f"[{one}]" for one in _TABLES]
+            nearest = f"[{key}], a table" if key in _TABLES else _nearest(key, known)
+            raise SettingsError(
+                f"setting {key!r} ({value.source}) does not exist; nearest: {nearest}. "
+                f"Accepted keys: {', '.join(accepted)}."
+            )
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    from difflib import SequenceMatcher  # only on the way to a message
+
+    def likeness(other: str) -> tuple[float, bool]:
+        return SequenceMatcher(None, word, other).ratio(), sorted(word) == sorted(other)
+
+    return max(known, key=likeness)
+
+
+def _validate(merged: _Layer) -> Settings:
+    values: dict[str, object] = {}
+    tables: dict[str, dict[str, object]] = {}
+    for key, value in merged.items():
+        head, _, name = key.partition(".")
+        if name:
+            tables.setdefault(head, {})[name] = value.raw
+        else:
+            values[head] = value.raw
+    try:
+        return Settings.model_validate({**values, **tables})
+    except ValidationError as refused:
+        raise SettingsError("\n".join(_explain(refused, merged))) from refused
+
+
+def _explain(refused: ValidationError, merged: _Layer) -> list[str]:
+    lines: list[str] = []
+    for error in refused.errors(include_url=False):
+        location = [str(part) for part in error["loc"]]
+        reason = error["msg"].removeprefix("Value error, ")
+        if not location:  # a rule over several settings brings its own words
+            lines.append(_with_sources(reason, merged))
+            continue
+        table = _TABLES.get(location[0])
+        key = ".".join(location[: 1 if table is None else 2])
+        field = (table or Settings).model_fields[key.rpartition(".")[2]]
+        value = "…" if key == "journal_key" else f"{error['input']!s:.200}"
+        lines.append(
+            f"setting {key!r} = {value} (from {merged[key].source}) is refused: {reason}. "
+            f"Accepted: {field.description}."
+        )
+    return lines
+
+
+def _with_sources(reason: str, merged: _Layer) -> str:
+    host = merged.get("host")
+    if host is None or not reason.startswith("binding "):
+        return reason
+    return f"setting 'host' (from {host.source}) is refused: {reason}"

@@ -1,0 +1,157 @@
+"""The directory where a server keeps what must survive it, and how servers see each other in it.
+
+Several servers may share one directory (a host starts one per session). Each holds a lock on a
+file named after its id for as long as it lives, and the operating system drops the lock when the
+process ends in whatever way. So a run whose `owner` is no longer alive can be continued by anyone.
+What must not happen beside anybody else's work finds out by the same locks, and keeps others out.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...harness._internal.records import record
+
+__all__ = ["StateDir", "StateDirError"]
+
+
+ALONE_SECONDS = 1.0
+"""How long to wait for somebody who keeps the directory to themselves."""
+
+_IN_USE = (
+    "a server or another command uses the state directory {path}; nothing was done. Stop the "
+    "server (hosts start one for each session: close them), and try again."
+)
+_NOT_STARTED = (
+    "the journal in {path} is being sealed or unsealed; nothing was done. Try again when that "
+    "command has ended."
+)
+
+
+class StateDirError(Exception):
+    """The state directory cannot be used; the text says why and what to do."""
+
+
+@record
+class StateDir:
+    """Names and locks inside a state directory. Make one with `StateDir.open`."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path) -> StateDir:
+        """Make the directory, private to this user, if it is missing.
+
+        Raises:
+            StateDirError: It cannot be made or written.
+        """
+        state = cls(path)
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            state._servers.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StateDirError(_unusable(path, error.strerror or str(error))) from error
+        if not os.access(state._servers, os.W_OK | os.X_OK):
+            raise StateDirError(_unusable(path, "no permission to write"))
+        return state
+
+    @property
+    def journal(self) -> Path:
+        """The SQLite file of the checkpoint journal."""
+        return self.path / "journal.sqlite3"
+
+    @property
+    def _servers(self) -> Path:
+        return self.path / "servers"
+
+    @contextmanager
+    def claim(self) -> Generator[str]:
+        """Live as a server: yield this server's id, known alive to others until the exit.
+
+        Raises:
+            StateDirError: Somebody keeps the directory to themselves.
+        """
+        from filelock import FileLock
+
+        owner = secrets.token_hex(8)
+        try:
+            with FileLock(self._lock_file(owner)):
+                # After the lock, as `alone` looks the other way round: one of both sees the other.
+                if self._alone_file.exists():
+                    with self._held_alone(_NOT_STARTED.format(path=self.path)):
+                        pass
+                yield owner
+        finally:
+            _discard(self._lock_file(owner))
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """Keep everybody else from claiming the directory.
+
+        Raises:
+            StateDirError: Somebody has claimed it, or keeps it to themselves.
+        """
+        with self._held_alone(_IN_USE.format(path=self.path)):
+            if any(map(_is_locked, self._servers.glob("*.lock"))):
+                raise StateDirError(_IN_USE.format(path=self.path))
+            yield
+
+    @contextmanager
+    def _held_alone(self, refusal: str) -> Generator[None]:
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self._alone_file)
+        try:
+            # Those who claim the directory hold this for a moment, to see that they can.
+            lock.acquire(timeout=ALONE_SECONDS, poll_interval=0.01)
+        except Timeout:
+            raise StateDirError(refusal) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @property
+    def _alone_file(self) -> Path:
+        return self.path / "alone.lock"
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether the server with that id still runs, in this process or another."""
+        path = self._lock_file(owner)
+        if not path.exists():
+            return False
+        if _is_locked(path):
+            return True
+        _discard(path)  # left by a dead server; its id never comes back
+        return False
+
+    def _lock_file(self, owner: str) -> Path:
+        if not owner.isalnum():
+            raise ValueError(f"not a server id: {owner!r}")
+        return self._servers / f"{owner}.lock"
+
+
+def _is_locked(path: Path) -> bool:
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(path, blocking=False):
+            return False
+    except Timeout:
+        return True
+
+
+def _discard(path: Path) -> None:
+    with suppress(OSError):  # someone else may have removed it, or look at it right now (Windows)
+        path.unlink()
+
+
+def _unusable(path: Path, why: str) -> str:
+    return (
+        f"state directory {path} cannot be used: {why}. Choose another with "
+        "--state-dir DIR or DEEP_AGENT_STATE_DIR, or make this one writable."
+    )

@@ -1,0 +1,1 @@
+"""Threads as the server and the command line see them."""

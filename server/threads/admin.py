@@ -1,0 +1,266 @@
+"""What the command line can do with threads, beside servers that may be at work on them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import TextIO
+
+from ...harness.agent import Agent
+from ...harness.checkpoint.base import Checkpointer, Run
+from ...harness.checkpoint.retention import prune_to_size
+from ...harness.checkpoint.transfer import export_thread, import_thread
+from ...harness.deep_agent import create_deep_agent
+from ...harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownThread
+from ...harness.messages.message import new_id
+from ...harness.subagents.background.threads import delete_with_tasks, task_threads
+from ..results import Answer, unknown
+from ..runs.commands import files_of
+from ..runs.crash_recovery import ServerProcesses
+from ..runs.events import event_page
+from ..runs.lazy_model import LazyModel
+from ..settings.settings import Settings
+from ..settings.state_dir import StateDir, StateDirError
+from .journals import open_journal
+from .listing import list_threads, show_thread
+from .rewinding import Rewound, rewind
+from .transcripts import transcript
+
+__all__ = ["ThreadAdmin"]
+
+_UNFINISHED = ("running", "needs_approval")
+
+
+class ThreadAdmin:
+    """Reads and changes the threads of one state directory.
+
+    Servers on the same directory may be running. To rewind or delete a thread is refused while one
+    of them works on it, and keeps them from beginning meanwhile.
+
+    Args:
+        settings: What the operator chose.
+        state: The state directory.
+        journal: Its journal.
+    """
+
+    def __init__(self, settings: Settings, state: StateDir, journal: Checkpointer) -> None:
+        self._journal = journal
+        self._processes = ServerProcesses(state)
+        self._backend = files_of(settings)
+
+        @cache
+        def agent() -> Agent:
+            model = LazyModel(settings.model)  # never asked
+            return create_deep_agent(model, backend=self._backend, checkpointer=journal)
+
+        self._agent = agent
+
+    @staticmethod
+    @asynccontextmanager
+    async def open(settings: Settings, *, create: bool = False) -> AsyncGenerator[ThreadAdmin]:
+        """Open the journal of the settings' state directory.
+
+        Args:
+            settings: What the operator chose.
+            create: Make a journal if there is none.
+
+        Raises:
+            StateDirError: The directory cannot be used, or has no journal and none shall be made.
+            HarnessError: The journal cannot be opened, was written by a newer version, or the
+                settings' keys do not fit it.
+        """
+        if not create and not StateDir(settings.state_dir).journal.exists():
+            raise StateDirError(
+                f"there are no threads in {settings.state_dir}: it has no journal. Nothing was "
+                "made. Name the directory of the server with --state-dir DIR or "
+                "DEEP_AGENT_STATE_DIR, or start the server once."
+            )
+        state = StateDir.open(settings.state_dir)
+        with state.claim():
+            async with open_journal(settings, state) as journal:
+                yield ThreadAdmin(settings, state, journal)
+
+    async def list(self, limit: int, before: float | None) -> Answer:
+        """Return a page of threads, last changed first."""
+        return await list_threads(self._journal, limit, before, more="More: --before {before}")
+
+    async def show(self, thread_id: str, limit: int, before: str | None) -> Answer:
+        """Return a thread's todos, runs, questions and a page of its checkpoints.
+
+        Raises:
+            UnknownThread: There is no such thread.
+        """
+        more = "More: --before {before}"
+        shown = await show_thread(self._agent, self._journal, thread_id, limit, before, more=more)
+        if shown is None:
+            raise UnknownThread(await self._unknown(thread_id))
+        return shown
+
+    async def events(self, run_id: str, after: int) -> Answer:
+        """Return a page of what happened in a run.
+
+        Raises:
+            UnknownRun: There is no such run.
+        """
+        run = await self._journal.run(run_id)
+        if run is None:
+            known = [one.id for one in await self._journal.find_runs(limit=1_000)]
+            advice = "`threads show THREAD` lists those of a thread."
+            raise UnknownRun(unknown("run", run_id, known, advice))
+        page = await event_page(self._journal, run_id, after)
+        return Answer(
+            "\n".join([f"Run {run_id}: {run.status}", *page.text("More: --after {after}")]),
+            {"run_id": run_id, "status": run.status, **page.data()},
+        )
+
+    async def transcript(self, thread_id: str) -> str:
+        """Return a thread's messages as Markdown.
+
+        Raises:
+            UnknownThread: There is no such thread.
+        """
+        await self._require(thread_id)
+        state = await self._agent().get_state(thread_id)
+        return transcript(thread_id, state.values.get("messages", ()))
+
+    async def rewind(self, thread_id: str, checkpoint_id: str, *, force: bool) -> Rewound:
+        """Make an earlier state of a thread its newest one, files included.
+
+        Raises:
+            UnknownThread: There is no such thread.
+            UnknownCheckpoint: It has no such checkpoint.
+            ThreadBusy: A run on it has not ended.
+            FileError: A file cannot be put back; see `server.threads.rewinding.rewind`.
+        """
+        async with self._processes.takeover():
+            newest = await self._require(thread_id)
+            if newest is not None and newest.status in _UNFINISHED:
+                raise ThreadBusy(
+                    f"run {newest.id} on {thread_id} is {newest.status}; nothing was done. Let a "
+                    "server bring it to its end, or cancel it there, and try again."
+                )
+            return await rewind(
+                self._agent(),
+                self._backend,
+                thread_id,
+                checkpoint_id,
+                run_id=new_id("run"),
+                force=force,
+                advice=f"`threads show {thread_id}` lists them.",
+            )
+
+    async def fork(self, thread_id: str, checkpoint_id: str | None, target: str | None) -> str:
+        """Copy a thread's history into a new one, which stands at a checkpoint; return its id.
+
+        Runs stay with the old thread, and files on disk as they are.
+
+        Raises:
+            UnknownThread: There is no such thread.
+            UnknownCheckpoint: It has no such checkpoint.
+            CheckpointError: The target exists.
+        """
+        await self._require(thread_id)
+        if checkpoint_id is not None:
+            await self._agent().get_state(thread_id, checkpoint_id)
+        target = target or new_id("thr")
+        await self._journal.copy_thread(thread_id, target)
+        if checkpoint_id is not None:
+            await self._agent().fork(target, checkpoint_id)
+        return target
+
+    async def delete(self, thread_ids: Sequence[str]) -> None:
+        """Delete threads with all that belongs to them, background tasks too.
+
+        If one of them may not go, none does.
+
+        Raises:
+            UnknownThread: There is no such thread.
+            ThreadBusy: A server works on one of them, or on a task of it.
+        """
+        async with self._processes.takeover():
+            for thread_id in thread_ids:
+                self._require_unowned(await self._require(thread_id))
+                for task in await task_threads(self._journal, thread_id):
+                    for run in await self._journal.find_runs(thread_id=task):
+                        self._require_unowned(run)
+            for thread_id in thread_ids:
+                await delete_with_tasks(self._journal, thread_id)
+
+    async def export(self, thread_id: str, file: TextIO) -> None:
+        """Write a thread as JSON lines.
+
+        Raises:
+            UnknownThread: There is no such thread.
+        """
+        await self._require(thread_id)
+        async for line in export_thread(self._journal, thread_id):
+            file.write(line)
+
+    async def import_(self, file: TextIO, target: str | None) -> str:
+        """Store an exported thread; return its id.
+
+        Raises:
+            MalformedExport: It is not an export; nothing was imported.
+            CheckpointError: The thread exists; nothing was imported.
+        """
+        return await import_thread(self._journal, file, target)
+
+    async def prune(
+        self,
+        thread_id: str | None,
+        keep_latest: int | None,
+        older_than: float | None,
+        max_size: int | None = None,
+    ) -> int:
+        """Remove old checkpoints of one thread, or all, and give their room back.
+
+        Args:
+            thread_id: The thread, with its background tasks; None for all.
+            keep_latest: How many of the newest stay.
+            older_than: Only those from before this Unix time go.
+            max_size: Then the oldest go until a thread takes no more bytes.
+
+        Returns:
+            How many were removed.
+
+        Raises:
+            UnknownThread: There is no such thread.
+        """
+        chosen: list[str | None] = [thread_id]
+        if thread_id is not None:
+            await self._require(thread_id)
+            chosen += await task_threads(self._journal, thread_id)
+        removed = 0
+        for one in chosen:
+            if keep_latest is not None or older_than is not None:
+                removed += await self._journal.prune(
+                    one, keep_latest=keep_latest, older_than=older_than
+                )
+            if max_size is not None:
+                removed += await prune_to_size(self._journal, max_size, one)
+        try:
+            await self._journal.vacuum()
+        except CheckpointError as error:
+            raise CheckpointError(f"{removed} checkpoints were removed, but {error}") from error
+        return removed
+
+    def _require_unowned(self, run: Run | None) -> None:
+        in_line = run is not None and run.status == "paused" and run.attempt == 1
+        owner = run.owner if run is not None and (in_line or run.status == "running") else None
+        if run is not None and owner is not None and self._processes.is_alive(owner):
+            raise ThreadBusy(
+                f"a server works on run {run.id} of {run.thread_id}; nothing was done. Wait for "
+                "its end or cancel it there, and try again."
+            )
+
+    async def _require(self, thread_id: str) -> Run | None:
+        """Return the newest run of a thread, which may have none."""
+        runs = await self._journal.find_runs(thread_id=thread_id, limit=1)
+        if not runs and await self._journal.load(thread_id) is None:
+            raise UnknownThread(await self._unknown(thread_id))
+        return runs[0] if runs else None
+
+    async def _unknown(self, thread_id: str) -> str:
+        known = [row.thread_id for row in await self._journal.threads(limit=1_000)]
+        return unknown("thread", thread_id, known, "`threads list` lists them.")

@@ -1,0 +1,106 @@
+"""Opens the journal of a state directory, encrypted if a key is set; seals and unseals it whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from ...harness._internal.records import record
+from ...harness.checkpoint.base import Checkpointer
+from ...harness.checkpoint.encryption import EncryptedCheckpointer, require_plain
+from ...harness.checkpoint.keyring import Keyring
+from ...harness.checkpoint.sqlite import SqliteCheckpointer
+from ..settings.settings import Settings, SettingsError
+from ..settings.state_dir import StateDir, StateDirError
+
+__all__ = ["Sealed", "open_journal", "seal_journal", "unseal_journal"]
+
+
+@asynccontextmanager
+async def open_journal(settings: Settings, state: StateDir) -> AsyncGenerator[Checkpointer]:
+    """Open the journal of a state directory that the caller has claimed.
+
+    Raises:
+        HarnessError: It cannot be opened, was written by a newer version, or is encrypted and the
+            settings' keys do not fit; or it is not, and there are keys.
+    """
+    async with SqliteCheckpointer(state.journal) as journal:
+        if settings.journal_key is None:
+            await require_plain(journal)
+            yield journal
+        else:
+            encrypted = EncryptedCheckpointer(journal, _keys(settings))
+            await encrypted.check()
+            yield encrypted
+
+
+@record
+class Sealed:
+    """What `seal_journal` has done.
+
+    Attributes:
+        threads: How many threads it has sealed.
+        key_id: Id of the key they are sealed with.
+        other_ids: Ids of the keys that are not needed any more.
+    """
+
+    threads: int
+    key_id: str
+    other_ids: tuple[str, ...]
+
+
+async def seal_journal(settings: Settings, *, plain: bool) -> Sealed:
+    """Seal all threads with the settings' first key, and leave no trace of what was there before.
+
+    Args:
+        settings: What the operator chose.
+        plain: Take what is not encrypted, too.
+
+    Raises:
+        SettingsError: There is no key.
+        StateDirError: There is no journal, or somebody uses it; nothing was done.
+        HarnessError: Something cannot be opened; what was sealed before it stays so.
+    """
+    keys = _keys(settings)
+    async with _journal_alone(settings, keys) as journal:
+        count = await (journal.seal_plain() if plain else journal.reseal())
+        await journal.vacuum()
+    return Sealed(count, keys.ids[0], keys.ids[1:])
+
+
+async def unseal_journal(settings: Settings) -> int:
+    """Remove the encryption of all threads; return how many there are.
+
+    Raises:
+        SettingsError, StateDirError, HarnessError: As for `seal_journal`.
+    """
+    async with _journal_alone(settings, _keys(settings)) as journal:
+        count = await journal.unseal()
+        await journal.vacuum()
+    return count
+
+
+def _keys(settings: Settings) -> Keyring:
+    if settings.journal_key is None:
+        raise SettingsError(
+            "no journal key is set; nothing was done. Make one with `deep-agent-mcp threads "
+            "new-key`, keep it in a file that only you can read, and name the file with "
+            "--journal-key-file FILE or DEEP_AGENT_JOURNAL_KEY_FILE."
+        )
+    return Keyring.parse(settings.journal_key.get_secret_value())
+
+
+@asynccontextmanager
+async def _journal_alone(
+    settings: Settings, keys: Keyring
+) -> AsyncGenerator[EncryptedCheckpointer]:
+    """Open an existing journal while nobody else uses it."""
+    if not StateDir(settings.state_dir).journal.exists():
+        raise StateDirError(
+            f"there is no journal in {settings.state_dir}; nothing was done. Name the directory of "
+            "the server with --state-dir DIR or DEEP_AGENT_STATE_DIR."
+        )
+    state = StateDir.open(settings.state_dir)
+    with state.alone():
+        async with SqliteCheckpointer(state.journal) as journal:
+            yield EncryptedCheckpointer(journal, keys)

@@ -1,0 +1,191 @@
+"""Threads and their history in words and as data, for the `threads` tool and the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import cast
+
+from pydantic import JsonValue
+
+from ...harness.agent import Agent
+from ...harness.checkpoint.base import Checkpoint, Interrupt, Run
+from ...harness.middleware.todo_list import Todo, render_todos
+from ..auth.owned_journal import JournalReader
+from ..results import Answer, moment
+from ..runs.approvals import show
+
+__all__ = ["list_threads", "show_thread"]
+
+LAST_RUNS = 5
+
+MOST_CONTENT = 1_000
+"""Characters of one todo, where there is little room."""
+
+
+async def list_threads(
+    journal: JournalReader,
+    limit: int,
+    before: float | None,
+    *,
+    more: str = 'More: threads(before="{before}")',
+    room: int | None = None,
+) -> Answer:
+    """Return a page of threads, last changed first.
+
+    `more` says how to ask for the next one; `room` is how many characters of JSON it may have.
+    """
+    rows = await journal.threads(limit=limit + 1, before=before)
+    shown: list[JsonValue] = [
+        {
+            "thread_id": row.thread_id,
+            "updated": moment(row.updated_at),
+            "checkpoints": row.checkpoints,
+            "last_run": None if row.last_run is None else _run(row.last_run),
+        }
+        for row in rows[:limit]
+    ]
+    page = rows[: _fitting(shown, room)]
+    data: dict[str, JsonValue] = {"threads": shown[: len(page)]}
+    lines = [
+        f"- {row.thread_id}, {moment(row.updated_at)}, checkpoints: {row.checkpoints}"
+        + ("" if row.last_run is None else f"; last: {_run_line(row.last_run)}")
+        for row in page
+    ]
+    if len(rows) > len(page):
+        data["next_before"] = repr(page[-1].updated_at)
+        lines.append(more.format(before=data["next_before"]))
+    none = "There are no threads yet." if before is None else "There are no more threads."
+    return Answer("\n".join(lines) or none, data)
+
+
+async def show_thread(
+    agent: Callable[[], Agent],
+    journal: JournalReader,
+    thread_id: str,
+    limit: int,
+    before: str | None,
+    *,
+    more: str = 'More: threads(thread_id="{thread_id}", before="{before}")',
+    todos_after: int = 0,
+    room: int | None = None,
+) -> Answer | None:
+    """Return a thread with a page of its history, newest first; None if there is no such thread.
+
+    The agent is built only if there is one.
+
+    Args:
+        agent: Returns the agent.
+        journal: Where the thread is.
+        thread_id: The thread.
+        limit: Most checkpoints to show.
+        before: The checkpoint that the page ends before.
+        more: How to ask for the next page.
+        todos_after: How many todos to leave out.
+        room: How many characters of JSON todos may have, and checkpoints.
+    """
+    runs = await journal.find_runs(thread_id=thread_id, limit=LAST_RUNS)
+    if not runs and await journal.load(thread_id) is None:
+        return None
+    state = await agent().get_state(thread_id)
+    todos = [*state.values.get("todos", ())][todos_after:]
+    if room is not None:
+        todos = [_shortened(one) for one in todos]
+    shown_todos = agent().definition.schema["todos"].to_json(todos)
+    assert isinstance(shown_todos, list)
+    count = _fitting(shown_todos, room)
+    history = await journal.history(thread_id, before=before, limit=limit + 1)
+    shown = [_checkpoint(one) for one in history[:limit]]
+    page = history[: _fitting(shown, room)]
+    questions = await _questions(journal, runs)
+    data: dict[str, JsonValue] = {
+        "thread_id": thread_id,
+        "todos": shown_todos[:count],
+        "runs": [_run(run) for run in runs],
+        "pending": cast("JsonValue", [show(one) for one in questions]),
+        "checkpoints": cast("JsonValue", shown[: len(page)]),
+    }
+    lines = [f"Thread {thread_id}"]
+    if todos or not todos_after:
+        lines.append(render_todos(todos[:count]))
+    if count < len(todos):
+        data["todos_next"] = todos_after + count
+        lines.append(f"{len(todos) - count} more todos after {todos_after + count}.")
+    lines.append("Runs, newest first:" if runs else "No runs.")
+    lines += [f"- {_run_line(run)}" for run in runs]
+    lines += [_question_line(one) for one in questions]
+    lines.append("Checkpoints, newest first:")
+    lines += [
+        f"- {one.id} step {one.step}, {moment(one.created_at)}, {one.author}: {one.summary}"
+        for one in page
+    ]
+    if len(history) > len(page):
+        data["next_before"] = page[-1].id
+        lines.append(more.format(thread_id=thread_id, before=page[-1].id))
+    return Answer("\n".join(lines), data)
+
+
+def _shortened(todo: Todo) -> Todo:
+    more = len(todo.content) - MOST_CONTENT
+    if more <= 0:
+        return todo
+    return replace(todo, content=f"{todo.content[:MOST_CONTENT]}… ({more} more characters)")
+
+
+def _fitting(shown: Sequence[JsonValue], room: int | None) -> int:
+    """Return how many of the first fit into so many characters; one in any case."""
+    sizes = accumulate(len(json.dumps(one, ensure_ascii=False)) + 2 for one in shown)
+    fitting = len(shown) if room is None else sum(size <= room for size in sizes)
+    return min(len(shown), max(1, fitting))
+
+
+async def _questions(journal: JournalReader, runs: Sequence[Run]) -> list[Interrupt]:
+    waiting = [run for run in runs if run.status in ("needs_approval", "running")]
+    asked = [one for run in waiting for one in await journal.interrupts(run.id)]
+    return [one for one in asked if not one.answered]
+
+
+def _question_line(question: Interrupt) -> str:
+    shown = show(question)
+    line = (
+        f"Open question {question.id} of {question.run_id}: {question.message} "
+        f"(asked by {shown['asked_by']})"
+    )
+    if "tool" in shown:
+        choices = " | ".join(cast("list[str]", shown["decisions"]))
+        return f"{line}\n  call: {shown['tool']} {shown['args']}\n  decisions: {choices}"
+    return f"{line}\n  answer: {json.dumps(shown['answer_schema'])}"
+
+
+def _run(run: Run) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {"run_id": run.id, "kind": run.kind, "status": run.status}
+    if run.goal:
+        shown["goal"] = run.goal[:120]
+    if run.answer and run.kind == "delegate":  # a driven call has a result, no answer
+        shown["answer"] = run.answer[:200]
+    if run.reason:
+        shown["reason"] = run.reason[:200]
+    return shown
+
+
+def _run_line(run: Run) -> str:
+    parts = [f"{run.id} {run.kind} {run.status}"]
+    if run.goal:
+        parts.append(f"goal: {' '.join(run.goal[:120].split())}")
+    if run.answer and run.kind == "delegate":
+        parts.append(f"answer: {' '.join(run.answer[:200].split())}")
+    if run.reason:
+        parts.append(f"reason: {' '.join(run.reason[:200].split())}")
+    return "; ".join(parts)
+
+
+def _checkpoint(one: Checkpoint) -> dict[str, JsonValue]:
+    return {
+        "checkpoint_id": one.id,
+        "step": one.step,
+        "time": moment(one.created_at),
+        "author": one.author,
+        "summary": one.summary,
+    }

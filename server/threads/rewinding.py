@@ -1,0 +1,154 @@
+"""Making an earlier state of a thread its newest one, files on disk included."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, cast
+
+from ...harness._internal.records import record
+from ...harness.agent import Agent
+from ...harness.backends.base import Backend, FileError
+from ...harness.backends.restorable import Restorable
+from ...harness.checkpoint.base import Checkpoint
+from ...harness.errors import UnknownCheckpoint
+from ...harness.policy import Verdict, strictest
+from ...harness.policy.composite import Caller
+from ..auth.caller import current_caller
+from ..results import unknown
+
+__all__ = ["Rewound", "rewind"]
+
+_WRITERS = ("write_file", "edit_file", "delete_file")
+_NAMED = 5
+"""How many files an error names."""
+
+
+@record
+class Rewound:
+    """What a rewind did.
+
+    Attributes:
+        checkpoint: The thread's newest checkpoint now.
+        files: Paths that were put back, on disk or in the thread.
+        left: Paths on disk that the steps gone back over changed, and that stay as they are.
+    """
+
+    checkpoint: Checkpoint
+    files: list[str]
+    left: list[str]
+
+    def about_files(self) -> str:
+        """Return what became of the files, in words."""
+        put_back = f"Files put back: {', '.join(self.files) or 'none had changed'}."
+        left = f"Files on disk left as they are: {', '.join(self.left)}."
+        if not self.left:
+            return put_back
+        return f"{put_back}\n{left}" if self.files else left
+
+
+async def rewind(
+    agent: Agent,
+    backend: Backend,
+    thread_id: str,
+    checkpoint_id: str,
+    *,
+    run_id: str,
+    force: bool,
+    advice: str,
+) -> Rewound:
+    """Fork the journal to a checkpoint and put files back; nothing else may move the thread.
+
+    Args:
+        agent: Whose thread it is.
+        backend: Where its files live.
+        thread_id: The thread.
+        checkpoint_id: The checkpoint to go back to.
+        run_id: Under which the changes of files are recorded.
+        force: Put files back although somebody else changed them since; leave those as they are
+            that the policy guards, or that are in no known directory.
+        advice: How to find checkpoints, for the error.
+
+    Raises:
+        UnknownCheckpoint: There is no such checkpoint; nothing was done.
+        FileError: A file cannot be put back: the policy guards it, somebody changed it, or nobody
+            said which directory it is in. Nothing was done.
+    """
+    journal = agent.checkpointer
+    target = await journal.load(thread_id, checkpoint_id=checkpoint_id)
+    if target is None:
+        known = [one.id for one in await journal.history(thread_id, limit=50)]
+        raise UnknownCheckpoint(unknown("checkpoint", checkpoint_id, known, advice))
+    before = await _files(agent, thread_id)
+    changes = await journal.file_changes(thread_id, target.checkpoint.seq)
+    guarded = _guarded(agent, {one.path for one in changes})
+    if guarded and not force:
+        raise _refused(guarded)
+    able = backend if isinstance(backend, Restorable) else None
+    mine = [
+        one
+        for one in changes
+        if able is not None and one.path not in guarded and able.can_restore(one.path)
+    ]
+    left = sorted({one.path for one in changes} - {one.path for one in mine})
+    if left and not force:
+        raise _no_root(left)
+    restored: list[str] = []
+    if able is not None:
+        restored = await able.restore(
+            mine,
+            thread_id=thread_id,
+            run_id=run_id,
+            checkpointer=journal,
+            force=force,
+        )
+    fork = await agent.fork(thread_id, checkpoint_id)
+    after = await _files(agent, thread_id)
+    changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+    return Rewound(fork, [*restored, *changed], left)
+
+
+def _guarded(agent: Agent, paths: Collection[str]) -> Mapping[str, Verdict]:
+    """Return which of these files the policy forbids to write, and why."""
+    policy, tools = agent.definition.pipeline.policy, agent.definition.tools
+    if not policy.reads_paths:
+        return {}
+    who = Caller(agent=(agent.name,), principal=current_caller.get().principal)
+    found = {
+        path: strictest(
+            policy.judge(name, {"path": path}, tools.get(name), **who) for name in _WRITERS
+        )
+        for path in sorted(paths)
+    }
+    return {path: verdict for path, verdict in found.items() if verdict.action == "deny"}
+
+
+def _refused(guarded: Mapping[str, Verdict]) -> FileError:
+    path, verdict = next(iter(guarded.items()))
+    return FileError(
+        "permission_denied",
+        path,
+        f"files on disk were changed since that the policy guards: {_names([*guarded])} "
+        f"({verdict.reason}). Nothing was done. To leave them as they are and put back the rest, "
+        "repeat with force.",
+    )
+
+
+def _names(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return ", ".join(paths[:_NAMED]) + more
+
+
+def _no_root(paths: Sequence[str]) -> FileError:
+    return FileError(
+        "changed",
+        paths[0],
+        f"files on disk were changed since: {_names(paths)}; which directory they are in was not "
+        "said. Nothing was done. To put them back, give --root DIR (a server is started with it); "
+        "to leave them as they are, repeat with force.",
+    )
+
+
+async def _files(agent: Agent, thread_id: str) -> Mapping[str, Any]:
+    """Return the files that live in the thread itself."""
+    state = await agent.get_state(thread_id)
+    return cast("Mapping[str, Any]", state.values.get("files") or {})

@@ -1,0 +1,1 @@
+"""Transports: standard streams, Streamable HTTP and SSE."""

@@ -1,0 +1,388 @@
+"""Ways to reach the server: standard streams, and one HTTP app for all HTTP clients.
+
+Every transport serves both protocol eras; the SDK tells them apart by what the client sends first
+(stdio, SSE) or by the `MCP-Protocol-Version` header (Streamable HTTP).
+
+The HTTP app has `/mcp` (Streamable HTTP), `/sse` with `/messages/` (the older pair),
+`/healthz`, and `/ui`, the page that shows runs.
+Host and Origin are checked on every path, whatever address is bound (mcp 2.5), then who is calling
+(`server.auth`) and how often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from mcp.server.lowlevel import Server
+from pydantic import JsonValue
+
+from ..settings.settings import Settings, is_loopback
+from ..version import NAME, version
+
+if TYPE_CHECKING:
+    import uvicorn
+    from mcp.server.sse import SseServerTransport
+    from mcp.server.transport_security import TransportSecuritySettings
+    from starlette.applications import Starlette
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from ..auth.challenges import ScopesOf
+
+__all__ = [
+    "AddressError",
+    "Status",
+    "bind",
+    "http_app",
+    "security",
+    "serve_http",
+    "serve_stdio",
+    "stop_on_signals",
+]
+
+Status = Callable[[], Mapping[str, JsonValue]]
+"""What `/healthz` adds to name and version, such as the number of active runs."""
+
+HTTP_DRAIN_SECONDS = 1
+"""How long requests in flight may take once the HTTP server is told to stop."""
+
+_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+logger = logging.getLogger(__name__)
+
+
+class AddressError(Exception):
+    """The address cannot be bound; the text says why and what to do."""
+
+
+@contextmanager
+def stop_on_signals() -> Generator[anyio.Event]:
+    """Yield an event that SIGINT or SIGTERM sets; a second SIGINT ends the process at once.
+
+    The bare SDK does not end on SIGINT alone. Hosts send SIGTERM soon after SIGINT (clients,
+    appendix), which must cut neither the clean shutdown short nor the interpreter's own: once a
+    signal came, signals are ignored after the exit. Main thread only.
+    """
+    stop = anyio.Event()
+    loop = asyncio.get_running_loop()
+    interrupted = 0
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted += number == signal.SIGINT
+        if interrupted > 1:  # a person at a terminal, losing patience
+            os._exit(128 + number)
+        loop.call_soon_threadsafe(stop.set)
+
+    handled = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, on_signal) for number in handled}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if stop.is_set() else handler)
+
+
+@asynccontextmanager
+async def _until(stop: anyio.Event) -> AsyncGenerator[None]:
+    """Cancel the body when `stop` is set."""
+
+    async def cancel_when_set(scope: anyio.CancelScope) -> None:
+        await stop.wait()
+        scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(cancel_when_set, tasks.cancel_scope)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def serve_stdio(server: Server[Any], stop: anyio.Event) -> None:
+    """Serve one client over stdin and stdout until it closes its end or `stop` is set."""
+    if sys.platform == "win32":
+        from mcp.server.stdio import stdio_server as streams
+    else:
+        from .stdio import stdio_streams as streams
+
+    async with _until(stop), streams() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+def security(settings: Settings) -> TransportSecuritySettings:
+    """Hosts and origins that are served: the loopback names and those the operator allows."""
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    hosts: list[str] = []
+    origins: list[str] = []
+    for name in (*_LOOPBACK_NAMES, *(_bracketed(host) for host in settings.allow_hosts)):
+        hosts += [name, f"{name}:*"]
+        for scheme in ("http", "https"):
+            origins += [f"{scheme}://{name}", f"{scheme}://{name}:*"]
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=True, allowed_hosts=hosts, allowed_origins=origins
+    )
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+class _CheckedHosts:
+    """ASGI middleware: Host and Origin are checked before any route sees the request.
+
+    Clients that vanish while they send one are no error of ours.
+    """
+
+    def __init__(self, app: ASGIApp, settings: TransportSecuritySettings) -> None:
+        from mcp.server.transport_security import TransportSecurityMiddleware
+
+        self._app = app
+        self._check = TransportSecurityMiddleware(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        from starlette.requests import ClientDisconnect, Request
+
+        refusal = await self._check.validate_request(Request(scope, receive))
+        arriving = _arriving(receive) if scope["method"] == "POST" else receive
+        try:
+            await (self._app if refusal is None else refusal)(scope, arriving, send)
+        except ClientDisconnect:
+            logger.debug("a client went away before its request had come whole")
+
+
+def _arriving(receive: Receive) -> Receive:
+    """Return what receives a body, and raises `ClientDisconnect` if it does not come whole.
+
+    The SDK would log a traceback for that.
+    """
+    from starlette.requests import ClientDisconnect
+
+    is_whole = False
+
+    async def next_message() -> Message:
+        nonlocal is_whole
+        message = await receive()
+        if message["type"] == "http.disconnect" and not is_whole:
+            raise ClientDisconnect
+        is_whole = is_whole or not message.get("more_body", False)
+        return message
+
+    return next_message
+
+
+class _OpenSse:
+    """ASGI app behind `/sse`: one connection of the older pair, served until it closes.
+
+    An app and not an endpoint, because the transport itself sends the whole response.
+    """
+
+    def __init__(self, server: Server[Any], transport: SseServerTransport) -> None:
+        self._server = server
+        self._transport = transport
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._transport.connect_sse(scope, receive, send) as (read, write):
+            options = self._server.create_initialization_options()
+            await self._server.run(read, write, options)
+
+
+def http_app(
+    server: Server[Any],
+    settings: Settings,
+    status: Status | None = None,
+    scopes_of: ScopesOf = lambda _tool: (),
+) -> Starlette:
+    """Build the ASGI app with Streamable HTTP, the older SSE pair and `/healthz`.
+
+    Args:
+        server: Serves both eras on every path.
+        settings: `host` and `allow_hosts` decide which Host and Origin headers are accepted.
+        status: Facts that `/healthz` adds to name and version.
+        scopes_of: What a token needs for a tool, for OAuth clients that can ask for more.
+    """
+    from mcp.server.sse import SseServerTransport
+    from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+    from starlette.routing import Mount, Route
+
+    from ..auth.http import auth_middleware, metadata_routes
+    from ..auth.request_limits import RequestLimits
+    from ..viewer.page import viewer_routes
+    from .resumable_sessions import ResumableSessions
+
+    checks = security(settings)
+    sessions = ResumableSessions(server, checks, settings.max_body_bytes)
+    sse = SseServerTransport("/messages/", checks, settings.max_body_bytes)
+
+    def health(_: Request) -> JSONResponse:
+        facts = dict(status()) if status is not None else {}
+        return JSONResponse({"status": "ok", "name": NAME, "version": version(), **facts})
+
+    return Starlette(
+        routes=[
+            Route("/mcp", StreamableHTTPASGIApp(sessions)),
+            Route("/sse", _OpenSse(server, sse), methods=["GET"]),
+            Mount("/messages/", app=sse.handle_post_message),
+            Route("/healthz", health, methods=["GET"]),
+            *viewer_routes(),
+            *metadata_routes(settings),
+        ],
+        middleware=[
+            Middleware(_CheckedHosts, checks),
+            *auth_middleware(settings, scopes_of),
+            Middleware(
+                RequestLimits,
+                per_minute=settings.max_requests_per_minute,
+                at_once=2 * settings.max_sessions + 16,
+            ),
+        ],
+        lifespan=lambda _app: sessions.serving(),
+    )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Bind a listening socket before anything is started.
+
+    Raises:
+        AddressError: The port is taken, not permitted, or the host is not ours.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        # asyncio turns Nagle's delay, 40 ms an answer, off only where the protocol is named.
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise AddressError(_refused(host, port, error)) from error
+    try:
+        if sys.platform != "win32":  # there it would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise AddressError(_refused(host, port, error)) from error
+    return listener
+
+
+def _refused(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        advice = "another process listens there. Stop it, or choose with --port (0: any free one)"
+    elif error.errno == errno.EACCES:
+        advice = "this user may not bind it. Choose a port above 1023 with --port"
+    else:
+        advice = f"{error.strerror or error}. Choose an address of this machine with --host"
+    return f"cannot listen on {host} port {port}: {advice}."
+
+
+async def serve_http(
+    server: Server[Any],
+    settings: Settings,
+    stop: anyio.Event,
+    *,
+    listener: socket.socket,
+    status: Status | None = None,
+    scopes_of: ScopesOf = lambda _tool: (),
+    stopping: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve HTTP clients on a socket made by `bind` until `stop` is set; closes the socket.
+
+    `stopping` is called then, while clients still hear what is sent to them.
+
+    Once listening, the URL is said on stderr for people, and as one line of JSON on stdout for
+    programs: `{"event": "listening", "transport", "url", "sse_url", "health_url", "port", "pid"}`.
+    """
+    import uvicorn
+
+    from .slow_requests import TimedProtocol
+
+    config = uvicorn.Config(
+        http_app(server, settings, status, scopes_of),
+        http=TimedProtocol,
+        log_config=None,
+        access_log=False,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_graceful_shutdown=HTTP_DRAIN_SECONDS,
+    )
+    web = _server_class()(config)
+    with listener:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_announce_and_stop, web, settings, listener, stop, stopping)
+            await web.serve(sockets=[listener])
+            tasks.cancel_scope.cancel()
+
+
+def _server_class() -> type[uvicorn.Server]:
+    import uvicorn
+
+    class Web(uvicorn.Server):
+        """uvicorn without signal handlers of its own; `stop_on_signals` has them."""
+
+        @contextmanager
+        def capture_signals(self) -> Generator[None]:
+            yield
+
+    return Web
+
+
+async def _announce_and_stop(
+    web: uvicorn.Server,
+    settings: Settings,
+    listener: socket.socket,
+    stop: anyio.Event,
+    stopping: Callable[[], None],
+) -> None:
+    _announce(settings, listener.getsockname()[1])
+    await stop.wait()
+    stopping()
+    # What uvicorn's own signal handler would call; event streams hook it and end by themselves.
+    web.handle_exit(signal.SIGTERM, None)
+
+
+def _announce(settings: Settings, port: int) -> None:
+    host = settings.host if settings.host not in {"0.0.0.0", "::"} else settings.allow_hosts[0]
+    scheme = "https" if settings.tls_cert is not None else "http"
+    base = f"{scheme}://{_bracketed(host)}:{port}"
+    urls = {"http": f"{base}/mcp", "sse": f"{base}/sse"}
+    event = {
+        "event": "listening",
+        "transport": settings.transport,
+        "url": urls[settings.transport],
+        "sse_url": urls["sse"],
+        "health_url": f"{base}/healthz",
+        "port": port,
+        "pid": os.getpid(),
+    }
+    print(f"{NAME}: listening on {urls['http']} (SSE: {urls['sse']})", file=sys.stderr, flush=True)  # noqa: T201
+    print(json.dumps(event), flush=True)  # noqa: T201
+    if settings.allow_hosts and not settings.needs_token:
+        logger.warning("no authentication: whoever reaches %s can use this server", base)
+    exposed = not is_loopback(settings.host) and scheme == "http" and not settings.trusted_proxies
+    if settings.needs_token and exposed:
+        logger.warning(
+            "tokens go to %s in the clear, for everybody between to read. Serve HTTPS with "
+            "--tls-cert and --tls-key, or behind a proxy that does and is named with "
+            "--trusted-proxy",
+            base,
+        )
