@@ -7,7 +7,20 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import context, crash, drive, journal, loop, search, serve, serve_reload, startup
+from benchmarks import (
+    context,
+    crash,
+    delegate,
+    drive,
+    house,
+    journal,
+    loop,
+    search,
+    serve,
+    serve_reload,
+    startup,
+)
+from benchmarks.peers import compare
 from benchmarks.report import Report
 
 Options = argparse.Namespace
@@ -48,6 +61,18 @@ def main() -> int:
     reloaded.add_argument("--saves", type=int, default=60, help="how often one is saved")
     killed = command("crash", lambda o: crash.run(o.kills))
     killed.add_argument("--kills", type=int, default=1_000, help="workers to kill")
+
+    delegated = command("delegate", lambda o: delegate.run(o.rounds, o.runs, o.at_once))
+    delegated.add_argument("--rounds", default=5, **rounds)
+    delegated.add_argument("--runs", type=int, default=20, help="runs per round")
+    delegated.add_argument("--at-once", type=int, default=100, help="runs started together")
+    command("house", lambda o: house.run(o.suite)).add_argument(
+        "--suite", action="store_true", help="run the tests as well, for their time"
+    )
+
+    compared = command("peers", lambda o: compare.run(o.rounds, o.python))
+    compared.add_argument("--rounds", default=3, **rounds)
+    compared.add_argument("--python", help="interpreter of an environment that has deepagents")
 
     options = parser.parse_args()
     report = options.run(options)

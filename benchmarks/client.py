@@ -124,6 +124,10 @@ class ServerProcess:
         fields = stat.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
     def close(self) -> None:
         """Close its input and wait for its end; kill it if it does not end."""
         if self._process.stdin is not None:

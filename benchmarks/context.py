@@ -30,8 +30,9 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
-from deep_agent_mcp.harness.models.base import ChatRequest, Delta, ToolSpec
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.state.schema import State
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 
 __all__ = ["run"]
 

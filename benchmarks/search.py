@@ -26,9 +26,9 @@ from deep_agent_mcp.harness.backends.file_tools import file_tools
 from deep_agent_mcp.harness.backends.ripgrep import find_ripgrep
 from deep_agent_mcp.harness.backends.search import glob_matcher
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.tools.tool import ToolRuntime
+from deep_agent_mcp.harness.tools.tool import JournalWriter, ToolRuntime
 
-__all__ = ["FILES", "run"]
+__all__ = ["FILES", "generate", "run", "runtime_of"]
 
 FILES = 20_000
 EACH = 100
@@ -81,7 +81,7 @@ async def _measure(folder: Path, root: Path, program: str, rounds: int) -> Repor
     measures: dict[str, dict[str, float | int | None]] = {}
     bars: list[Bar] = []
     async with SqliteCheckpointer(folder / "journal.db") as journal:
-        runtime = _runtime(journal)
+        runtime = runtime_of(journal)
         backend = DirectoryBackend(root)
         files = backend.open(runtime)
         for label, pattern in PATTERNS.items():
@@ -183,7 +183,7 @@ async def _unused(*_: Any, **__: Any) -> Any:
     raise RuntimeError("file tools neither ask nor start subagents")
 
 
-def _runtime(journal: SqliteCheckpointer) -> ToolRuntime:
+def runtime_of(journal: JournalWriter) -> ToolRuntime:
     state: dict[str, Any] = {"messages": [], "file_digests": {}}
     return ToolRuntime(
         state=state,

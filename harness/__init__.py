@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         wrap_tool_call,
     )
     from .loop.events import Event
+    from .loop.interrupt_config import InterruptOnConfig
     from .loop.middleware import AgentMiddleware, hook_config
     from .loop.requests import (
         Command,
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from .loop.run_context import RunControl
     from .mcp_servers.config import HttpServer, SseServer, StdioServer
     from .messages.message import AIMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
-    from .middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
-    from .models.registry import init_chat_model
+    from .middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+    from .models.init_chat_model import init_chat_model
     from .models.scripted import ScriptedModel
     from .policy import Policy, PolicyError, PolicyFiles, Rule, Verdict
     from .profiles import Profile, ProfileRegistry
@@ -68,6 +69,9 @@ if TYPE_CHECKING:
         ToolRuntime,
         tool,
     )
+
+if __name__ == "harness":
+    raise ImportError("harness is a part of a package: import deep_agent_mcp.harness instead")
 
 __all__ = [
     "AIMessage",
@@ -221,11 +225,11 @@ _HOMES = {
         "ToolCall",
         "ToolMessage",
     ),
-    ".middleware.human_in_the_loop": (
+    ".middleware.tools.human_in_the_loop": (
         "HumanInTheLoopMiddleware",
         "InterruptOnConfig",
     ),
-    ".models.registry": ("init_chat_model",),
+    ".models.init_chat_model": ("init_chat_model",),
     ".models.scripted": ("ScriptedModel",),
     ".policy": (
         "Policy",

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from .checkpoint.base import Checkpointer
 from .checkpoint.memory import MemoryCheckpointer
+from .definitions.registry import no_such
 from .errors import (
     AgentBuildError,
 )
@@ -72,12 +73,12 @@ def create_agent(
     Args:
         model: A model, or a name for `init_chat_model`.
         tools: Tools, or functions to make tools from; mappings are tools the provider runs.
-            Middleware's tools come first (peers A6.8).
+            Middleware's tools come first.
         system_prompt: Text, or named sections.
-        middleware: Outermost first; names must be unique (peers A1.4).
+        middleware: Outermost first; names must be unique.
         response_format: What the answer of a run must be: a type, a JSON schema, or a strategy
             of `harness.structured_output`. It comes back as `RunResult.structured_response`.
-        state_schema: A TypedDict with further state; wins over middleware (peers A1.6).
+        state_schema: A TypedDict with further state; wins over middleware.
         context_schema: Type of `RunOptions.context`; mappings are made into it.
         checkpointer: The journal; in memory by default.
         store: A long-term store, handed to hooks and tools.
@@ -256,9 +257,7 @@ def _tools(
         return by_name
     unknown = sorted(set(names) - set(by_name))
     if unknown:
-        raise AgentBuildError(
-            f"there are no tools named {', '.join(unknown)}; tools: {', '.join(by_name)}"
-        )
+        raise AgentBuildError(" ".join(no_such("tool", one, by_name) for one in unknown))
     return {name: own for name, own in by_name.items() if name in set(names)}
 
 
@@ -273,7 +272,7 @@ def _sections(prompt: str | Sequence[PromptSection] | None) -> tuple[PromptSecti
 def _model(model: ChatModel | str) -> ChatModel:
     if not isinstance(model, str):
         return model
-    from .models.registry import init_chat_model
+    from .models.init_chat_model import init_chat_model
 
     return init_chat_model(model)
 

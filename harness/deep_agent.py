@@ -9,32 +9,38 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from .agent import Agent, create_agent
 from .backends.base import Backend
 from .backends.history import history_file
-from .backends.state import StateBackend
 from .checkpoint.base import Checkpointer
-from .checkpoint.memory import MemoryCheckpointer
-from .errors import AgentBuildError
+from .deep_agent_options import (
+    files_and_commands,
+    journal_of,
+    made_model,
+    mounted_servers,
+    written_directories,
+)
+from .definitions.followed_files import distrust
 from .limits.limits import Limits
+from .loop.interrupt_config import InterruptOnConfig
 from .loop.middleware import AgentMiddleware
 from .memory.files import MemoryFiles
-from .middleware.budget_warning import BudgetWarningMiddleware
+from .middleware.context.summarization import SummarizationMiddleware
 from .middleware.filesystem import FilesystemMiddleware
-from .middleware.human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
-from .middleware.memory import MemoryMiddleware
-from .middleware.patch_tool_calls import PatchToolCallsMiddleware
-from .middleware.prompt_caching import PromptCachingMiddleware
-from .middleware.repeat_guard import RepeatGuardMiddleware
-from .middleware.skills import SkillsMiddleware
+from .middleware.instructions.memory import MemoryMiddleware
+from .middleware.instructions.skills import SkillsMiddleware
+from .middleware.limits.budget_warning import BudgetWarningMiddleware
+from .middleware.limits.repeat_guard import RepeatGuardMiddleware
+from .middleware.models.model_retry import ModelRetryMiddleware
+from .middleware.models.prompt_caching import PromptCachingMiddleware
 from .middleware.subagents import SubAgentMiddleware
-from .middleware.summarization import SummarizationMiddleware
 from .middleware.todo_list import TodoListMiddleware
-from .middleware.tool_descriptions import ToolDescriptionMiddleware
-from .middleware.tool_exclusion import ToolExclusionMiddleware
+from .middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from .middleware.tools.patch_tool_calls import PatchToolCallsMiddleware
 from .models.base import ChatModel, PromptSection
 from .policy import Action, CallPolicy, Policy
 from .profiles import Profile, ProfileRegistry, profile_for
-from .profiles.extras import fitted
+from .profiles.extras import about_tools, fitted
 from .profiles.subagents import ProfiledSubAgents
 from .skills.registry import SkillRegistry
+from .subagents.checking import check_given, problem_of
 from .subagents.definitions import AnySubAgent, SubAgent
 from .subagents.registry import SubAgentRegistry
 from .tools.tool import Tool, tool
@@ -43,7 +49,7 @@ if TYPE_CHECKING:
     from .cache.base import Cache
     from .mcp_servers.config import MCPServer
     from .mcp_servers.middleware import MCPToolsMiddleware
-    from .middleware.execute import ExecuteMiddleware
+    from .middleware.commands.execute import ExecuteMiddleware
     from .shell.policies import ExecutionPolicy
     from .store.base import Store
     from .structured_output.strategies import ResponseFormat
@@ -86,8 +92,13 @@ def create_deep_agent(
     profile: Profile | ProfileRegistry | None = None,
     background: BackgroundSubAgents | None = None,
     execution_policy: ExecutionPolicy | ExecuteMiddleware | None = None,
+    model_patience: float = 600.0,
 ) -> Agent:
     """Build a deep agent: todos, files, skills, memory, subagents, approval, a view that fits.
+
+    Files that instruct it (`skills`, `memory`, `subagents`, `policy`, `profile`) may lie where it
+    writes. There a link that leads out of the directory is not followed: the registries
+    `distrust` the directories of the backend from now on.
 
     Args:
         model: A model, or a name for `init_chat_model`.
@@ -100,7 +111,7 @@ def create_deep_agent(
         memory: Files the agent is always told.
         subagents: Who `task` can hand work to: a registry, or a sequence of `SubAgent` and
             `CompiledSubAgent`. A general-purpose one is there too unless one of that name is given.
-        interrupt_on: Calls that need a person's decision, by tool name (peers A2.10).
+        interrupt_on: Calls that need a person's decision, by tool name.
         policy: Rules in front of every tool call, of subagents too; a subagent's own rules can
             only narrow them.
         middleware: Further middleware, inside the built-in ones.
@@ -124,16 +135,26 @@ def create_deep_agent(
         execution_policy: Lets the model run commands over the files of the backend, in what the
             policy says; a bare directory is at `/workspace` then (`with_workspace`). Or the
             middleware itself, made with the agent's backend, for its other options.
+        model_patience: Seconds for which a model call that fails for what may pass is repeated,
+            before the run fails and can be resumed; 0 leaves that to the models. A
+            `ModelRetryMiddleware` in `middleware` goes before this.
 
     Raises:
-        AgentBuildError: As for `create_agent`, or the profile does not fit this agent.
+        AgentBuildError: As for `create_agent`, the profile does not fit this agent, or a subagent
+            made in code cannot be built. A file that cannot is among its registry's `errors`.
+        PolicyError: A policy file is a link that leads out of the backend's directory.
+        DefinitionError: A profile is.
     """
+    backend, execute = files_and_commands(backend, execution_policy)
+    shared = written_directories(backend)
+    distrust((skills, memory, subagents, policy), shared)
+    if isinstance(profile, ProfileRegistry):
+        profile = profile.distrusting(shared)
     find = profile.for_model if isinstance(profile, ProfileRegistry) else profile_for
     if not isinstance(profile, Profile):
         profile = find(model if isinstance(model, str) else model.name)
-    backend, execute = _commands(backend, execution_policy)
     stack = _Stack(
-        model=_made(model, profile),
+        model=made_model(model, profile),
         profile=profile,
         profile_for=find,
         tools=tuple(tools),
@@ -145,11 +166,12 @@ def create_deep_agent(
         interrupt_on=interrupt_on or {},
         policy=policy or Policy(),
         middleware=tuple(middleware),
-        checkpointer=_journal(checkpointer, background),
+        checkpointer=journal_of(checkpointer, background),
         store=store,
         cache=cache,
         background=background,
-        mcp=None if mcp_servers is None else _mounted(mcp_servers),
+        mcp=None if mcp_servers is None else mounted_servers(mcp_servers),
+        patience=model_patience,
     )
     own: _Own = {
         "response_format": response_format,
@@ -164,52 +186,6 @@ def create_deep_agent(
     if not isinstance(subagents, SubAgentRegistry):
         subagents = SubAgentRegistry(None, given=tuple(subagents or ()))
     return stack.main(system_prompt, subagents, own)
-
-
-def _journal(
-    checkpointer: Checkpointer | None, background: BackgroundSubAgents | None
-) -> Checkpointer:
-    if background is None:
-        return checkpointer or MemoryCheckpointer()
-    if checkpointer is not None and checkpointer is not background.checkpointer:
-        raise AgentBuildError(
-            "checkpointer= and background= have different journals; make BackgroundSubAgents with "
-            "the agent's"
-        )
-    return background.checkpointer
-
-
-def _commands(
-    backend: Backend | None, execution: ExecutionPolicy | ExecuteMiddleware | None
-) -> tuple[Backend, tuple[AgentMiddleware, ...]]:
-    """Return the backend, and what runs commands over it."""
-    if execution is None:
-        return backend or StateBackend(), ()
-    from .backends.mounts import with_workspace
-    from .middleware.execute import ExecuteMiddleware
-
-    if isinstance(execution, ExecuteMiddleware):
-        if backend is not None and backend is not execution.backend:
-            raise AgentBuildError(
-                "backend= and execution_policy= have different backends; leave backend= out"
-            )
-        return execution.backend, (execution,)
-    backend = with_workspace(backend, confined=getattr(execution, "confines", True))
-    return backend, (ExecuteMiddleware(backend, execution_policy=execution),)
-
-
-def _made(model: ChatModel | str, profile: Profile) -> ChatModel:
-    if not isinstance(model, str):
-        return model
-    from .models.registry import init_chat_model
-
-    return init_chat_model(model, **profile.init_kwargs)
-
-
-def _mounted(servers: Mapping[str, MCPServer]) -> MCPToolsMiddleware:
-    from .mcp_servers.middleware import MCPToolsMiddleware
-
-    return MCPToolsMiddleware(servers)
 
 
 class _FurtherApprovals(HumanInTheLoopMiddleware):
@@ -250,8 +226,12 @@ class _Stack:
     cache: Cache | None
     background: BackgroundSubAgents | None
     mcp: MCPToolsMiddleware | None
+    patience: float
 
     def main(self, system_prompt: str, subagents: SubAgentRegistry, own: _Own) -> Agent:
+        for one in subagents.given:
+            check_given(one, self.skills.skills, self._servers, self._trial)
+        subagents.check_with(self.problem_of)
         profile = self.profile
         base = profile.base_system_prompt
         known = ProfiledSubAgents(subagents, profile.general_purpose_subagent)
@@ -285,13 +265,27 @@ class _Stack:
         )
         return (waited_for, tasks)
 
+    def problem_of(self, definition: SubAgent) -> str | None:
+        """Return why a subagent that a file defines cannot be used, or None."""
+        return problem_of(definition, self._servers, self._trial)
+
+    def _trial(self, definition: SubAgent) -> Agent:
+        """Build a subagent without making a model for it."""
+        return self._subagent(definition, self.model, self._profile_of(definition))
+
     def subagent(self, definition: SubAgent) -> Agent:
-        """Build a subagent: the same stack without subagents and memory (peers A2.14, C9.5)."""
-        model, profile = self.model, self.profile
-        if definition.model:
-            wanted = definition.model
-            profile = self.profile_for(wanted if isinstance(wanted, str) else wanted.name)
-            model = _made(wanted, profile)
+        """Build a subagent: the same stack without subagents and memory."""
+        profile = self._profile_of(definition)
+        model = made_model(definition.model, profile) if definition.model else self.model
+        return self._subagent(definition, model, profile)
+
+    def _profile_of(self, definition: SubAgent) -> Profile:
+        wanted = definition.model
+        if not wanted:
+            return self.profile
+        return self.profile_for(wanted if isinstance(wanted, str) else wanted.name)
+
+    def _subagent(self, definition: SubAgent, model: ChatModel, profile: Profile) -> Agent:
         tools, names = self._tools_of(definition)
         return create_agent(
             model,
@@ -329,6 +323,10 @@ class _Stack:
         own = definition.policy
         return self.policy if own is None else self.policy.narrowed(own)
 
+    @property
+    def _servers(self) -> Collection[str]:
+        return () if self.mcp is None else self.mcp.servers
+
     def _mcp(self, names: Sequence[str] | None) -> tuple[AgentMiddleware, ...]:
         if self.mcp is None:
             return ()
@@ -344,7 +342,8 @@ class _Stack:
         """Return the stack of the main agent, or of a subagent, outermost first.
 
         What adds prompt sections stands before what measures and cuts the view; the todo list
-        looks at the cut view, and prompt caching at the request as it leaves.
+        looks at the cut view, and prompt caching at the request as it leaves. Retries surround
+        what the caller gave: with a fallback, they come when all models have failed.
         """
         skill_names = None if definition is None else definition.skills
         skills = ()
@@ -356,16 +355,19 @@ class _Stack:
         added = () if definition is None else definition.middleware
         replaced = {one.name for one in added}
         given = [*(one for one in self.middleware if one.name not in replaced), *added]
+        own_retry = any(isinstance(one, ModelRetryMiddleware) for one in given)
+        patience = () if own_retry or self.patience == 0 else (self.patience,)
         before = [
             FilesystemMiddleware(self.backend),
             *skills,
             *own,
-            *_about_tools(profile),
+            *about_tools(profile),
             PatchToolCallsMiddleware(),
             RepeatGuardMiddleware(),
             BudgetWarningMiddleware(),
             SummarizationMiddleware(history=history_file(self.backend)),
             TodoListMiddleware(),
+            *(ModelRetryMiddleware(patience=one, on_failure="error") for one in patience),
         ]
         after: list[AgentMiddleware] = []
         if self.interrupt_on:
@@ -381,15 +383,6 @@ def _as_tool(given: Tool | Callable[..., Any]) -> Tool:
 
 
 def _prompt(base: str, profile: Profile, own: str) -> list[PromptSection]:
-    """Return the sections that no middleware adds, the one most agents share first (peers C11)."""
+    """Return the sections that no middleware adds, the one most agents share first."""
     texts = {"base": base, "profile": profile.system_prompt_suffix, "agent": own}
     return [PromptSection(name, text) for name, text in texts.items() if text]
-
-
-def _about_tools(profile: Profile) -> list[AgentMiddleware]:
-    changes: list[AgentMiddleware] = []
-    if profile.excluded_tools:
-        changes.append(ToolExclusionMiddleware(profile.excluded_tools))
-    if profile.tool_description_overrides:
-        changes.append(ToolDescriptionMiddleware(profile.tool_description_overrides))
-    return changes

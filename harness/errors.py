@@ -21,6 +21,7 @@ __all__ = [
     "ThreadBusy",
     "ToolError",
     "ToolFailed",
+    "UnfinishedAnswer",
     "UnknownCheckpoint",
     "UnknownInterrupt",
     "UnknownRun",
@@ -58,10 +59,13 @@ class ModelError(HarnessError):
     Attributes:
         kind: `auth`, `rate_limit`, `overloaded`, `overflow` (the request is larger than the
             model's window), `refusal` (the provider stopped the answer for what is said in it or
-            before it), `invalid_request`, `connection`, `server`, `script` or `unknown`.
+            before it), `unfinished` (`UnfinishedAnswer`), `invalid_request`, `connection`,
+            `server`, `script` or `unknown`.
         retryable: Whether the same call may succeed later.
         retry_after: Seconds the provider asked to wait, if it said so.
         usage: Tokens that are billed all the same.
+        given_up: Whether the call was repeated for as long as allowed: nobody should repeat it at
+            once.
     """
 
     def __init__(
@@ -72,12 +76,26 @@ class ModelError(HarnessError):
         retryable: bool = False,
         retry_after: float | None = None,
         usage: Usage | None = None,
+        given_up: bool = False,
     ) -> None:
         super().__init__(message)
         self.usage = usage
         self.kind = kind
         self.retryable = retryable
         self.retry_after = retry_after
+        self.given_up = given_up
+
+
+class UnfinishedAnswer(ModelError):
+    """A model's answer was cut off, or empty, however often it was asked to go on.
+
+    Attributes:
+        text: What it said; marked at its end if it was cut off there.
+    """
+
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(message, kind="unfinished")
+        self.text = text
 
 
 class CheckpointError(HarnessError):

@@ -19,7 +19,6 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,16 +29,11 @@ from pydantic import JsonValue
 
 from ..harness._internal.records import record
 from ..harness.agent import Agent
-from ..harness.backends.base import Backend
 from ..harness.checkpoint.base import Checkpointer
 from ..harness.checkpoint.memory import MemoryCheckpointer
 from ..harness.deep_agent import create_deep_agent
 from ..harness.errors import HarnessError
 from ..harness.limits.limits import Limits
-from ..harness.memory.files import MemoryFiles
-from ..harness.models.base import ChatModel
-from ..harness.policy import PolicyFiles
-from ..harness.skills.registry import SkillRegistry
 from ..harness.subagents.registry import SubAgentRegistry
 from .auth.challenges import ScopesOf
 from .auth.owned_journal import OwnedJournal
@@ -49,25 +43,23 @@ from .mcp.announcements import Announcements
 from .mcp.services import Services
 from .mcp.sessions import SessionRegistry
 from .reload.file_reports import FileReports
-from .reload.profile_files import ProfileFiles
-from .runs.commands import commands_of, files_of
+from .reload.files_of_all import RulesOfAll
 from .runs.crash_recovery import ServerProcesses
-from .runs.reloadable_agent import ReloadableAgent, ReloadableModels
+from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
+from .runs.workplaces import Common, Parts, Workplaces
 from .sampling.open_requests import OpenRequests
 from .settings.protected_paths import GuardedRules
 from .settings.reloadable_settings import ReloadableSettings
-from .settings.settings import Settings
+from .settings.settings import Settings, SettingsError
 from .settings.state_dir import StateDir
 from .threads.journals import open_journal
 
 if TYPE_CHECKING:
-    from ..harness.loop.middleware import AgentMiddleware
-    from ..harness.middleware.execute import ExecuteMiddleware
     from ..harness.telemetry import TelemetryMiddleware
     from .runs.background import ServedTasks
 
-__all__ = ["App", "built_agent", "bundled_skills", "create_app"]
+__all__ = ["App", "built_agent", "create_app"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +67,7 @@ WATCH_AFTER_SECONDS = 0.3
 """Watching files begins this long after the start; changes before that are noticed then."""
 
 CLOSE_SECONDS = 0.2
-"""Hosts kill a server soon after they asked it to end (clients, appendix)."""
+"""Hosts kill a server soon after they asked it to end."""
 
 
 @record
@@ -85,10 +77,9 @@ class App:
     Attributes:
         server: For any transport.
         runs: Work in progress.
-        agent: Returns the agent.
+        agent: Returns the agent of a thread, a run or the caller.
         announcements: Tells clients of changes.
-        policy: The rules in front of every tool call.
-        profiles: Those of models.
+        common: What is the same for all agents.
         settings: What the operator chose, and has changed since.
         scopes_of: Returns of which scopes a tool needs one.
         requests: What clients are being asked.
@@ -96,31 +87,36 @@ class App:
 
     server: Server[Any]
     runs: RunManager
-    agent: ReloadableAgent
+    agent: Workplaces
     announcements: Announcements
-    policy: GuardedRules
-    profiles: ProfileFiles
+    common: Common
     settings: ReloadableSettings
     scopes_of: ScopesOf
     requests: OpenRequests
 
+    @property
+    def policy(self) -> GuardedRules | RulesOfAll:
+        """The rules in front of every tool call."""
+        if not self.settings.current.per_principal:
+            return self.agent.of().parts.rules
+        return RulesOfAll(
+            self.common.policy, lambda: [one.parts.rules for one in self.agent.all.values()]
+        )
+
     def status(self) -> Mapping[str, JsonValue]:
         """Return what `/healthz` adds."""
         broken = {
+            "broken_agents": self.agent.files(lambda parts: parts.subagents).errors,
+            "broken_memory": self.agent.files(lambda parts: parts.memory).errors,
             "broken_policy": self.policy.snapshot.errors,
-            "broken_profiles": self.profiles.errors,
+            "broken_profiles": self.common.profiles.errors,
             "broken_settings": self.settings.errors,
+            "broken_skills": self.agent.files(lambda parts: parts.skills).errors,
         }
         names: dict[str, list[JsonValue]] = {
             kind: [Path(path).name for path in errors] for kind, errors in broken.items() if errors
         }
         return {"active_runs": self.runs.active, **names}
-
-
-def bundled_skills() -> Path:
-    """Return the directory of the skills that ship with the product."""
-    installed = Path(__file__).parent / "bundled_skills"
-    return installed if installed.is_dir() else Path(__file__).parents[1] / "skills"
 
 
 @asynccontextmanager
@@ -137,10 +133,17 @@ async def create_app(
         read: Reads it again when the configuration file was saved; None lets it stay as it is.
 
     Raises:
+        SettingsError: Each user has a root, and nobody says who a user is.
         StateDirError: The state directory cannot be used.
         HarnessError: The journal cannot be opened, was written by a newer version, or the
             settings' keys do not fit it; or a profile breaks a rule.
     """
+    if settings.per_principal and not settings.serves_several:
+        raise SettingsError(
+            f"setting 'root' = {settings.root} is one directory for each user, and users are told "
+            "apart over HTTP by their tokens. Serve with --transport http and --auth token or "
+            "oauth, or name one directory."
+        )
     state = StateDir.open(settings.state_dir)
     with state.claim() as owner:
         async with (
@@ -150,17 +153,18 @@ async def create_app(
             AsyncExitStack() as stack,
         ):
             journal = _traced(plain_journal, telemetry)
-            parts = _Parts.of(settings, telemetry)
+            common = Common.of(settings)
             live = ReloadableSettings(settings, read)
-            models = ReloadableModels(parts.profiles)
+            models = ReloadableModels(common.profiles)
             tasks = _tasks(settings, journal)
             if tasks is not None:
                 await stack.enter_async_context(tasks.launcher)
             try:
-                app = _assemble(live, models, state, journal, group, owner, parts, tasks)
+                make = _builder(common, models, journal, telemetry, tasks)
+                app = _assemble(live, make, common, state, journal, group, owner, tasks)
                 group.start_soon(app.announcements.run)
                 group.start_soon(_recover, app.runs)
-                group.start_soon(_watch, parts, app)
+                group.start_soon(_watch, app)
                 yield app
             finally:
                 group.cancel_scope.cancel()
@@ -168,69 +172,28 @@ async def create_app(
                     await models.aclose()
 
 
-@dataclass(slots=True)
-class _Parts:
-    """What is made from files and settings."""
+def built_agent(settings: Settings, subagents: SubAgentRegistry | None = None) -> Agent:
+    """Return the agent a server with these settings has, for looking at: it opens no journal.
 
-    skills: SkillRegistry
-    subagents: SubAgentRegistry
-    memory: MemoryFiles
-    profiles: ProfileFiles
-    backend: Backend
-    policy: PolicyFiles
-    rules: GuardedRules
-    commands: ExecuteMiddleware | None
-    middleware: tuple[AgentMiddleware, ...]
-    settings: Settings
+    Where each principal has a root, it is that of none: it has the thread's own files.
 
-    @classmethod
-    def of(cls, settings: Settings, telemetry: TelemetryMiddleware | None) -> _Parts:
-        backend = files_of(settings)
-        commands = commands_of(settings, backend)
-        policy = PolicyFiles(settings.policy)
-        return cls(
-            SkillRegistry(_skill_sources(settings)),
-            SubAgentRegistry(settings.agents),
-            MemoryFiles(settings.memory),
-            ProfileFiles(settings.profiles),
-            backend,
-            policy,
-            GuardedRules(settings, backend, policy),
-            commands,
-            () if telemetry is None else (telemetry,),
-            settings,
-        )
-
-    def take(self, settings: Settings) -> None:
-        """Follow settings that have changed. Blocks.
-
-        Raises:
-            HarnessError: They cannot hold.
-        """
-        with self.rules.moving(settings):
-            self.profiles.use(settings.profiles)
-            self.policy.use(settings.policy)
-            self.skills.use(_skill_sources(settings))
-            self.subagents.use(settings.agents)
-            self.memory.use(settings.memory)
-        self.settings = settings
-
-
-def _skill_sources(settings: Settings) -> list[Path | tuple[Path, str]]:
-    return [(bundled_skills(), "bundled"), *settings.skills]
-
-
-def built_agent(settings: Settings) -> Agent:
-    """Return the agent a server with these settings has, for looking at: it opens no journal."""
+    Args:
+        settings: What the operator chose.
+        subagents: In place of those of the settings; they are checked while the agent is there.
+    """
     telemetry = None
     if settings.telemetry != "off":
         from ..harness.telemetry import TelemetryMiddleware
 
         telemetry = TelemetryMiddleware(capture_content=settings.telemetry_content)
-    parts = _Parts.of(settings, telemetry)
+    settings = settings.of_nobody()
     journal = MemoryCheckpointer()
-    model = ReloadableModels(parts.profiles).of(settings)
-    return _agent(settings, model, journal, parts, _tasks(settings, journal))
+    common = Common.of(settings)
+    models = ReloadableModels(common.profiles)
+    build = _builder(common, models, journal, telemetry, _tasks(settings, journal))
+    parts = Parts.of(settings, common.policy)
+    parts.subagents = subagents or parts.subagents
+    return build(parts)
 
 
 def _telemetry(settings: Settings) -> AbstractAsyncContextManager[TelemetryMiddleware | None]:
@@ -258,50 +221,54 @@ def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
     return ServedTasks(journal)
 
 
-def _agent(
-    settings: Settings,
-    model: ChatModel,
+def _builder(
+    common: Common,
+    models: ReloadableModels,
     journal: Checkpointer,
-    parts: _Parts,
-    tasks: ServedTasks | None = None,
-) -> Agent:
-    return create_deep_agent(
-        model,
-        backend=parts.backend,
-        skills=parts.skills,
-        beyond_allowed_tools=settings.beyond_allowed_tools,
-        memory=parts.memory,
-        subagents=parts.subagents,
-        interrupt_on=dict.fromkeys(settings.approve, True),
-        policy=parts.rules,
-        middleware=parts.middleware,
-        checkpointer=journal,
-        profile=parts.profiles.current,
-        execution_policy=parts.commands,
-        background=None if tasks is None else tasks.launcher,
-    )
+    telemetry: TelemetryMiddleware | None,
+    tasks: ServedTasks | None,
+) -> Callable[[Parts], Agent]:
+    """Return what builds agents."""
+
+    def build(parts: Parts) -> Agent:
+        # Not the settings in force: they are so only once all have followed, the agent too.
+        settings = parts.settings
+        return create_deep_agent(
+            models.of(settings),
+            backend=parts.backend,
+            skills=parts.skills,
+            beyond_allowed_tools=settings.beyond_allowed_tools,
+            memory=parts.memory,
+            subagents=parts.subagents,
+            interrupt_on=dict.fromkeys(settings.approve, True),
+            policy=parts.rules,
+            middleware=() if telemetry is None else (telemetry,),
+            checkpointer=journal,
+            profile=common.profiles.current,
+            execution_policy=parts.commands,
+            background=None if tasks is None else tasks.launcher,
+            model_patience=settings.model_patience,
+        )
+
+    return build
 
 
 def _assemble(
     live: ReloadableSettings,
-    models: ReloadableModels,
+    build: Callable[[Parts], Agent],
+    common: Common,
     state: StateDir,
     journal: Checkpointer,
     group: TaskGroup,
     owner: str,
-    parts: _Parts,
     tasks: ServedTasks | None,
 ) -> App:
-    def build() -> Agent:
-        # Not those in force: they are so only once all have followed, the agent too.
-        return _agent(parts.settings, models.of(parts.settings), journal, parts, tasks)
-
     settings = live.current
-    agent = ReloadableAgent(build)
-    announcements = Announcements(sessions=SessionRegistry(settings.max_sessions))
     principals = Principals(state.path / "principals.jsonl")
+    places = Workplaces(settings, common, build, principals)
+    announcements = Announcements(sessions=SessionRegistry(settings.max_sessions))
     runs = RunManager(
-        agent,
+        places,
         journal,
         group,
         owner,
@@ -313,9 +280,9 @@ def _assemble(
     )
 
     def follow(settings: Settings) -> None:
-        parts.take(settings)
+        places.take(settings)
         if tasks is None:
-            agent.outdate()
+            places.outdate()
         runs.bound(Limits(**settings.limits.model_dump()), settings.max_runs)
         announcements.sessions.most = settings.max_sessions
         logging.getLogger().setLevel(settings.log_level.upper())
@@ -323,25 +290,14 @@ def _assemble(
     live.follow(follow)
     if tasks is not None:
         tasks.attach(runs.carrier)
-    services = Services(
-        live,
-        agent,
-        OwnedJournal(journal),
-        runs,
-        announcements,
-        parts.skills,
-        parts.subagents,
-        parts.backend,
-        principals,
-    )
+    services = Services(live, places, OwnedJournal(journal), runs, announcements, principals)
     face = Face(services, _state_key(state.path / "request_state.key"))
     return App(
         face.server,
         runs,
-        agent,
+        places,
         announcements,
-        parts.rules,
-        parts.profiles,
+        common,
         live,
         face.scopes_of,
         services.requests,
@@ -355,13 +311,16 @@ async def _recover(runs: RunManager) -> None:
         logger.error("runs of earlier servers were not continued: %s", error)
 
 
-async def _watch(parts: _Parts, app: App) -> None:
+async def _watch(app: App) -> None:
     reports = FileReports()
+    skills = app.agent.files(lambda parts: parts.skills)
+    agents = app.agent.files(lambda parts: parts.subagents)
+    policy, profiles = app.common.policy, app.common.profiles
     broken = {
-        "skills": parts.skills,
-        "agents": parts.subagents,
-        "policy": parts.policy,
-        "profiles": parts.profiles,
+        "skills": skills,
+        "agents": agents,
+        "policy": policy,
+        "profiles": profiles,
         "settings": app.settings,
     }
     for kind, one in broken.items():
@@ -374,10 +333,10 @@ async def _watch(parts: _Parts, app: App) -> None:
             reports.report(kind, broken[kind].errors)
         if kind in ("skills", "agents"):
             await app.announcements.menus_changed(tools=kind == "agents")
-        elif kind == "policy" and not parts.policy.errors:
+        elif kind == "policy" and not policy.errors:
             # It guards everything, so not in silence.
             logger.warning("the policy has changed; it holds from the next call on")
-        elif kind == "profiles" and not parts.profiles.errors:
+        elif kind == "profiles" and not profiles.errors:
             if app.settings.current.background_subagents:
                 logger.warning("profiles have changed; takes effect when the server starts again")
             else:
@@ -385,13 +344,13 @@ async def _watch(parts: _Parts, app: App) -> None:
 
     registries: dict[Kind, Reloadable] = {
         "settings": app.settings,
-        "skills": parts.skills,
-        "agents": parts.subagents,
-        "memory": parts.memory,
-        "policy": parts.rules,
-        "profiles": parts.profiles,
+        "skills": skills,
+        "agents": agents,
+        "memory": app.agent.files(lambda parts: parts.memory),
+        "policy": app.policy,
+        "profiles": profiles,
     }
-    await watch(registries, on_change)
+    await watch(registries, on_change, untrusted=app.settings.current.untrusted)
 
 
 def _state_key(path: Path) -> bytes:

@@ -59,7 +59,7 @@ from .tasks.registration import add_tasks
 from .tasks.states import find_task
 from .tools.base import FaceTool, TaskStarted, ToolReply, without_advice
 from .tools.delegation import Delegation, with_subagents
-from .tools.driven import DRIVEN, driven_tool
+from .tools.driven import DRIVEN, DRIVING, driven_tool
 from .tools.history import History
 from .version import NAME, version
 
@@ -87,14 +87,16 @@ class Face:
         self._services = services
         self._made: dict[str, FaceTool] = {}
         self._withheld = withheld_tools(services.settings)
+        self._own = [*Delegation(services).tools(), *History(services).tools()]
         self._old_tasks = HandshakeTasks(services, self._reply)
         self.server = self._build()
         security = RequestStateSecurity(keys=[state_key], ttl=APPROVAL_SECONDS)
         traced = _traced(self.server, services.settings)
-        needs_token = services.settings.needs_token and services.settings.transport != "stdio"
+        needs_token = services.settings.serves_several
         self.server.middleware[:] = [
             *traced,
-            Identify(services.principals, needs_token=needs_token),
+            services.cancelled.middleware,
+            Identify(services.principals, services.places.prepare, needs_token=needs_token),
             services.announcements.sessions.middleware,
             _with_extensions,
             RequestStateBoundary(security, default_audience=NAME),
@@ -105,7 +107,7 @@ class Face:
         services = self._services
         resources = Resources(services)
         prompts = Prompts(services)
-        skills = SkillMethods(services.skills)
+        skills = SkillMethods(services)
         server: Server[Any] = Server(
             NAME,
             version=version(),
@@ -138,11 +140,10 @@ class Face:
     def tools(self) -> Mapping[str, FaceTool]:
         """The tools by name that are offered, in the order they are listed; always the same."""
         if not self._made:
-            agent_tools = self._services.agent().tools
+            agent_tools = self._services.places().tools
             names = [*DRIVEN, *(one for one in DRIVEN_COMMANDS if one in agent_tools)]
             driven = [driven_tool(agent_tools[name], self._services) for name in names]
-            own = [*Delegation(self._services).tools(), *History(self._services).tools()]
-            made = {one.definition.name: one for one in [*driven, *own]}
+            made = {one.definition.name: one for one in [*driven, *self._own]}
             self._made = {
                 name: one.unaware_of(self._withheld)
                 for name, one in made.items()
@@ -152,8 +153,12 @@ class Face:
 
     def scopes_of(self, name: str) -> frozenset[Scope]:
         """Return the scopes of which a tool needs one; none if there is no such tool."""
-        tool = self.tools.get(name)
-        return frozenset() if tool is None else tool.scopes
+        # Whose agent it would be is not known yet.
+        commands = () if self._services.settings.execute == "off" else DRIVEN_COMMANDS
+        own = {one.definition.name: one.scopes for one in self._own}
+        scopes = {**dict.fromkeys((*DRIVEN, *commands), DRIVING), **own}
+        none: frozenset[Scope] = frozenset()
+        return none if name in self._withheld else scopes.get(name, none)
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         tool = self.tools.get(name)
@@ -162,10 +167,10 @@ class Face:
     async def _list_tools(
         self, ctx: Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        subagents = listed(self._services.subagents.subagents)
-        return ListToolsResult(
-            tools=[with_subagents(one.definition, subagents) for one in self.tools.values()]
-        )
+        tools = self.tools.values()  # first: when the agent is built, its subagents are checked
+        agents = self._services.subagents
+        subagents = listed(agents.subagents, agents.errors)
+        return ListToolsResult(tools=[with_subagents(one.definition, subagents) for one in tools])
 
     async def _call_tool(
         self, ctx: Context, params: CallToolRequestParams
@@ -227,7 +232,7 @@ def _traced(server: Server[Any], settings: Settings) -> list[ServerMiddleware[An
 
 
 async def _with_extensions(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Put the extensions back into the handshake's result: the SDK drops them (mcp 2.8)."""
+    """Put the extensions back into the handshake's result: the SDK drops them."""
     result = await call_next(ctx)
     if ctx.method != "initialize" or not isinstance(result, dict):
         return result

@@ -1,6 +1,6 @@
-"""What a tool call comes back with: one set of facts, as text and as structured content.
+"""Results: the same facts of a tool call as text and as structured content.
 
-Half the clients show a model only `structuredContent`, the other half only the text (clients 2.4),
+Half the clients show a model only `structuredContent`, the other half only the text,
 so both are made from one `Answer` and carry the same facts. Three rules hold for every result:
 
 - A document (a file, a skill) is text only, because as JSON it would be escaped twice.
@@ -102,15 +102,19 @@ def _least(value: str | list[JsonValue]) -> int:
     return 1 if isinstance(value, list) else 100
 
 
-def unknown(kind: str, wanted: str, known: Iterable[str], advice: str) -> str:
-    """Return the error text for an id that does not exist, with the nearest ones that do."""
+def unknown(
+    kind: str, wanted: str, known: Iterable[str], advice: str, *, owner: str = "There is"
+) -> str:
+    """Return the error text for an id that does not exist, with the nearest ones that do.
+
+    `owner` is what it would belong to, such as `Thread 'a' has`.
+    """
     ids = list(known)
     near = difflib.get_close_matches(wanted, ids, n=3, cutoff=0.3) or ids[:3]
+    missing = f"{owner} no {kind} {wanted!r}"
     if not near:
-        return (
-            f"There is no {kind} {wanted!r}: there are no {kind}s yet. Nothing was done. {advice}"
-        )
-    return f"There is no {kind} {wanted!r}. Nothing was done. Nearest: {', '.join(near)}. {advice}"
+        return f"{missing}: there are no {kind}s yet. Nothing was done. {advice}"
+    return f"{missing}. Nothing was done. Nearest: {', '.join(near)}. {advice}"
 
 
 def moment(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""OpenTelemetry of the server: where spans and metrics go, and that they never stand in its way.
+"""Telemetry of the server: where spans and metrics are sent, without ever delaying it.
 
 Nothing here is imported unless the operator asks for telemetry. What `OTEL_*` variables say goes
 before what is said here. A collector that is away costs a warning and the spans, nothing else.
@@ -46,8 +46,8 @@ EXPORT_MS = 1_000
 """Spans wait this long to be sent together; little is lost when a host kills the server."""
 
 CLOSE_SECONDS = {"stdio": 0.2}
-"""How long the last spans may take: hosts kill a server of theirs soon after they asked it to end
-(clients, appendix)."""
+"""How long the last spans may take: hosts kill a server of theirs soon after they asked it to
+end."""
 
 CLOSE_SECONDS_ELSE = 2.0
 

@@ -134,6 +134,24 @@ async def test_an_unknown_subagent_is_answered_with_those_there_are():
     assert "general-purpose" in refused.text
 
 
+async def test_the_general_purpose_subagent_has_its_callers_own_tools():
+    model = Turns(
+        lambda request: says(
+            "",
+            call("1", "task", description="x")
+            if request.agent == "main"
+            else call("2", "weather", city="Rome"),
+        ),
+        lambda request: says(f"{request.agent} is done"),
+    )
+    result = await create_deep_agent(model, [weather]).ainvoke("go")
+    assert [one.agent for one in model.requests] == [
+        "main", "general-purpose", "general-purpose", "main",
+    ]  # fmt: skip
+    assert model.requests[2].messages[-1].text == "fine in Rome"
+    assert "general-purpose is done" in told(result)[0].text
+
+
 async def test_memory_is_for_the_main_agent_and_skills_for_all(tmp_path: Path):
     notes = tmp_path / "AGENTS.md"
     notes.write_text("Always say please.", encoding="utf-8")

@@ -9,10 +9,10 @@ from tests.doc_pages import DocPage
 MOST_LINES = {
     "backends.md": 150,
     "background-subagents.md": 260,
-    "journals.md": 240,
+    "journals.md": 260,
     "library.md": 420,
     "middleware.md": 240,
-    "policy.md": 140,
+    "policy.md": 150,
     "subagents.md": 220,
 }
 """How long each page may become."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.limits.limits import LimitReached, Limits, Meter, UnknownUsage, Used
-from deep_agent_mcp.harness.limits.prices import PRICES, Price, UnknownPrice, price_of
+from deep_agent_mcp.harness.limits.prices import Price, UnknownPrice, price_of
 from deep_agent_mcp.harness.limits.subagent_limits import ChildMeter
 from deep_agent_mcp.harness.messages.message import Usage
 
@@ -312,9 +312,14 @@ def test_own_prices_go_before_the_table_and_the_longest_beginning_wins():
 def test_cached_tokens_and_long_prompts_have_their_own_price():
     assert Price(1, 10, 0.1, 2).cost(Usage(100, 10, 1_000, 50)) == pytest.approx(400e-6)
     assert Price(1, 0).cost(Usage(0, 0, 500, 500)) == pytest.approx(1_000e-6)
-    haiku = PRICES["claude-haiku-5-5"]
+    haiku = price_of("claude-haiku-5-5")
+    assert haiku is not None
     assert haiku.cost(Usage(100_000)) == pytest.approx(0.01)
     assert haiku.cost(Usage(1, 0, 100_000)) == pytest.approx((0.5 + 5_000) / 1e6)
+    sonnet = price_of("claude-sonnet-4-5-20250929")
+    assert sonnet is not None
+    assert sonnet.cost(Usage(200_000)) == pytest.approx(0.6)
+    assert sonnet.cost(Usage(200_001, 1_000)) == pytest.approx(1.2225, rel=1e-4)
     with pytest.raises(ValueError, match="not negative"):
         Price(-1, 1)
 
@@ -322,8 +327,7 @@ def test_cached_tokens_and_long_prompts_have_their_own_price():
 def test_every_model_the_sdk_names_has_a_price_or_is_known_to_have_none():
     literal = anthropic_models.Model.__args__[0]  # type: ignore[attr-defined]
     unpriced = {name for name in literal.__args__ if price_of(name) is None}
-    # By invitation only, prices not published; retired.
-    assert unpriced == {"claude-mythos-5-2", "claude-mythos-preview"}
+    assert unpriced == {"claude-mythos-preview"}, "it was retired"
 
 
 def test_a_bound_on_the_cost_of_a_thread_alone_needs_known_prices_too():

@@ -18,11 +18,12 @@ from deep_agent_mcp.harness.backends.file_tools import ALL_FILE_TOOLS
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.memory import MemoryFiles
+from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
-from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
-from deep_agent_mcp.harness.models.base import ChatRequest, ToolSpec
+from deep_agent_mcp.harness.middleware.instructions.skills import SkillsMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.skills import SkillRegistry
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 from tests.loop.models import Turns, says
 from tests.skills.folders import write_skill
 

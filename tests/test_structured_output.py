@@ -19,7 +19,6 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
-from deep_agent_mcp.harness.models.base import ToolSpec
 from deep_agent_mcp.harness.state.schema import Mark, StateSchema
 from deep_agent_mcp.harness.structured_output.strategies import (
     AutoStrategy,
@@ -32,6 +31,7 @@ from deep_agent_mcp.harness.structured_output.strategies import (
     StructuredOutputValidationError,
     ToolStrategy,
 )
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 from tests.loop.models import Turns, call, says
 
 

@@ -20,17 +20,18 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.agent import RunResult, create_agent
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
+from deep_agent_mcp.harness.errors import UnfinishedAnswer
 from deep_agent_mcp.harness.loop.agent import Agent
-from deep_agent_mcp.harness.middleware.context_editing import (
+from deep_agent_mcp.harness.middleware.context.context_editing import (
     ClearToolUsesEdit,
     ContextEditingMiddleware,
 )
+from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
-from deep_agent_mcp.harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
-from deep_agent_mcp.harness.middleware.prompt_caching import PromptCachingMiddleware
-from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
+from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
 from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
+from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.patch_tool_calls import PatchToolCallsMiddleware
 from deep_agent_mcp.harness.models.base import ChatModel
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.fake_anthropic import Answer, FakeAnthropic
@@ -172,7 +173,8 @@ async def lived(provider: Provider, plan: list[tuple[str, list[Answer], list[Any
         result = await agent.ainvoke(f"Message {number}.", thread_id="t")
         result = await answered(agent, result, decided)
         assert [one.refused for one in api.recorded if one.refused] == []
-        assert result.run.status in ("done", "needs_approval"), result.error
+        silent = isinstance(result.error, UnfinishedAnswer)  # it stayed so when it was asked again
+        assert silent or result.run.status in ("done", "needs_approval"), result.error
     api.recorded.clear()
 
 

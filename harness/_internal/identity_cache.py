@@ -1,4 +1,4 @@
-"""What was computed of a tuple, remembered by the tuple's identity.
+"""Identity cache: values computed from a tuple, kept for as long as the tuple lives.
 
 An agent offers its model the same tuple of tools at every call; to hash its tools would cost more
 than what is computed of them.

@@ -1,4 +1,4 @@
-"""How deeply JSON may be nested that is stored.
+"""Nesting limit: the depth of JSON that can be stored.
 
 Readers of JSON, those of clients too, go down some two hundred levels. What is nested more deeply
 could be stored, and its thread never be read again, so it is refused where it comes in.

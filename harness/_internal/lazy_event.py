@@ -1,4 +1,4 @@
-"""An event for what nearly always happens before anybody waits for it."""
+"""Lazy event: an event that costs nothing when it is set before anybody waits for it."""
 
 from __future__ import annotations
 

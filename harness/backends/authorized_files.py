@@ -1,4 +1,4 @@
-"""Files as the policy lets a call see them (peers C5.2).
+"""Authorized files: the files of a backend as the policy lets a call see them.
 
 The gate has judged the paths that the call names. What it cannot see is judged here: other paths,
 where links lead, and which files a listing or a search comes to. A listing leaves out what
@@ -13,7 +13,7 @@ from typing import Any, cast
 import anyio.to_thread
 
 from .._internal.records import record
-from ..policy import CallAuthorization
+from ..policy import CallAuthorization, authorization_of
 from ..policy.paths import path_forms, paths_in
 from ..tools.tool import ToolRuntime
 from .base import Backend, FileEntry, FileError, Files, Page, PathTest
@@ -25,11 +25,12 @@ _MOST = 1_000_000
 
 def authorized_files(files: Files, backend: Backend, runtime: ToolRuntime) -> Files:
     """Return the files a call may see: all of them when no rule is about paths."""
-    if runtime.policy is None or not runtime.policy.policy.reads_paths:
+    policy = authorization_of(runtime)
+    if policy is None or not policy.policy.reads_paths:
         return files
     real = cast("Callable[[str], str] | None", getattr(backend, "real_path", None))
-    named = paths_in(runtime.policy.args, runtime.policy.tool.parameters)
-    return AuthorizedFiles(files, runtime.policy, real, frozenset(one.exact for one in named))
+    named = paths_in(policy.args, policy.tool.parameters)
+    return AuthorizedFiles(files, policy, real, frozenset(one.exact for one in named))
 
 
 @record
@@ -130,7 +131,7 @@ class AuthorizedFiles:
         )
 
     async def _require_below(self, path: str) -> None:
-        """Refuse a directory that holds what the call could not name (peers C5.2)."""
+        """Refuse a directory that holds what the call could not name."""
         waiting = [path]
         while waiting:
             directory = waiting.pop()

@@ -1,4 +1,4 @@
-"""What the file tools ask of the place where files live.
+"""The backend protocol: what the file tools need from the place where files are stored.
 
 Paths are absolute within the backend: they start with `/`, use forward slashes and contain no
 `..`. `canonical_path` makes one from whatever a model wrote, or says what is wrong with it.

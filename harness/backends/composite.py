@@ -1,4 +1,4 @@
-"""Several backends under one root, chosen by the beginning of the path (peers C2.5).
+"""Several backends under one root, chosen by the beginning of the path.
 
 What a part answers and records gets its prefix back, so every path that leaves here counts from
 the one root: in results, in errors, and in the changes by which files are put back.

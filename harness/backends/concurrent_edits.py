@@ -1,8 +1,8 @@
-"""Which agent of a run changed which file, as long as agents beside it could not know of it.
+"""Concurrent edits: prevents agents that run side by side from overwriting each other's files.
 
 Subagents called in one answer run side by side, each on the files as they were when it began:
-where files are part of the state, the later of two changes would undo the earlier one (peers
-C1.15). What is known here is lost with the process, and with it no more than this warning.
+where files are part of the state, the later of two changes would undo the earlier one. What is
+known here is lost with the process, and with it no more than this warning.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every path is walked from the root's descriptor one name at a time, never following a link in the
 kernel. A link is read and walked by the same rules, so one that stays inside works and one that
-leads out is refused, also when it is put there between two system calls (peers C2.3).
+leads out is refused, also when it is put there between two system calls.
 """
 
 from __future__ import annotations

@@ -23,16 +23,10 @@ from ..tools.tool import JournalWriter, ToolRuntime
 from . import undo
 from .base import FileEntry, FileError, Page, PathTest
 from .directory_search import DirectorySearch
-from .search import glob_matcher, line_pattern
-from .tree import (
-    Present,
-    Tree,
-    changed,
-    checked_path,
-    every_path,
-    open_tree,
-    size_text,
-)
+from .expressions import line_expression
+from .platform_tree import open_tree
+from .search import glob_matcher
+from .tree import Present, Tree, changed, checked_path, every_path, size_text
 
 __all__ = ["DirectoryBackend", "DirectoryFiles", "native_to_virtual"]
 
@@ -45,7 +39,7 @@ _T = TypeVar("_T")
 def native_to_virtual(path: str, root: PurePath) -> str | None:
     r"""Return the path below `root` of an absolute path of the platform, or None if it is neither.
 
-    `C:\work\a.txt` is `/a.txt` below `C:\work` (peers E21).
+    `C:\work\a.txt` is `/a.txt` below `C:\work`.
     """
     native = type(root)(path)
     if not native.is_absolute() or ".." in native.parts or not native.is_relative_to(root):
@@ -259,7 +253,7 @@ class DirectoryFiles:
     ) -> Page:
         """See `Files`. Links are not followed; files above `max_read_bytes` are left out."""
         path = checked_path(path)
-        expression = line_pattern(pattern, ignore_case=ignore_case)
+        expression = line_expression(pattern, ignore_case=ignore_case)
         test = glob_matcher(glob, path) if glob is not None else every_path
         return await self._search.grep(expression, test, path, limit)
 

@@ -7,20 +7,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import anyio.to_thread
 
 from .._internal.records import record
 from ..errors import ToolError
 from .base import FileEntry, Page, PathTest
+from .expressions import Expression
 from .ripgrep import Candidates, candidates, find_ripgrep
 from .ripgrep_prefilter import prefilter
 from .search import Budget, Unhurried, find_lines
 from .tree import Tree
-
-if TYPE_CHECKING:
-    import regex
 
 __all__ = ["DirectorySearch"]
 
@@ -51,9 +49,7 @@ class DirectorySearch:
         """Return the newest files below a directory that are meant; see `Files.glob`."""
         return await _search(lambda budget: self._glob(test, path, limit, budget), Budget())
 
-    async def grep(
-        self, expression: regex.Pattern[str], test: PathTest, path: str, limit: int
-    ) -> Page:
+    async def grep(self, expression: Expression, test: PathTest, path: str, limit: int) -> Page:
         """Return lines of files that are meant; see `Files.grep`."""
         budget = Budget()
         likely = await self._likely(path, expression, budget)
@@ -84,13 +80,13 @@ class DirectorySearch:
                 raise
             test.late = True
 
-    async def _likely(
-        self, path: str, expression: regex.Pattern[str], budget: Budget
-    ) -> Candidates | None:
+    async def _likely(self, path: str, expression: Expression, budget: Budget) -> Candidates | None:
         """Return the files below a directory that may match; None when nobody can say."""
         program = find_ripgrep() if self.ripgrep else None
-        wide = prefilter(expression) if program is not None else None
-        if program is None or wide is None:
+        if program is None:
+            return None
+        wide = await anyio.to_thread.run_sync(prefilter, expression)
+        if wide is None:
             return None
         if not await anyio.to_thread.run_sync(self.tree.is_dir, path):
             return None

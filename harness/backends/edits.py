@@ -1,4 +1,4 @@
-"""Where an edit applies, or what is wrong with it and how to repair it (peers C1.7)."""
+"""Text edits: where an edit applies, or why it does not and how to repair it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from ..errors import ToolError
 from .pages import shown
 from .text import Text, lf
 
-__all__ = ["edit_places"]
+__all__ = ["MOST_CHARS", "MOST_PLACES", "edit_places"]
+
+MOST_CHARS = 10 << 20
+"""Characters that a file may have after an edit at many places; known before it is built."""
+
+MOST_PLACES = 100_000
+"""Places that one edit replaces."""
 
 
 def edit_places(path: str, text: Text, old: str, new: str, every: bool) -> list[int]:
@@ -23,7 +29,7 @@ def edit_places(path: str, text: Text, old: str, new: str, every: bool) -> list[
         raise ToolError(f"{unchanged}old_string is empty; use write_file to set the whole text.")
     if lf(old) == lf(new):
         raise ToolError(f"{unchanged}old_string and new_string are the same.")
-    places = text.find(old)
+    places = text.find(old, MOST_PLACES + 1)
     if not places:
         raise ToolError(f"{unchanged}old_string is not in it. {_nearest(text, lf(old))}")
     if len(places) > 1 and not every:
@@ -32,6 +38,16 @@ def edit_places(path: str, text: Text, old: str, new: str, every: bool) -> list[
             f"{unchanged}old_string is there {len(places)} times (lines {', '.join(lines)}"
             f"{', …' if len(places) > 10 else ''}). Give more of the lines around it, or set "
             "replace_all."
+        )
+    if every and len(places) > MOST_PLACES:
+        raise ToolError(
+            f"{unchanged}old_string is there more than {MOST_PLACES:,} times, and edit_file "
+            "replaces no more at once. Replace a longer text, or write the file anew."
+        )
+    if every and (size := text.length_after(old, new)) > MOST_CHARS:
+        raise ToolError(
+            f"{unchanged}it would have {size:,} characters, and an edit makes {MOST_CHARS:,} at "
+            "most. Replace less, or keep the text in several files."
         )
     return places
 

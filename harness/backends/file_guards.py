@@ -1,4 +1,4 @@
-"""What must hold before a file is changed, and what the refusal says (peers C1.7, C1.15).
+"""File guards: conditions checked before a file is changed, and the text of refusals.
 
 A model changes only what it has seen, a file is changed once in an answer, and agents that run
 side by side do not undo each other's changes.
@@ -123,7 +123,7 @@ def _is_known(runtime: ToolRuntime, path: str, data: bytes) -> bool:
 
 
 def require_seen(runtime: ToolRuntime, path: str, data: bytes) -> None:
-    """Raise unless this thread knows the file's present content (peers C1.7)."""
+    """Raise unless this thread knows the file's present content."""
     digests = cast(Mapping[str, str], runtime.state.get("file_digests") or {})
     reading = call_text("read_file", path=path)
     if path not in digests:

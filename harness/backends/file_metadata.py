@@ -1,7 +1,7 @@
-"""What a file keeps besides its content when it is replaced: mode, owner, extended attributes.
+"""File metadata that survives a replacement: mode, owner, extended attributes.
 
 On Linux the access control list is one of the extended attributes, so it is kept as well. What the
-system does not let us keep is given up in the direction of less access (peers E20).
+system does not let us keep is given up in the direction of less access.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""What the file tools answer, as text and as data with the same facts, and the data's schemas."""
+"""File tool results: the same facts as text and as data, and the data's schemas."""
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from ..messages.message import DocumentBlock, ImageBlock, TextBlock
 from .base import FileEntry, GrepMatch
 from .pages import Listing, Row, call_text, shown
-from .tree import size_text
 
 __all__ = [
     "ENTRIES",
@@ -20,7 +17,6 @@ __all__ = [
     "NEXT",
     "NUMBER",
     "STRING",
-    "binary_content",
     "entry_line",
     "entry_row",
     "found_schema",
@@ -30,50 +26,6 @@ __all__ = [
     "schema",
     "span",
 ]
-
-_MAX_IMAGE_BYTES = 3_500_000
-"""A provider's bound is 5 MB in base64."""
-
-
-_MAX_DOCUMENT_BYTES = 8_000_000
-"""Of a provider's bound of 32 MB for a request, with room for others."""
-
-
-def binary_content(
-    path: str, data: bytes
-) -> str | tuple[TextBlock | ImageBlock | DocumentBlock, ...]:
-    """Return an image or a PDF to look at, or a notice for other bytes (peers C1.4)."""
-    size = size_text(len(data))
-    if data.startswith(b"%PDF-"):
-        return _document(path, data, size)
-    media = _image_type(data)
-    if media is None:
-        return f"[{shown(path)} is a binary file of {size}; there is no text to show]"
-    if len(data) > _MAX_IMAGE_BYTES:
-        return f"[{shown(path)} is an image ({media}) of {size}, too large to show]"
-    image = ImageBlock(media, base64.b64encode(data).decode("ascii"))
-    return (TextBlock(f"[{shown(path)}: {media}, {size}]"), image)
-
-
-def _document(path: str, data: bytes, size: str) -> str | tuple[TextBlock | DocumentBlock, ...]:
-    media = "application/pdf"
-    if len(data) > _MAX_DOCUMENT_BYTES:
-        return f"[{shown(path)} is a document ({media}) of {size}, too large to show]"
-    encoded = base64.b64encode(data).decode("ascii")
-    document = DocumentBlock(media, encoded, name=path.rpartition("/")[2])
-    return (TextBlock(f"[{shown(path)}: {media}, {size}]"), document)
-
-
-def _image_type(data: bytes) -> str | None:
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data[:6] in (b"GIF87a", b"GIF89a"):
-        return "image/gif"
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    return None
 
 
 def entry_row(entry: FileEntry) -> Row:

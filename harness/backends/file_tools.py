@@ -1,4 +1,4 @@
-"""The file tools, over any backend (peers C1.2-C1.10).
+"""The file tools, over any backend.
 
 Reading or writing a file remembers its digest in the thread; an edit needs the digest of what is
 there now, so a model never edits what it has not seen. Answers fit on a page; see `pages`.
@@ -40,7 +40,6 @@ from .file_results import (
     NEXT,
     NUMBER,
     STRING,
-    binary_content,
     entry_line,
     entry_row,
     found_schema,
@@ -51,6 +50,7 @@ from .file_results import (
 )
 from .history import HistoryFiles, history_directory
 from .ignore import without_ignored
+from .media import binary_notice, media_content
 from .pages import fit, read_page, shown
 from .search_results import answer, found_files, found_lines
 from .state import StateBackend
@@ -117,9 +117,12 @@ class FileCalls:
         files = self._files(runtime, path)
         data = await read(files, path)
         update = {**files.update(), **seen(path, data)}
+        media = media_content(path, data)
+        if media is not None:
+            return ToolResult(media, update=update)
         text = decode(data)
         if text is None:
-            return ToolResult(binary_content(path, data), update=update)
+            return ToolResult(binary_notice(path, data), update=update)
         page = read_page(path, text, offset, column, limit, self._budget(path))
         return ToolResult(page, update=update)
 

@@ -1,7 +1,7 @@
 """The thread's own messages as read-only files: the way back to what left the model's view.
 
 Nothing is copied: the files are made from the thread's state when they are read, so they fork and
-rewind with it, and cost nothing until then (peers C1.14, C3.4).
+rewind with it, and cost nothing until then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which files `.gitignore` files leave out, in any backend.
+"""Ignored files: applies `.gitignore` files, in any backend.
 
 The rules are Git's: the last line that fits decides, the nearest file before those further up, and
 nothing comes back out of a directory that is left out. The root of the files counts as the top of

@@ -1,4 +1,4 @@
-"""Which directories of this machine a backend shows, and where: commands see them there too."""
+"""Mounted directories: the directories of this machine that a backend shows, and their paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from .composite import CompositeBackend
 from .directory import DirectoryBackend
 from .state import StateBackend
 
-__all__ = ["WORKSPACE", "MountedDirectory", "mounted_directories", "with_workspace"]
+__all__ = [
+    "WORKSPACE",
+    "MountedDirectory",
+    "directories_of",
+    "mounted_directories",
+    "with_workspace",
+]
 
 WORKSPACE = "/workspace"
 """Where a directory is that was given without a place."""
@@ -92,6 +98,11 @@ def mounted_directories(backend: Backend, *, confined: bool) -> Sequence[Mounted
                 f"as {WORKSPACE}"
             )
     return [one for one in parts if one.place]
+
+
+def directories_of(backend: Backend) -> tuple[Path, ...]:
+    """Return the directories of this machine that a backend writes to."""
+    return tuple(one.root for one in _parts(backend, "") if one.root is not None)
 
 
 _SYSTEM = ("bin", "dev", "etc", "lib", "lib32", "lib64", "nix", "proc", "sbin", "sys", "usr")

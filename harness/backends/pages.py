@@ -1,7 +1,7 @@
-"""Answers of the file tools that fit on a page, each with the call that gets the rest.
+"""Pages: file tool results cut to a page, each with the call that returns the next one.
 
 Clients cut answers at about 10,000 characters, some show only the text and some only the data:
-so both are bounded, and both say the same (clients' parity rule).
+so both are bounded, and both say the same.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def fit(rows: Sequence[Row], line: Callable[[Row], str], offset: int, budget: in
 
 
 def read_page(path: str, text: Text, offset: int, column: int, limit: int, budget: int) -> str:
-    """Return one header line and verbatim text (peers C1.3).
+    """Return one header line and verbatim text.
 
     Args:
         path: The file's path.

@@ -1,4 +1,4 @@
-"""What a backend offers whose files can be put back as they were (see `DirectoryBackend`)."""
+"""Restorable backends: files that a rewind can put back (see `DirectoryBackend`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files an expression may match in, asked of ripgrep (extra `search`, or `rg` on the PATH).
+"""Ripgrep: finds the files an expression may match in (extra `search`, or `rg` on the PATH).
 
 It only ever gives names: what is in those files is read and searched by `harness.backends.search`
 through the confined tree. So results are the same with and without it, and nothing that it could
@@ -15,11 +15,15 @@ from functools import cache
 from pathlib import Path
 
 import anyio
+from anyio.abc import Process
 
 from .._internal.records import record
 from .tree import MAX_DEPTH, nameable
 
 __all__ = ["Candidates", "candidates", "find_ripgrep"]
+
+_MOST_MEMORY = 16 << 20
+"""Bytes of its compiled expression, and of what it remembers of its search; it says no to more."""
 
 
 @record
@@ -65,15 +69,14 @@ async def candidates(
         *(program, "--no-config", "--no-messages", "--no-ignore", "--hidden", "--text"),
         *("--files-with-matches", "--null", "--path-separator=/", "--color=never"),
         *(f"--max-filesize={most_bytes}", f"--max-depth={MAX_DEPTH + 1}"),
+        *(f"--regex-size-limit={_MOST_MEMORY}", f"--dfa-size-limit={_MOST_MEMORY}"),
         *("-e", expression, "./"),
     ]
     output = bytearray()
     code = None
     with anyio.move_on_after(seconds):
         try:
-            process = await anyio.open_process(
-                command, cwd=directory, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
+            process = await _started(command, directory)
         except OSError:
             return None
         async with process:
@@ -87,3 +90,15 @@ async def candidates(
     names = [os.fsdecode(path).removeprefix("./") for path in paths]
     kept = sorted(filter(nameable, names), key=lambda name: name.split("/"))
     return Candidates(kept, complete=code is not None)
+
+
+async def _started(command: Sequence[str], directory: str) -> Process:
+    """Return a running process; not interrupted, for nobody would end what is half started."""
+    started: list[Process] = []
+    with anyio.CancelScope(shield=True):
+        started.append(
+            await anyio.open_process(
+                command, cwd=directory, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        )
+    return started[0]

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import regex
+from ..errors import ToolError
+from .expressions import Expression, line_expression
 
 __all__ = ["prefilter"]
 
@@ -40,21 +39,22 @@ _ABOVE = r"[\x80-\xFF]{1,4}"
 _MOST_CHARS = 1_000
 
 
-def prefilter(pattern: regex.Pattern[str]) -> str | None:
-    """Return an expression for ripgrep that matches in every file that `pattern` matches in.
+def prefilter(expression: Expression) -> str | None:
+    """Return an expression for ripgrep that matches in every file that `expression` matches in.
 
     Its lines may end with LF, CRLF or CR, and its bytes be UTF-8, Latin-1, or UTF-16 with a mark.
 
     Returns:
         The expression; None when there is none, or when it would match in nearly every file.
     """
-    return _translated(pattern)
+    if expression.find("") is not None:
+        return None
+    return _translated(expression.text, expression.ignore_case)
 
 
 @lru_cache(64)
-def _translated(pattern: regex.Pattern[str]) -> str | None:
-    text = pattern.pattern
-    if len(text) > _MOST_CHARS or pattern.fullmatch("", timeout=1) is not None:
+def _translated(text: str, ignore_case: bool) -> str | None:
+    if len(text) > _MOST_CHARS:
         return None
     pieces: list[str] = []
     place, before = 0, ""
@@ -66,7 +66,7 @@ def _translated(pattern: regex.Pattern[str]) -> str | None:
         lazy = before == "repeat" and token[0] == "?"
         if kind == "repeat" and not lazy and before not in ("set", "kind", "literal", "close"):
             return None
-        piece = _piece(kind, token[0], place, pattern)
+        piece = _piece(kind, token[0], place, ignore_case)
         if piece is None:
             return None
         pieces.append(piece)
@@ -74,7 +74,7 @@ def _translated(pattern: regex.Pattern[str]) -> str | None:
     return f"(?-u:{''.join(pieces)})"
 
 
-def _piece(kind: str, token: str, place: int, pattern: regex.Pattern[str]) -> str | None:
+def _piece(kind: str, token: str, place: int, ignore_case: bool) -> str | None:
     match kind:
         case "place":
             return _LINE_START if token == "^" and place == 0 else ""
@@ -83,21 +83,20 @@ def _piece(kind: str, token: str, place: int, pattern: regex.Pattern[str]) -> st
         case "repeat" | "close" | "either":
             return token
         case _:
-            return _characters(kind, token, pattern.flags)
+            return _characters(kind, token, ignore_case)
 
 
-def _characters(kind: str, token: str, flags: int) -> str | None:
+@lru_cache(256)
+def _characters(kind: str, token: str, ignore_case: bool) -> str | None:
     """Return what stands for one character, or None."""
-    import regex
-
     if "[:" in token:
         return None
     try:
-        one = regex.compile(token, flags & regex.IGNORECASE)
-    except regex.error:
+        one = line_expression(token, ignore_case=ignore_case)
+    except ToolError:
         return None
-    found = [code for code in range(128) if code != 10 and one.fullmatch(chr(code))]
-    if _beyond_ascii(kind, token, bool(flags & regex.IGNORECASE)):
+    found = [code for code in range(128) if code != 10 and one.find(chr(code)) is not None]
+    if _beyond_ascii(kind, token, ignore_case):
         return f"(?:[{_codes(found)}]|{_ABOVE})" if found else f"(?:{_ABOVE})"
     if not found:
         return None

@@ -1,9 +1,8 @@
 """Search in files without ripgrep: globs, and regular expressions line by line.
 
 Everything here runs in worker threads and is bounded: results, time, and the size of what is
-looked into. Expressions are `regex`'s, which gives up in time and lets other threads run
-meanwhile; one of `re` could hold the whole process. Globs are the dialect of `wcmatch`, hidden
-files included, as in the policy.
+looked into. Expressions take time linear in a line and let other threads run meanwhile; see
+`expressions`. Globs are the dialect of `wcmatch`, hidden files included, as in the policy.
 """
 
 from __future__ import annotations
@@ -11,18 +10,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import anyio.to_thread
 
+from .._internal.path_globs import settled
 from ..errors import ToolError
 from .base import GrepMatch, Page, PathTest
+from .expressions import Expression
 from .text import decode
 
-if TYPE_CHECKING:
-    import regex
-
-__all__ = ["MAX_LINE", "Budget", "Unhurried", "find_lines", "glob_matcher", "line_pattern", "meant"]
+__all__ = ["MAX_LINE", "Budget", "Unhurried", "find_lines", "glob_matcher", "meant"]
 
 SEARCH_SECONDS = 10.0
 MAX_LINE = 4_000
@@ -35,8 +33,6 @@ _FEW_FILES = 1_000
 
 _MAX_SHOWN = 500
 _MAX_GLOB = 1_000
-_MAX_EXPRESSION = 2_000
-"""Characters of what is searched for; answers repeat it."""
 _LITERAL = re.compile(r"[A-Za-z0-9_ ]{3,}")
 
 
@@ -144,65 +140,32 @@ def _matcher(
     included: Sequence[str], excluded: Sequence[str]
 ) -> Callable[[str], re.Match[str] | None]:
     """Return what matches any of the first expressions and none of the others, in one go."""
-    anywhere = "|".join(f"(?:{one})" for one in included)
-    nowhere = "".join(f"(?!{one})" for one in excluded)
+    anywhere = "|".join(f"(?:{settled(one)})" for one in included)
+    nowhere = "".join(f"(?!{settled(one)})" for one in excluded)
     return re.compile(f"{nowhere}(?:{anywhere})").match
 
 
-def line_pattern(pattern: str, *, ignore_case: bool = False) -> regex.Pattern[str]:
-    """Return the compiled expression.
-
-    Raises:
-        ToolError: It is not valid, or too long.
-    """
-    import regex  # not needed to begin serving
-
-    if not pattern:
-        raise ToolError("grep needs an expression, such as TODO or def \\w+")
-    _require_short(pattern, "expression", _MAX_EXPRESSION)
-    try:
-        compiled = regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
-    except (regex.error, RecursionError, OverflowError) as error:
-        raise ToolError(
-            f"{pattern!r} is not a valid regular expression: {error}. To look for the text as it "
-            f"is, use {re.escape(pattern)!r}."
-        ) from error
-    return compiled
-
-
-def _required(pattern: regex.Pattern[str]) -> bytes | None:
+def _required(expression: Expression) -> bytes | None:
     """Return ASCII text that every match contains, if the expression shows one at a glance."""
-    if pattern.flags & re.IGNORECASE or re.search(r"[|(\[\\{]", pattern.pattern):
+    if expression.ignore_case or re.search(r"[|(\[\\{]", expression.text):
         return None
     # The last character may be made optional by what follows it, so it is left out.
-    found = [match[0][:-1] for match in _LITERAL.finditer(pattern.pattern)]
+    found = [match[0][:-1] for match in _LITERAL.finditer(expression.text)]
     return max(found, key=len).encode() if found else None
 
 
-def _shown(line: str, match: regex.Match[str]) -> str:
-    """Return a long line cut around its match."""
+def _shown(line: str, place: int) -> str:
+    """Return a long line cut around a place in its match."""
     if len(line) <= _MAX_SHOWN:
         return line
-    start = max(0, min(match.start() - 100, len(line) - _MAX_SHOWN))
+    start = max(0, min(place - 100, len(line) - _MAX_SHOWN))
     end = start + _MAX_SHOWN
     return ("…" if start else "") + line[start:end] + ("…" if end < len(line) else "")
 
 
-def _search(pattern: regex.Pattern[str], line: str, budget: Budget) -> regex.Match[str] | None:
-    """Search a line without holding the interpreter, and no longer than the budget."""
-    try:
-        return pattern.search(line, 0, MAX_LINE, timeout=budget.left, concurrent=True)
-    except TimeoutError as error:
-        raise ToolError(
-            f"the search was stopped after {SEARCH_SECONDS:.0f} s in one line of {len(line)} "
-            f"characters: {pattern.pattern!r} can match it in too many ways. Avoid repeats inside "
-            "repeats and several .* in a row."
-        ) from error
-
-
 def find_lines(
     documents: Iterable[tuple[str, Callable[[], bytes | None]]],
-    pattern: regex.Pattern[str],
+    expression: Expression,
     limit: int,
     budget: Budget,
 ) -> Page:
@@ -212,7 +175,7 @@ def find_lines(
     ended after `MAX_LINE` characters; those longer than 500 come back cut around the match.
     """
     matches: list[GrepMatch] = []
-    required = _required(pattern)
+    required = _required(expression)
     part = required.decode() if required else ""
     for path, read in documents:
         if budget.over():
@@ -224,11 +187,13 @@ def find_lines(
         if text is None:
             continue
         for number, line in enumerate(text.lines, start=1):
-            match = _search(pattern, line, budget) if part in line else None
-            if match is not None:
+            if part not in line:
+                continue
+            if budget.over():
+                return Page(matches, truncated=True)
+            place = expression.find(line[:MAX_LINE])
+            if place is not None:
                 if len(matches) == limit:
                     return Page(matches, truncated=True)
-                matches.append(GrepMatch(path, number, _shown(line, match)))
-            elif number % 1_000 == 0 and budget.over():
-                return Page(matches, truncated=True)
+                matches.append(GrepMatch(path, number, _shown(line, place)))
     return Page(matches)

@@ -1,4 +1,4 @@
-"""What a search found, and the way to the rest (peers C1.9, C1.10).
+"""Search results: matches, and how to get the rest.
 
 A search ends at a number of results or after a time. The number grows with the offset that is
 asked for, and the order is stable, so one page leads to the next until there are no more. Where

@@ -1,4 +1,4 @@
-"""Files in the thread's own state: they live, fork and rewind with its checkpoints (peers C2.2)."""
+"""Files in the thread's own state: they live, fork and rewind with its checkpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .._internal.records import record
 from ..state.schema import Reducer
 from ..tools.tool import ToolRuntime
 from .base import FileEntry, FileError, Page, PathTest
-from .search import Budget, find_lines, line_pattern, meant
+from .expressions import line_expression
+from .search import Budget, find_lines, meant
 from .tree import changed, checked_path, size_text, walk_order
 
 __all__ = ["FileData", "FilesState", "StateBackend", "merge_files"]
@@ -203,7 +204,7 @@ class StateFiles:
     ) -> Page:
         """See `Files`."""
         path = checked_path(path)
-        expression = line_pattern(pattern, ignore_case=ignore_case)
+        expression = line_expression(pattern, ignore_case=ignore_case)
         file = self._get(path)
         found = [(path, file)] if file is not None else sorted(self._below(path), key=_order)
         if glob is not None:

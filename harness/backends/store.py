@@ -1,7 +1,7 @@
 """Files in a long-term store: they outlive threads, and agents on other machines see them.
 
 Each file is two items: an *entry* with its size and digest, and its content. So a listing loads no
-contents. Both are written in one batch, and what is there was written whole (peers C2.4).
+contents. Both are written in one batch, and what is there was written whole.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from ..store.base import (
 from ..store.names import check_key, check_namespace
 from ..tools.tool import ToolRuntime
 from .base import FileEntry, FileError, GrepMatch, Page, PathTest
-from .search import Budget, find_lines, line_pattern, meant
+from .expressions import line_expression
+from .search import Budget, find_lines, meant
 from .state import FileData
 from .store_turns import Turn, turn_of
 from .tree import changed, checked_path, size_text, walk_order
@@ -237,7 +238,7 @@ class StoreFiles:
     ) -> Page:
         """See `Files`."""
         path = checked_path(path)
-        expression = line_pattern(pattern, ignore_case=ignore_case)
+        expression = line_expression(pattern, ignore_case=ignore_case)
         (entry,) = await self._batch([Get(self._entries, _key(path))]) if path != "/" else (None,)
         found = [_Entry.of(cast(Item, entry))] if entry is not None else await self._below(path)
         if glob is not None:

@@ -1,8 +1,7 @@
-"""Text files as bytes: what they say, and edits that change nothing else.
+"""Text files: decodes bytes, and edits them without changing anything else.
 
 A model sees and writes text with LF line ends. The file keeps its own encoding, byte order mark
-and line ends: matches are found on the LF view and spliced back into the text as it is stored
-(peers E20, C2.3, C2.4).
+and line ends: matches are found on the LF view and spliced back into the text as it is stored.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 __all__ = ["Text", "decode", "lf"]
 
@@ -82,9 +82,16 @@ class Text:
             notes.append("byte order mark")
         return ", ".join(notes)
 
-    def find(self, old: str) -> list[int]:
-        """Return where `old` starts in the view, overlapping places too."""
-        return list(_occurrences(self.view, lf(old), 1)) if old else []
+    def find(self, old: str, most: int | None = None) -> list[int]:
+        """Return where `old` starts in the view, overlapping too; the first `most` places."""
+        return list(islice(_occurrences(self.view, lf(old), 1), most)) if old else []
+
+    def length_after(self, old: str, new: str) -> int:
+        """Return how many characters replacing every place of `old` would leave, at most."""
+        old, new = lf(old), lf(new)
+        grown = len(new) + new.count("\n") * (len(self.newline) - 1) - len(old)
+        apart = 1  # a character that keeps two line ends from becoming one
+        return len(self.raw) + self.view.count(old) * (max(grown, 0) + apart)
 
     def replaced(self, old: str, new: str, *, every: bool = False) -> Text:
         """Return the text with the first place, or every place, of `old` replaced by `new`.

@@ -1,7 +1,7 @@
 """A directory on disk, confined: the seam between the directory backend and the platform.
 
 A `Tree` does blocking file operations below one root and nowhere else; it is called in worker
-threads. Paths are canonical (`harness.backends.base.canonical_path`). `open_tree` picks the
+threads. Paths are canonical (`harness.backends.base.canonical_path`). `platform_tree` picks the
 implementation: descriptors that do not follow links where the platform has them, checked real
 paths elsewhere.
 """
@@ -29,7 +29,6 @@ __all__ = [
     "every_path",
     "file_errors",
     "nameable",
-    "open_tree",
     "opened_regular",
     "read_open",
     "read_regular",
@@ -169,18 +168,6 @@ class Tree(Protocol):
             FileError: Something below is neither a regular file nor a directory (`not_a_file`).
         """
         ...
-
-
-def open_tree(root: str) -> Tree:
-    """Return the tree of a root that exists; `root` must be a real path."""
-    # Imported here: the module of descriptors cannot be loaded where they do not exist.
-    if os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW") and os.scandir in os.supports_fd:
-        from .descriptor_tree import DescriptorTree
-
-        return DescriptorTree(root)
-    from .realpath_tree import RealpathTree
-
-    return RealpathTree(root)
 
 
 def checked_path(path: str) -> str:

@@ -1,4 +1,4 @@
-"""What the harness asks of a cache: bytes by key, for a while."""
+"""The cache protocol: bytes by key, with an optional lifetime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys for cached answers and results: equal for what must come out equal, else different."""
+"""Cache keys: equal requests get equal keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from ..messages.message import AIMessage, Content, Message, ToolCall, ToolMessage
-from ..models.base import ChatRequest, ToolSpec
+from ..models.base import ChatRequest
+from ..tools.spec import ToolSpec
 
 __all__ = ["model_key", "tool_key"]
 

@@ -1,4 +1,4 @@
-"""Answers of models, to be given again for the same request (peers A1.13, E15)."""
+"""Model cache: returns a stored answer for an identical request."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import anyio
 
-from .._internal.sqlite_files import Connection, DatabaseKind
+from ..databases.sqlite_files import Connection, DatabaseKind
 from .base import CacheError
 
 __all__ = ["SqliteCache"]

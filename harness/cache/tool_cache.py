@@ -1,4 +1,4 @@
-"""Results of tools, to be given again for the same arguments (peers A1.16)."""
+"""Tool cache: returns a stored result for identical arguments."""
 
 from __future__ import annotations
 

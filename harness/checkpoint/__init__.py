@@ -1,13 +1,17 @@
 """The journal: what is stored, and where.
 
 The names below are imported when they are first used; `PostgresCheckpointer`, `RedisCheckpointer`,
-`EncryptedCheckpointer` and `Keyring` need extras.
+`EncryptedCheckpointer` and `Keyring` need extras. `import *` leaves out the first two where theirs
+is not installed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from .._internal.installed import importable
 
 if TYPE_CHECKING:
     from .base import Checkpoint, Checkpointer, EventLimits, Run, RunEvent
@@ -48,9 +52,14 @@ _HOMES = {
     "import_thread": "transfer",
     "prune_to_size": "retention",
 }
+_OPTIONAL = ("PostgresCheckpointer", "RedisCheckpointer")
+# So that `import *` asks `__getattr__` for it, and gets what can be imported here.
+_NAMES: Sequence[str] = globals().pop("__all__")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name == "__all__":
+        return importable(__name__, _NAMES, _OPTIONAL)
+    if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'base')}"), name)

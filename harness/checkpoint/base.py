@@ -27,6 +27,7 @@ from .records import (
     ThreadInfo,
     ThreadSlice,
     step_id,
+    turn_step_id,
 )
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "ThreadInfo",
     "ThreadSlice",
     "step_id",
+    "turn_step_id",
 ]
 
 R = TypeVar("R", bound=Record)

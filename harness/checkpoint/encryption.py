@@ -1,4 +1,4 @@
-"""A journal whose content only those with a key can read, over any other journal."""
+"""Encryption: a journal over any other journal, readable only with a key."""
 
 from __future__ import annotations
 

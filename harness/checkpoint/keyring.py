@@ -1,4 +1,4 @@
-"""The keys that a journal is sealed with, as people write them down.
+"""Keyring: the keys of an encrypted journal, as text in settings and files.
 
 Nothing here shows a key: not a `repr`, not an error. A key is spoken of by its id, which tells
 nothing about it.

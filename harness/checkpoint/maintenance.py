@@ -1,4 +1,4 @@
-"""What may go when checkpoints are removed, so that every state that stays is whole.
+"""Removal of checkpoints: decides what can go so that every remaining state stays whole.
 
 A removed checkpoint's writes are part of the states after it. They go to the one checkpoint that
 grew from it; where several did, it stays, as each branch needs it. Only what no checkpoint grew

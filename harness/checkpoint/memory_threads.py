@@ -1,4 +1,4 @@
-"""What the journal in memory holds: threads, and their namespaces."""
+"""Storage of the in-memory journal: threads and their namespaces."""
 
 from __future__ import annotations
 

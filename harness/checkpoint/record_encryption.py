@@ -52,8 +52,9 @@ _PLAIN = (
     "delete the thread."
 )
 _UNKNOWN_KEY = (
-    "{what} is sealed with key {key}, which is missing from the setting `journal_key`: it has "
-    "{known}. Nothing was changed. Add that key after the ones that are there."
+    "the journal key is wrong, or one is missing: {what} is sealed with key {key}, not with "
+    "{known}. Nothing was changed. Give key {key} too: add it, on a line below the others, to the "
+    "file that `journal_key_file` names. Without that key nobody can read this."
 )
 _DAMAGED = (
     "{what} cannot be opened: it was damaged, or changed or moved by somebody without the key. "
@@ -331,7 +332,18 @@ def _id_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+_CALLED: Mapping[str, str] = {
+    "used": "recorded usage",
+    "idempotency_key": "idempotency key",
+    "answer_schema": "answer schema",
+    "before": "former content",
+    "after_digest": "digest",
+}
+"""Fields whose names do not say what they hold."""
+
+
 def _what(record: Record, name: str) -> str:
+    name = _CALLED.get(name, name)
     match record:
         case StoredWrite():
             return f"a value of channel {record.channel!r}"

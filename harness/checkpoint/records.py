@@ -1,4 +1,4 @@
-"""What a journal stores.
+"""Records: the data types a journal stores.
 
 A *checkpoint* holds its parent, step, source, author and time; beside it are the *writes* that
 lead from the parent to it. State is the fold of writes from the root. Writes whose step has no
@@ -39,6 +39,7 @@ __all__ = [
     "ThreadInfo",
     "ThreadSlice",
     "step_id",
+    "turn_step_id",
 ]
 
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
@@ -59,9 +60,19 @@ def step_id(parent_id: str | None, salt: str = "") -> str:
 
     It follows from the parent, so a resumed step finds its pending writes and two writers on one
     parent collide instead of interleaving. A fork gives a random salt and so starts a new branch.
+    The step that begins a turn has the id of `turn_step_id` instead.
     """
-    digest = blake2b(f"{parent_id or ''}\0{salt}".encode(), digest_size=8).hexdigest()
-    return f"ckpt_{digest}"
+    text = f"{parent_id or ''}\0{salt}".encode(errors="surrogatepass")
+    return f"ckpt_{blake2b(text, digest_size=8).hexdigest()}"
+
+
+def turn_step_id(parent_id: str | None, thread_id: str, ns: str = "") -> str:
+    """Return the id of the step that takes input on a new thread, or after a finished turn.
+
+    It is of this thread and namespace alone, and so are those that follow from it: threads that
+    were given the same ids by a copy or an import have no further ones in common.
+    """
+    return step_id(parent_id, f"{len(ns)} {ns}{thread_id}")
 
 
 @record

@@ -1,4 +1,4 @@
-"""YAML frontmatter of definition files: skills and subagents (peers C8.2).
+"""YAML frontmatter of definition files: skills and subagents.
 
 A definition file is UTF-8 text that begins with a `---` line, YAML, and a closing `---` line; the
 rest is the body. Parsing is closed: plain data only, no tags that make objects, no aliases (a few

@@ -22,15 +22,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from .confined_files import ConfinedFiles
 from .followed_files import FollowedFiles
 from .frontmatter import DefinitionError
+from .listings import Entry, Listing, are_plain
 from .sources import (
     FileStat,
     Found,
     Source,
-    children,
     printable,
     require_text,
     with_real,
@@ -38,6 +39,7 @@ from .sources import (
 
 __all__ = [
     "DefinitionRegistry",
+    "Objection",
     "Snapshot",
     "no_such",
 ]
@@ -76,38 +78,11 @@ class Snapshot(Generic[T]):
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry(Generic[T]):
-    """What an entry of a source was when it was looked at.
+class Objection(NamedTuple):
+    """What is wrong with a definition, and whether it is left out for that."""
 
-    Attributes:
-        found: The definition file it stands for, if it does.
-        signature: What that is made from.
-        settled: Whether an equal signature means that nothing changed.
-        item: The definition, or the last good one.
-        name: Its name.
-        digest: Of all it holds.
-        error: What is wrong, and the path of that.
-        elsewhere: Whether a change of another path may concern it.
-    """
-
-    found: Found | None = None
-    signature: tuple[FileStat, ...] = ()
-    settled: bool = False
-    item: T | None = None
-    name: str = ""
-    digest: str = ""
-    error: tuple[str, str] | None = None
-    elsewhere: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing(Generic[T]):
-    """What a source held when it was looked at: its entries by name, and what is wrong with it."""
-
-    source: Source
-    entries: Mapping[str, _Entry[T]]
-    error: str | None = None
+    problem: str
+    left_out: bool
 
 
 class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
@@ -115,6 +90,9 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
 
     The constructor scans once; `reload` scans again. Both block, so call them from a worker
     thread when an event loop is running. Everything else only reads the current snapshot.
+
+    Args:
+        untrusted: Directories that agents can write; see `FollowedFiles`.
     """
 
     kind: str
@@ -123,9 +101,11 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
     holds: str
     """What a source holds."""
 
-    def __init__(self) -> None:
-        super().__init__(Snapshot({}, {}, {}, 0))
-        self._listings: dict[Path, _Listing[T]] = {}
+    def __init__(self, untrusted: Sequence[Path] = ()) -> None:
+        super().__init__(Snapshot({}, {}, {}, 0), untrusted)
+        self._listings: dict[Path, Listing[T]] = {}
+        self._keeps = True
+        """Whether the last good version of what is broken stays in use."""
         self._watchers = 0
         self.reload()
         self._took = 0.0
@@ -169,6 +149,14 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
     @abstractmethod
     def _describe(self, item: T) -> tuple[str, str]:
         """Return a definition's name, and a digest of all it holds."""
+
+    def _files_of(self, source: Source) -> ConfinedFiles:
+        """Return what reads the files of a source."""
+        return self._files
+
+    def _objection(self, item: T) -> Objection | None:
+        """Return what is wrong with a definition that was read without an error."""
+        return None
 
     def _builtin(self) -> Iterable[T]:
         """Return definitions that need no file; files of the same name win."""
@@ -239,12 +227,19 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
             self._scanned = time.monotonic()
             self._took = self._scanned - began
 
+    def _doubt(self) -> None:
+        self._keeps = False
+        try:
+            self._scan()
+        finally:
+            self._keeps = True
+
     def _look(self, paths: Collection[str]) -> bool:
-        listings: dict[Path, _Listing[T]] = {}
+        listings: dict[Path, Listing[T]] = {}
         for source in self._sources():
             before = self._listings.get(source.directory)
             names = {source.entry_of(path) for path in paths} - {None}
-            if before is not None and not _are_plain(names, before):
+            if before is not None and not are_plain(names, before):
                 return self._scan()
             if before is None or before.source != source or before.error or "" in names:
                 listings[source.directory] = self._listing(source, before, None)
@@ -258,51 +253,64 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
         return self._publish()
 
     def _listing(
-        self, source: Source, before: _Listing[T] | None, names: Set[str | None] | None
-    ) -> _Listing[T]:
+        self, source: Source, before: Listing[T] | None, names: Set[str | None] | None
+    ) -> Listing[T]:
         """Look at the entries of a source: those of these names, or all."""
-        known: Mapping[str, _Entry[T]] = before.entries if before is not None else {}
+        known: Mapping[str, Entry[T]] = before.entries if before is not None else {}
         try:
-            there = children(source.directory)
+            with self._files_of(source).entries(source.directory) as there:
+                return Listing(
+                    source, {one.name: self._entry(one, source, known, names) for one in there}
+                )
         except FileNotFoundError:
-            return _Listing(source, {})
+            return Listing(source, {})
+        except DefinitionError as error:
+            problem = str(error)
         except OSError as error:
             problem = (
                 f"{source.directory}: {self.kind} cannot be searched here "
                 f"({error.strerror or error}); name a directory that holds {self.holds}."
             )
-            if isinstance(error, NotADirectoryError) or not known:
-                return _Listing(source, {}, problem)
-            problem += " What was found there before stays in use until this is fixed."
-            return _Listing(source, known, problem)
-        entries: dict[str, _Entry[T]] = {}
-        for one in there:
-            entry = known.get(one.name)
-            if entry is None or names is None or one.name in names or entry.elsewhere:
-                entry = self._examine(one, source, entry)
-            entries[one.name] = entry
-        return _Listing(source, entries)
+            if isinstance(error, NotADirectoryError):
+                return Listing(source, {}, problem)
+        if not known or not self._keeps:
+            return Listing(source, {}, problem)
+        problem += " What was found there before stays in use until this is fixed."
+        return Listing(source, known, problem)
+
+    def _entry(
+        self,
+        entry: os.DirEntry[str],
+        source: Source,
+        known: Mapping[str, Entry[T]],
+        names: Set[str | None] | None,
+    ) -> Entry[T]:
+        before = known.get(entry.name)
+        if before is None or names is None or entry.name in names or before.elsewhere:
+            return self._examine(entry, source, before)
+        return before
 
     def _examine(
-        self, entry: os.DirEntry[str], source: Source, before: _Entry[T] | None
-    ) -> _Entry[T]:
+        self, entry: os.DirEntry[str], source: Source, before: Entry[T] | None
+    ) -> Entry[T]:
         linked = entry.is_symlink()
         try:
             found = self._find(entry, source)
             if found is not None:
                 require_text(entry.name)
         except DefinitionError as error:
-            return _Entry(error=(printable(entry.path), printable(str(error))), elsewhere=linked)
+            path = printable(str(source.directory / entry.name))
+            return Entry(error=(path, printable(str(error))), elsewhere=linked)
         except OSError as error:
-            path = printable(entry.path)
+            path = printable(str(source.directory / entry.name))
             problem = f"{path}: cannot be looked at ({error.strerror or error})."
-            return _Entry(error=(path, problem), elsewhere=True)
+            return Entry(error=(path, problem), elsewhere=True)
         if found is None:
-            return _Entry(elsewhere=linked)
-        read = self._read(found, before or _Entry())
+            return Entry(elsewhere=linked)
+        read = self._read(found, before or Entry())
         return replace(read, elsewhere=True) if linked and not read.elsewhere else read
 
-    def _read(self, found: Found, before: _Entry[T]) -> _Entry[T]:
+    def _read(self, found: Found, before: Entry[T]) -> Entry[T]:
         signature: tuple[FileStat, ...] = ()
         settled = False
         elsewhere = True
@@ -312,16 +320,19 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
             elsewhere = any(file.elsewhere for file in signature)
             newest = max((file.mtime_ns for file in signature), default=0) / 1e9
             settled = newest < started - SETTLED_SECONDS
-            if before.settled and before.found == found and before.signature == signature:
+            unchanged = before.found == found and before.signature == signature
+            if unchanged and before.settled and (self._keeps or before.error is None):
                 return before
             item = self._load(found)
             name, digest = self._describe(item)
-            return _Entry(found, signature, settled, item, name, digest, None, elsewhere)
+            return Entry(found, signature, settled, item, name, digest, None, elsewhere)
         except DefinitionError as error:
             problem = str(error)
         except OSError as error:
             problem = f"{found.path}: cannot be read ({error.strerror or error})."
             settled, elsewhere = False, True
+        if not self._keeps:
+            before = Entry()
         kept = "Its last good version stays in use" if before.item is not None else "It is left out"
         problem += f" {kept} until this is fixed."
         return replace(
@@ -345,19 +356,16 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
             if listing.error is not None:
                 errors[str(listing.source.directory)] = listing.error
             for entry in listing.entries.values():
+                item, found, name = entry.item, entry.found, entry.name
                 if entry.error is not None:
                     errors[entry.error[0]] = entry.error[1]
-                if entry.item is None or entry.found is None:
+                if item is None or found is None:
                     continue
-                found, name = entry.found, entry.name
-                rival = owners.get(name)
-                if rival is not None and rival.source == found.source:
-                    errors[str(found.path)] = (
-                        f"{found.path}: the name {name!r} is already taken by {rival.path}; "
-                        "rename one of them."
-                    )
-                    continue
-                items[name], digests[name], owners[name] = entry.item, entry.digest, found
+                objection = _rivalry(name, found, owners.get(name)) or self._objection(item)
+                if objection is not None:
+                    errors.setdefault(str(found.path), f"{found.path}: {objection.problem}")
+                if objection is None or not objection.left_out:
+                    items[name], digests[name], owners[name] = item, entry.digest, found
         digests.update(errors)
         old = self._snapshot
         if old.version and old.digests == digests:
@@ -371,17 +379,12 @@ class DefinitionRegistry(FollowedFiles[Snapshot[T]], ABC):
         return True
 
 
-def _are_plain(names: Set[str | None], listing: _Listing[Any]) -> bool:
-    """Whether what was told of these entries is about them, and not about where a link led."""
-    for name in names:
-        if not name:
-            continue
-        entry = listing.entries.get(name)
-        if entry is not None and entry.elsewhere:
-            return False
-        if entry is None and not os.path.lexists(listing.source.directory / name):
-            return False  # a link come and gone, or a name that is not the one it has here
-    return True
+def _rivalry(name: str, found: Found, rival: Found | None) -> Objection | None:
+    """Return what is wrong with a definition whose name another file of its source has."""
+    if rival is None or rival.source != found.source:
+        return None
+    problem = f"the name {name!r} is already taken by {rival.path}; rename one of them."
+    return Objection(problem, left_out=True)
 
 
 def no_such(kind: str, name: str, names: Collection[str]) -> str:

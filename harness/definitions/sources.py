@@ -1,4 +1,4 @@
-"""Where definition files are, and what tells one version of a file from the next."""
+"""Definition sources: directories of definition files, and the identity of a file's version."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = [
     "identity",
     "printable",
     "read_regular",
+    "require_regular",
     "require_text",
     "with_real",
 ]
@@ -47,9 +48,18 @@ def file_stat(path: Path) -> FileStat:
         OSError: It cannot be looked at.
     """
     status = path.stat()
+    require_regular(path, status)
+    return identity(str(path), status)
+
+
+def require_regular(path: Path, status: os.stat_result) -> None:
+    """Refuse what is not a regular file.
+
+    Raises:
+        DefinitionError: It is a directory, a pipe, a device or a socket.
+    """
     if not stat.S_ISREG(status.st_mode):
         raise DefinitionError(f"{path}: not a regular file; put a text file there.")
-    return identity(str(path), status)
 
 
 def identity(path: str, status: os.stat_result, *, linked: bool = False) -> FileStat:
@@ -97,8 +107,7 @@ def read_regular(path: Path, most: int) -> bytes:
         return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
 
     with open(path, "rb", opener=opener) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise DefinitionError(f"{path}: not a regular file; put a text file there.")
+        require_regular(path, os.fstat(file.fileno()))
         return file.read(most)
 
 
@@ -114,11 +123,6 @@ class Source(NamedTuple):
     directory: Path
     label: str
     real: str
-
-    @classmethod
-    def of(cls, directory: Path, label: str) -> Source:
-        """Look where it is. Blocks."""
-        return cls(directory, label, os.path.realpath(directory))
 
     def entry_of(self, path: str) -> str | None:
         """Return the entry that a path is or is below; empty for the directory and above it.
@@ -140,8 +144,10 @@ class Found(NamedTuple):
     source: Source
 
 
-def children(directory: Path) -> list[os.DirEntry[str]]:
+def children(directory: Path | str | int) -> list[os.DirEntry[str]]:
     """Return what a directory holds, by name, without hidden entries and caches.
+
+    Entries of an open directory know their names, not their paths.
 
     Raises:
         OSError: It cannot be listed.

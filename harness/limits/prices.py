@@ -1,23 +1,32 @@
-"""What tokens cost: list prices by model, and how to give one's own.
+"""Prices of tokens: list prices by model, and how to give one's own.
 
-Providers change prices and add models; the table below is a list of facts with a date, and an
+List prices come from the `genai-prices` package, so a newer version of that knows newer models. An
 operator's own table (`Limits.prices`) goes before it. A model that neither knows has no price:
 nothing is guessed from its relatives, since a point release may cost a fraction of the one before.
+Not in list prices: batch, fast-mode and regional rates, and what server-side tools cost per use.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import lru_cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
 
 from .._internal.records import record
 from ..errors import HarnessError
 from ..messages.message import Usage
 
-__all__ = ["PRICES", "PRICES_AS_OF", "Price", "UnknownPrice", "price_of"]
+if TYPE_CHECKING:
+    from genai_prices.types import TieredPrices
+
+__all__ = ["UNLISTED", "Price", "UnknownPrice", "price_of"]
 
 _MILLION = 1_000_000
+_Listed: TypeAlias = "Decimal | TieredPrices | None"
 
 
 class UnknownPrice(HarnessError):
@@ -32,8 +41,8 @@ class Price:
         input: Tokens that neither came from nor went to the provider's prompt cache.
         output: Tokens of answers, thinking included.
         cache_read: Tokens from the prompt cache; as `input` by default.
-        cache_write: Tokens that go to the prompt cache; as `input` by default. The table has the
-            price for entries that live five minutes.
+        cache_write: Tokens that go to the prompt cache; as `input` by default. List prices are
+            for entries that live five minutes.
         long_prompt: Number of prompt tokens, cached ones included, beyond which the whole call
             costs another price, and that price.
 
@@ -67,40 +76,13 @@ class Price:
         ) / _MILLION
 
 
-PRICES_AS_OF = "2026-11-10"
-"""When the table was last compared with the providers' published prices."""
-
-_OPUS = Price(5, 25, 0.5, 6.25)
-_SONNET_4 = Price(3, 15, 0.3, 3.75)
 _FABLE_5 = Price(10, 50, 1, 12.5)
 _FABLE_5_1 = Price(10, 50, 0.25, 12.5)
-_LONG_HAIKU = Price(0.5, 2.5, 0.05, 0.625)
 
-PRICES: Mapping[str, Price] = MappingProxyType(
-    {
-        "claude-fable-5-2": Price(8, 40, 0.2, 10),
-        "claude-fable-5-1": _FABLE_5_1,
-        "claude-fable-5": _FABLE_5,
-        "claude-mythos-5-1": _FABLE_5_1,
-        "claude-mythos-5": _FABLE_5,
-        "claude-opus-5-5": Price(4, 20, 0.2, 5),
-        "claude-opus-5": _OPUS,
-        "claude-opus-4-8": _OPUS,
-        "claude-opus-4-7": _OPUS,
-        "claude-opus-4-6": _OPUS,
-        "claude-opus-4-5": _OPUS,
-        "claude-sonnet-5-5": Price(2, 10, 0.1, 2.5),
-        "claude-sonnet-5": Price(2, 10, 0.2, 2.5),
-        "claude-sonnet-4-6": _SONNET_4,
-        "claude-sonnet-4-5": _SONNET_4,
-        "claude-haiku-5-5": Price(0.1, 0.5, 0.01, 0.125, long_prompt=(100_000, _LONG_HAIKU)),
-        "claude-haiku-4-5": Price(1, 5, 0.1, 1.25),
-    }
+UNLISTED: Mapping[str, Price] = MappingProxyType(
+    {"claude-mythos-5-1": _FABLE_5_1, "claude-mythos-5": _FABLE_5}
 )
-"""List prices by the beginning of a model's id.
-
-Not in them: batch, fast-mode and regional rates, and what server-side tools cost per use.
-"""
+"""Published prices that `genai-prices` does not have, by the beginning of a model's id."""
 
 _OTHER_VERSION = re.compile(r"\d|[-.]\d{1,2}(?!\d)")
 """What makes an id that begins like a known one the id of another model: `-5` and then `-2`."""
@@ -110,12 +92,45 @@ def price_of(model: str, prices: Mapping[str, Price] | None = None) -> Price | N
     """Return the price of a model, or None if it is not known.
 
     Args:
-        model: Its name; a provider prefix `anthropic:` is ignored.
-        prices: One's own prices by the beginning of a model's name; they go before the table.
+        model: Its name, with or without `anthropic:` before it.
+        prices: One's own prices by the beginning of a model's name; they go before list prices.
             The longest beginning wins, and one that ends in a version covers dated snapshots of
             that version but no other version: `claude-opus-5` is not `claude-opus-5-5`.
     """
-    return _longest(model, prices or {}) or _longest(model, PRICES)
+    return _longest(model, prices or {}) or _listed(_bare(model)) or _longest(model, UNLISTED)
+
+
+@lru_cache(maxsize=256)
+def _listed(name: str) -> Price | None:
+    """Return the list price of a model. The first one takes some 70 ms of a processor."""
+    if not name.startswith("claude"):
+        return None
+    from genai_prices.data_snapshot import get_snapshot  # not before a model was called
+
+    try:
+        _, model = get_snapshot().find_provider_model(name, None, "anthropic", None)
+    except LookupError:
+        return None
+    listed = model.get_prices(datetime.now(UTC))
+    kinds = (listed.input_mtok, listed.output_mtok, listed.cache_read_mtok, listed.cache_write_mtok)
+    starts = {tier.start for one in kinds for tier in getattr(one, "tiers", ())}
+    longer: tuple[int, Price] | None = None
+    for start in sorted(starts, reverse=True):
+        longer = (start, _from(start, kinds, longer))
+    return _from(0, kinds, longer)
+
+
+def _from(prompt: int, kinds: Sequence[_Listed], longer: tuple[int, Price] | None) -> Price:
+    """Return the price of calls whose prompt is at least this long."""
+    entry, output, read, write = (_dollars(one, prompt) for one in kinds)
+    return Price(entry or 0, output or 0, read, write, longer)
+
+
+def _dollars(price: _Listed, prompt: int) -> float | None:
+    if price is None or isinstance(price, Decimal):
+        return None if price is None else float(price)
+    tiers = [tier.price for tier in price.tiers if tier.start <= prompt]
+    return float(tiers[-1] if tiers else price.base)
 
 
 def _longest(model: str, prices: Mapping[str, Price]) -> Price | None:

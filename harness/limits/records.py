@@ -1,4 +1,4 @@
-"""The numbers of a run's bounds: what is allowed, what is used, and how both are worded."""
+"""Limits as data: what is allowed, what has been used, and how both are worded."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Limits:
 
 @record
 class Used:
-    """What a run tree has used; kept with a paused run, so that it goes on counting (peers E14).
+    """What a run tree has used; kept with a paused run, so that it goes on counting.
 
     Attributes:
         model_calls: Model calls that began.

@@ -1,4 +1,4 @@
-"""What the runs of a thread have used, in the journal's records of them."""
+"""Thread usage: what the earlier runs of a thread have used, from the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who used which tokens: a line for each agent of a run tree and each model that answered it."""
+"""Usage ledger: tokens by agent and model, for a whole run tree."""
 
 from __future__ import annotations
 

@@ -16,19 +16,19 @@ from ..limits.limits import Limits, Meter
 from ..limits.thread_usage import used_before, used_by
 from ..messages.message import AIMessage, ToolCall
 from ..state.schema import Mark
+from .answers import checked_answers, screened_answers
 from .commit_buffer import JOURNALS
 from .debugging import printing
 from .definition import AgentDefinition
 from .engine import AgentLoop
 from .event_buffer import EventBuffer, raising_one
 from .events import Emit, Event, StreamMode
-from .interrupts import check_answers
 from .run_context import RunContext, RunControl
 from .run_executor import RunExecutor, RunOptions, RunResult
 from .run_input import AgentInput, as_update, goal_of, new_run, newest_results
 from .sanitize_answer import sanitize_answer
 from .thread_access import ThreadAccess
-from .thread_input import accept_input
+from .thread_input import accept_input, open_for_run
 
 if TYPE_CHECKING:
     from .context_schema import ContextSchema
@@ -81,7 +81,7 @@ class AgentRuns(ThreadAccess):
         """Run until the agent is done, waits for an answer, or fails.
 
         Without input it goes on from the newest checkpoint of the thread, such as one that `fork`
-        or `update_state` made (peers D4.1); a thread that is at its end stays as it is.
+        or `update_state` made; a thread that is at its end stays as it is.
 
         A failure of the model, a hook or a limit comes back as status `failed`: what was
         committed stays, and `aresume` goes on from there.
@@ -107,7 +107,7 @@ class AgentRuns(ThreadAccess):
         run = new_run("delegate", self.name, thread_id, shown, options)
 
         async def begin(loop: AgentLoop) -> None:
-            await loop.thread.open()
+            await open_for_run(loop.thread)
             loop.forget_answer()
             await accept_input(loop.thread, update, self.definition.entry, goal[:100])
 
@@ -119,7 +119,7 @@ class AgentRuns(ThreadAccess):
         run = new_run("delegate", self.name, thread_id, "", options)
 
         async def begin(loop: AgentLoop) -> None:
-            await loop.thread.open()
+            await open_for_run(loop.thread)
             begun = loop.run.update_run(base=loop.thread.head.id if loop.thread.head else None)
             with anyio.CancelScope(shield=True):
                 await loop.run.journal.commit(Batch(run.thread_id, runs=[begun]))
@@ -133,10 +133,11 @@ class AgentRuns(ThreadAccess):
         thread_id: str | None = None,
         options: RunOptions | None = None,
     ) -> RunResult:
-        """Run tool calls that a client's own model made (DESIGN: drive).
+        """Run tool calls that a client's own model made.
 
         The calls enter the loop where a model's answer would, so hooks, policy, approval, limits
-        and the journal treat them like any other.
+        and the journal treat them like any other. Calls that only read have results also while the
+        journal cannot be written; `RunResult.unrecorded` says so then.
 
         Raises:
             InvalidUpdate: Two calls share an id.
@@ -156,14 +157,15 @@ class AgentRuns(ThreadAccess):
 
         async def begin(loop: AgentLoop) -> None:
             if not (options.trust_cache and loop.thread.recall()):
-                await loop.thread.open()
+                await open_for_run(loop.thread)
             update = {"messages": [answer]}
             await accept_input(loop.thread, update, first, f"client calls {names}", hold=inside)
 
         # A call whose effects are all in the thread is as safe as a file just written: from a
         # crash at once, from a power cut a moment later. Before a tool acts outside, the disk
         # has everything.
-        return await self._carry(run, begin, options, synced=not inside)
+        only_reads = all(one is not None and one.read_only and not one.once for one in used)
+        return await self._carry(run, begin, options, synced=not inside, only_reads=only_reads)
 
     async def aresume(
         self,
@@ -186,7 +188,8 @@ class AgentRuns(ThreadAccess):
             UnknownRun: There is no such run.
             RunEnded: It is done or cancelled, or its thread has moved on without it.
             UnknownInterrupt: An answer names no question of the run; nothing was stored.
-            InvalidAnswer: An answer does not fit its schema; nothing was stored.
+            InvalidAnswer: An answer does not fit its schema, or edits a call into one that cannot
+                run; nothing was stored.
         """
         options = options or RunOptions()
         control = options.control or RunControl()
@@ -211,9 +214,14 @@ class AgentRuns(ThreadAccess):
         run = await self._unfinished(run_id)  # again: it may have gone on while this one waited
         asked = await self.checkpointer.interrupts(run_id)
         passed = {one.id: None for one in asked if one.kind == "breakpoint" and not one.answered}
-        fresh = check_answers(asked, {**passed, **(answers or {})})
+        fresh = checked_answers(self.definition, asked, {**passed, **(answers or {})})
         run = replace(
-            run, status="running", reason=None, owner=options.owner, attempt=run.attempt + 1
+            run,
+            status="running",
+            reason=None,
+            answer=None,
+            owner=options.owner,
+            attempt=run.attempt + 1,
         )
 
         async def begin(loop: AgentLoop) -> None:
@@ -224,7 +232,7 @@ class AgentRuns(ThreadAccess):
                 raise RunEnded(
                     f"thread {run.thread_id} has moved on without run {run_id}; start a new one"
                 )
-            batch = Batch(run.thread_id, answers=_screened(loop, fresh), runs=[run])
+            batch = Batch(run.thread_id, answers=screened_answers(loop, fresh), runs=[run])
             with anyio.CancelScope(shield=True):
                 await loop.run.journal.commit(batch)
             await loop.thread.open()
@@ -238,12 +246,14 @@ class AgentRuns(ThreadAccess):
             UnknownInterrupt, InvalidAnswer: As for `aresume`.
         """
         interrupts = await self.checkpointer.interrupts(run_id)
-        fresh = check_answers(interrupts, answers)
+        fresh = checked_answers(self.definition, interrupts, answers)
         if fresh:
             thread_id = interrupts[0].thread_id
             if self.definition.states.rules:
                 loop = await self._open(thread_id, None)
-                await loop.run.journal.commit(Batch(thread_id, answers=_screened(loop, fresh)))
+                await loop.run.journal.commit(
+                    Batch(thread_id, answers=screened_answers(loop, fresh))
+                )
             else:
                 await self.checkpointer.commit(Batch(thread_id, answers=fresh))
 
@@ -318,7 +328,7 @@ class AgentRuns(ThreadAccess):
     async def replay(
         self, thread_id: str, checkpoint_id: str, *, options: RunOptions | None = None
     ) -> RunResult:
-        """Run everything after an old checkpoint again, on a branch of its own (peers D4.1).
+        """Run everything after an old checkpoint again, on a branch of its own.
 
         What was asked after it is asked again. At a final checkpoint nothing runs.
 
@@ -336,10 +346,13 @@ class AgentRuns(ThreadAccess):
         options: RunOptions,
         *,
         synced: bool = True,
+        only_reads: bool = False,
     ) -> RunResult:
         control = options.control or RunControl()
         with await self._turns.turn(run, control, options.when_busy):
-            return await self._carry_on(run, begin, options, control, synced=synced)
+            return await self._carry_on(
+                run, begin, options, control, synced=synced, only_reads=only_reads
+            )
 
     async def _carry_on(
         self,
@@ -349,6 +362,7 @@ class AgentRuns(ThreadAccess):
         control: RunControl,
         *,
         synced: bool = True,
+        only_reads: bool = False,
     ) -> RunResult:
         limits = options.limits or self.limits or Limits()
         context = RunContext(
@@ -361,6 +375,7 @@ class AgentRuns(ThreadAccess):
             emit=self._emit(options),
             modes=(*options.modes, "debug") if self.debug else options.modes,
             synced=synced,
+            only_reads=only_reads,
             configurable=options.configurable,
             logs_events=options.log_events,
             room=options.room,
@@ -377,14 +392,6 @@ class AgentRuns(ThreadAccess):
         if not self.debug:
             return options.emit
         return printing(options.emit, wanted="debug" in options.modes)
-
-
-def _screened(loop: AgentLoop, answers: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Return people's answers as they may be stored."""
-    screen = loop.thread.screen
-    if screen is None:
-        return answers
-    return {key: screen.json(answer, "input") for key, answer in answers.items()}
 
 
 def _screened_result(context: RunContext, result: RunResult) -> RunResult:

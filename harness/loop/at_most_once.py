@@ -1,4 +1,4 @@
-"""Calls of tools marked `once`: that one begins is in the journal before it does.
+"""At-most-once calls: the journal notes the beginning of a `once` call before it runs.
 
 A process that dies in the middle of such a call leaves a mark without a result. Whoever resumes
 the run cannot know what the call did, so it is not made again: the model is told, or, with

@@ -1,4 +1,4 @@
-"""Tells the cancellation of a run from a `CancelledError` that tools and hooks raise by themselves.
+"""Cancellation: tells the end of a run from a `CancelledError` that a tool or hook raised itself.
 
 Whoever awaits a task or future that somebody else cancelled gets that exception too. Nobody asked
 the run to stop then: the tool or hook has failed like any other.

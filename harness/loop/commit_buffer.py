@@ -1,4 +1,4 @@
-"""The journal as one run writes to it: what is stored at once, and what may wait.
+"""Commit buffer: what a run stores at once, and what can wait for the next commit.
 
 A driven call has nobody to promise anything to before its answer. Its accepted input is therefore
 held until something else is to be stored (a file is about to change, a question is asked, the
@@ -27,7 +27,11 @@ __all__ = ["JOURNALS", "CommitBuffer", "Durability"]
 
 Durability: TypeAlias = Literal["sync", "async", "exit"]
 """When a step is stored: `sync` before the next one begins, `async` while it is worked on, `exit`
-when the run pauses or ends, or something has to be stored that follows from it (peers D3.1).
+when the run pauses or ends, or something has to be stored that follows from it.
+
+`async` saves time, not writes: a step is stored while the next one works, each by itself, so that
+at most one finished tool call can be lost. Steps are never grouped: those of a group whose calls
+have touched the world would run again.
 
 What has not been stored is lost if the process dies, and done again when the run is resumed."""
 

@@ -1,4 +1,4 @@
-"""The declared type of a run's context, which a caller's mapping becomes (peers A1.7)."""
+"""The declared type of a run's context, which a caller's mapping becomes."""
 
 from __future__ import annotations
 

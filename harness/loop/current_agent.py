@@ -1,4 +1,4 @@
-"""Which agent is at work here, for code that is handed neither its request nor its runtime."""
+"""The current agent: a context variable for code that gets neither request nor runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`debug=True`: each step of a run, a line each, on stderr (peers A1.11)."""
+"""`debug=True`: each step of a run, a line each, on stderr."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Middleware from one function: `@before_model`, `@wrap_tool_call`, `@dynamic_prompt` and more.
 
 Each decorator makes an `AgentMiddleware` for `middleware=[…]`, with or without parentheses, from a
-sync or an async function, whose name it takes (peers A5.9). Arguments come by place, so their
+sync or an async function, whose name it takes. Arguments come by place, so their
 names are free.
 
     @before_model(can_jump_to=["end"])
@@ -218,7 +218,7 @@ def dynamic_prompt(
     """Make middleware whose `function(request)` writes the system prompt of each model call.
 
     It returns text, a `PromptSection` or several. They replace the whole system prompt as it is
-    at that point (peers A5.10): the agent's own and what middleware further out has added. List
+    at that point: the agent's own and what middleware further out has added. List
     it first, and the middleware behind it still adds its sections. A sync function runs on the
     event loop, so it must not block.
     """

@@ -1,4 +1,4 @@
-"""What an agent is made of: fixed when it is built, shared by all its runs."""
+"""Agent definition: model, tools, middleware and schema, fixed when the agent is built."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class AgentDefinition:
 
     @property
     def entry(self) -> Next:
-        """The phase that takes accepted input (peers A3.2)."""
+        """The phase that takes accepted input."""
         return "before_agent" if self.hooks("before_agent") else "model"
 
     @property

@@ -1,6 +1,6 @@
 """An agent's loop as a Mermaid flowchart: its hooks in the order they run, and where each may lead.
 
-The picture follows `engine` and `routing` (peers A3.2 to A3.12). Solid edges are the way of the
+The picture follows `engine` and `routing`. Solid edges are the way of the
 loop, dashed ones the jumps that hooks declare.
 """
 
@@ -84,12 +84,12 @@ class _Loop:
 
     @property
     def _entry(self) -> str:
-        """Where the loop begins again (peers A3.3)."""
+        """Where the loop begins again."""
         return next(iter(self._chain("before_model")), _MODEL)
 
     @property
     def _exit(self) -> str:
-        """Where the run ends, or its exit hooks begin (peers A3.5)."""
+        """Where the run ends, or its exit hooks begin."""
         return next(iter(self._chain("after_agent")), _END)
 
     # --- edges -----------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class _Loop:
         yield from self._jump_edges()
 
     def _after_model(self, decided: str) -> Iterator[_Edge]:
-        """Yield where an answer leads, once all hooks have seen it (peers A3.8)."""
+        """Yield where an answer leads, once all hooks have seen it."""
         if self._has_tools:
             yield _Edge(decided, _TOOLS, "calls")
         if self._agent.hooks("after_model"):
@@ -118,7 +118,7 @@ class _Loop:
             yield _Edge(decided, self._exit, "no calls" if self._has_tools else "")
 
     def _after_tools(self) -> Iterator[_Edge]:
-        """Yield where results lead (peers A3.9)."""
+        """Yield where results lead."""
         yield _Edge(_TOOLS, self._entry, "results")
         if any(tool.return_direct for tool in self._agent.tools.values()):
             yield _Edge(_TOOLS, self._exit, "return_direct")

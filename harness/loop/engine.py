@@ -177,6 +177,7 @@ class AgentLoop:
         return await self._hooks("before_agent") or "model"
 
     async def _model(self) -> Next:
+        self._model_step.ask_for_the_rest()
         jump = await self._hooks("before_model")
         if jump is not None:
             return jump
@@ -236,7 +237,7 @@ class AgentLoop:
     }
 
     def follows(self, node: Node) -> Next:
-        """Return the phase that follows a node, for writes made in its name (peers D4.2)."""
+        """Return the phase that follows a node, for writes made in its name."""
         match node:
             case "input":
                 return self.agent.entry
@@ -330,7 +331,8 @@ class AgentLoop:
             meter=self.meter,
             stream_writer=partial(run.write_custom, self.path),
             interrupt=self._interrupt,
-            request_drain=run.control.drain,
+            request_drain=run.drain,
+            wait=run.wait,
             keep=self._keep,
             call_tool=self._call_aside,
             tools=agent.tools,
@@ -366,7 +368,7 @@ class AgentLoop:
         await self.thread.keep(update, self._author)
 
     def _break(self, when: Literal["before", "after"], node: str) -> None:
-        """Stop at a static breakpoint that nobody has passed yet (peers A1.10)."""
+        """Stop at a static breakpoint that nobody has passed yet."""
         if self.agent.breakpoints.at(when, node):
             self._asker(node).breakpoint(when, node)
 

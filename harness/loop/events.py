@@ -30,9 +30,10 @@ class Event:
             state by key. `updates`: one key, the author of the step, with its writes by key.
             `messages`: `kind`, `text`, `tool_call_id` and `tool_name` of a `Delta`; the kind
             `dropped` says that the pieces of this path since its last whole answer do not count:
-            the call failed, or is made anew. `custom`: what was written, under `data`. `tasks`:
-            `event` (`model_start`, `model_end`, `tool_start`, `tool_end`), and `name`,
-            `tool_call_id`, `args`, `status`, `text`, `usage` where they apply.
+            the call failed, or is made anew. `custom`: what was written, under `data`.
+            `checkpoints`: what the step is, and the state `keys` that it wrote. `tasks`: `event`
+            (`model_start`, `model_end`, `tool_start`, `tool_end`), and `name`, `tool_call_id`,
+            `args`, `status`, `text`, `usage` where they apply.
         thread_id: The thread.
         run_id: The run.
         seq: Counts up from 1 without a gap, anew each time the run is begun or resumed.

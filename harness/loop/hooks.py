@@ -1,4 +1,4 @@
-"""Hooks of a phase: how one is called, and what its results and errors become (DESIGN: hooks)."""
+"""Hooks of a phase: how one is called, and what its results and errors become."""
 
 from __future__ import annotations
 

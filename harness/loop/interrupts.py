@@ -1,4 +1,4 @@
-"""Durable questions: how a call asks, waits, and finds its answer again (DESIGN: Interrupts)."""
+"""Durable questions: how a call asks, waits, and finds its answer again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 from pydantic import JsonValue
 
+from .._internal.bounded_schemas import bounded, main_problem
 from .._internal.json_depth import MAX_DEPTH, is_too_deep
 from .._internal.records import record
 from ..checkpoint.base import Interrupt, InterruptKind
@@ -36,7 +37,7 @@ class Pause:
 
 @record
 class Breakpoints:
-    """Nodes at which every run stops until it is resumed (peers A1.10, D3.6).
+    """Nodes at which every run stops until it is resumed.
 
     Nodes are `model`, `tools` and `<middleware>.<hook>`; `*` is all of them.
     """
@@ -63,15 +64,22 @@ class Interrupted(BaseException):
 
 
 def approval_schema(
-    decisions: Sequence[ApprovalDecision], args: Mapping[str, JsonValue] | None = None
+    decisions: Sequence[ApprovalDecision],
+    args: Mapping[str, JsonValue] | None = None,
+    *,
+    tool: str = "",
+    tools: Sequence[str] = (),
 ) -> dict[str, JsonValue]:
     """Return the schema of an answer to an approval.
 
     Args:
         decisions: What may be decided.
-        args: Schema of the tool's arguments, which edited ones must fit; for another tool they
-            are checked when that is judged.
+        args: Schema of the tool's arguments, which edited ones must fit; for another tool
+            `checked_answers` looks.
+        tool: The tool's name.
+        tools: Names of the tools that there are; empty if any may be named.
     """
+    another: dict[str, JsonValue] = {"enum": list(tools)} if tools else {}
     schema: dict[str, JsonValue] = {
         "type": "object",
         "properties": {
@@ -83,7 +91,11 @@ def approval_schema(
                 "is its result.",
             },
             "args": {"type": "object", "description": "For edit: the new arguments."},
-            "tool": {"type": "string", "description": "For edit: another tool to call instead."},
+            "tool": {
+                "type": "string",
+                "description": "For edit: another tool to call instead.",
+                **another,
+            },
             "message": {"type": "string", "description": "For reject and respond."},
         },
         "required": ["decision"],
@@ -91,10 +103,7 @@ def approval_schema(
     }
     # A reference would be looked up in this schema instead of the tool's.
     if args and "edit" in decisions and '"$ref"' not in json.dumps(args):
-        schema["if"] = {
-            "properties": {"decision": {"const": "edit"}},
-            "not": {"required": ["tool"]},
-        }
+        schema["if"] = {"properties": {"decision": {"const": "edit"}, "tool": {"const": tool}}}
         schema["then"] = {"properties": {"args": dict(args)}}
     return schema
 
@@ -110,8 +119,6 @@ def check_answers(
         UnknownInterrupt: An answer names no question of the run.
         InvalidAnswer: An answer does not fit; none was stored.
     """
-    import jsonschema  # slow to import, and a server's first answer must not wait for it
-
     known = {one.id: one for one in interrupts}
     fresh: dict[str, JsonValue] = {}
     for interrupt_id, answer in answers.items():
@@ -123,26 +130,33 @@ def check_answers(
                 f"{', '.join(waiting) or 'none'}. Nothing was stored."
             )
         _check_edit(interrupt, answer)
-        try:
-            jsonschema.validate(answer, interrupt.answer_schema)
-        except jsonschema.ValidationError as error:
+        schema = interrupt.answer_schema
+        problem = main_problem(bounded(schema), answer)
+        if problem is not None:
             raise InvalidAnswer(
-                f"the answer to {interrupt_id} does not fit: {error.message}. Expected: "
-                f"{json.dumps(interrupt.answer_schema)}. Nothing was stored."
-            ) from error
+                f"the answer to {interrupt_id} does not fit: {problem}. Expected: "
+                f"{json.dumps(schema)}. Nothing was stored."
+            )
         if not interrupt.answered:
             fresh[interrupt_id] = answer
     return fresh
 
 
 def _check_edit(interrupt: Interrupt, answer: JsonValue) -> None:
-    """Refuse an edit that edits nothing: it would pass for an approval."""
+    """Refuse an edit that edits nothing, which would pass for an approval, or into no tool."""
     if interrupt.kind != "approval" or not isinstance(answer, dict):
         return
     if answer.get("decision") == "edit" and not {"args", "tool"} & answer.keys():
         raise InvalidAnswer(
             f"the answer to {interrupt.id} does not fit: decision edit needs `args`, `tool` or "
             "both. To run the call as it is, approve it. Nothing was stored."
+        )
+    properties = cast("dict[str, dict[str, Any]]", interrupt.answer_schema.get("properties", {}))
+    tools = properties.get("tool", {}).get("enum")
+    if answer.get("decision") == "edit" and tools and answer.get("tool", tools[0]) not in tools:
+        raise InvalidAnswer(
+            f"the answer to {interrupt.id} does not fit: there is no tool {answer['tool']!r}. "
+            f"Tools: {', '.join(tools)}. Nothing was stored."
         )
 
 
@@ -211,6 +225,7 @@ class Asker:
         *,
         about: Mapping[str, JsonValue] | None = None,
         args_schema: Mapping[str, JsonValue] | None = None,
+        tools: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Return the decision on exactly this call, or stop it.
 
@@ -219,13 +234,16 @@ class Asker:
         a new question; its old answer would lead round in circles. What else the question is
         `about` is part of it too, and of its payload.
         """
-        subject = f"{call.name} {json.dumps(call.args, sort_keys=True)}"
-        subject = f"edit {edits} {subject}" if edits else subject
+        subject = _subject(call, edits)
         subject += f" about {json.dumps(dict(about), sort_keys=True)}" if about else ""
         payload: dict[str, JsonValue] = {"tool": call.name, "args": call.args, **(about or {})}
-        schema = approval_schema(decisions, args_schema)
+        schema = approval_schema(decisions, args_schema, tool=call.name, tools=tools)
         answer = self._ask("approval", subject, message, payload, schema)
         return cast(dict[str, Any], answer)
+
+    def has_asked(self, call: ToolCall, edits: int) -> bool:
+        """Whether there was an approval to ask for exactly this call after so many edits."""
+        return self._id("approval", _subject(call, edits)) in self.stored
 
     def breakpoint(self, when: Literal["before", "after"], node: str) -> None:
         """Stop at a static breakpoint, unless somebody has passed it."""
@@ -241,8 +259,7 @@ class Asker:
         payload: dict[str, JsonValue],
         schema: dict[str, JsonValue],
     ) -> JsonValue:
-        identity = "\0".join((self.thread_id, self.ns, self.step_id, self.path[-1], kind, subject))
-        interrupt_id = "int_" + blake2b(identity.encode(), digest_size=8).hexdigest()
+        interrupt_id = self._id(kind, subject)
         known = self.stored.get(interrupt_id)
         if known is not None and known.answered:
             return known.answer
@@ -263,3 +280,12 @@ class Asker:
                 )
             ]
         )
+
+    def _id(self, kind: InterruptKind, subject: str) -> str:
+        identity = "\0".join((self.thread_id, self.ns, self.step_id, self.path[-1], kind, subject))
+        return "int_" + blake2b(identity.encode(), digest_size=8).hexdigest()
+
+
+def _subject(call: ToolCall, edits: int) -> str:
+    subject = f"{call.name} {json.dumps(call.args, sort_keys=True)}"
+    return f"edit {edits} {subject}" if edits else subject

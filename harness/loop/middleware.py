@@ -2,7 +2,7 @@
 
 A middleware overrides the hooks it needs, sync or async under the same name. In the list of an
 agent the first middleware is outermost: its `before_*` runs first, its `after_*` last, and its
-wraps surround all others (peers A3.6, A3.7, A5.2).
+wraps surround all others.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _INSTEAD: Mapping[str, str] = {
     "wrap_agent_call": _AROUND_RUNS,
     "modify_model_request": "wrap_model_call, and hand request.override(…) to the handler",
 }
-"""Names that people take for hooks, with what does their work (peers A5.8)."""
+"""Names that people take for hooks, with what does their work."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _JUMPS: tuple[JumpTo, ...] = ("model", "tools", "end")
@@ -144,7 +144,7 @@ class AgentMiddleware:
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Any
     ) -> ToolCallResult | Awaitable[ToolCallResult]:
-        """Surround a tool call; the gate judges whatever call reaches it (peers E7).
+        """Surround a tool call; the gate judges whatever call reaches it.
 
         Async hooks get a `ToolHandler`. A sync one runs in a worker thread with a sync handler.
         """
@@ -152,6 +152,13 @@ class AgentMiddleware:
 
     def judge(self, request: ToolCallRequest) -> Verdict | None:
         """Say allow, deny or ask about a call; None is no opinion. Must be a pure function."""
+
+    def subagent(self, name: str) -> Any | None:
+        """Return the `Agent` that a tool of this middleware runs under a name, if there is one.
+
+        Answers to what that agent asks are checked against its tools.
+        """
+        return None
 
     async def wrap_internal_call(self, call: InternalCall, handler: InternalHandler) -> AIMessage:
         """Surround a model call that a middleware of the agent makes for itself, to observe it.
@@ -182,7 +189,7 @@ class AgentMiddleware:
 
 
 def hook_config(*, can_jump_to: Sequence[JumpTo]) -> Callable[[_F], _F]:
-    """Declare where a hook may jump (peers A4.3). An undeclared jump ends the run with an error.
+    """Declare where a hook may jump. An undeclared jump ends the run with an error.
 
     The declaration belongs to the function it decorates: a subclass that overrides the hook
     declares its own jumps.
@@ -213,7 +220,7 @@ def jumps_of(middleware: AgentMiddleware, hook: str) -> frozenset[str]:
 def hooks_of(middleware: Sequence[AgentMiddleware], hook: str) -> list[AgentMiddleware]:
     """Return the middleware that overrides a hook, in list order.
 
-    A hook counts wherever it comes from: the class, a base of it, or the instance (peers A5.7).
+    A hook counts wherever it comes from: the class, a base of it, or the instance.
     """
     base = getattr(AgentMiddleware, hook)
     found = [(one, getattr(one, hook)) for one in middleware]

@@ -28,8 +28,9 @@ from ..messages.message import (
     Usage,
     new_id,
 )
-from ..models.base import ChatModel, ChatRequest, Delta
+from ..models.base import ChatModel, ChatRequest, Delta, connection_lost
 from ..models.configurable import ConfigurableModel
+from ..tools.retries import is_repeated, may_pass
 from ..tools.tool import Tool
 from .cancellation import FAILURES
 from .requests import ExtendedModelResponse, ModelRequest, ModelResponse
@@ -138,7 +139,7 @@ class ModelCall:
         """Ask the model. Every attempt of a retrying wrapper counts against the limits."""
         model = configured(request.model, self._run.configurable)
         self._check_offered(request)
-        chat = _chat_request(request)
+        chat = request.chat_request()
         if self._output is None:
             answer = await self._answer(model, chat, request)
             return Answered(ModelResponse(answer, cached=self._cached))
@@ -163,7 +164,7 @@ class ModelCall:
         return Answered(response)
 
     def _check_offered(self, request: ModelRequest) -> None:
-        """Refuse to offer a tool whose calls nobody would run (peers A6.4)."""
+        """Refuse to offer a tool whose calls nobody would run."""
         if request.tools is self._offered or self._tools is None:
             return
         own = [one.name for one in request.tools if isinstance(one, Tool)]
@@ -213,7 +214,11 @@ class ModelCall:
             self._drop(request)
             if isinstance(raised, ModelError) and raised.usage is not None:
                 self._count(raised.usage, None, model, request)
-            raise
+            elif is_repeated() and may_pass(raised):
+                request.runtime.meter.take_back_model_call()
+            if isinstance(raised, ModelError) or not may_pass(raised):
+                raise
+            raise connection_lost(model, raised) from raised
 
     async def _whole(
         self,
@@ -323,21 +328,8 @@ def _joined(author: str, result: object, received: Sequence[Answered]) -> Answer
 
 
 def configured(model: ChatModel, values: Mapping[str, Any]) -> ChatModel:
-    """Return the model a run means, if the model leaves that to the run (peers A6.7)."""
+    """Return the model a run means, if the model leaves that to the run."""
     return model.configured(values) if isinstance(model, ConfigurableModel) else model
-
-
-def _chat_request(request: ModelRequest) -> ChatRequest:
-    return ChatRequest(
-        messages=request.messages,
-        system=request.system,
-        tools=request.tool_specs(),
-        tool_choice=request.tool_choice,
-        settings=request.settings,
-        cache_messages=request.cache_messages,
-        agent=request.runtime.agent_name,
-        unasked=request.runtime.meter.take_back_model_call,
-    )
 
 
 def _with_distinct_calls(answer: AIMessage) -> AIMessage:

@@ -1,4 +1,4 @@
-"""One step of the model: what it is asked, what is told of it, and what is written of its answer.
+"""The model step: builds the request, calls the model, and writes its answer to the state.
 
 Near a limit it is asked, once and in a message of its own, to give its final answer.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from ..checkpoint.base import Next
-from ..errors import MiddlewareError
+from ..errors import MiddlewareError, ModelError
 from ..limits.limits import Meter
 from ..messages.message import AIMessage, HumanMessage
 from ..state.schema import Overwrite
@@ -17,6 +17,7 @@ from .model_call import Answered, ModelCall, configured
 from .requests import ModelRequest, Runtime
 from .run_context import RunContext
 from .thread_state import ThreadState
+from .unfinished import GoingOn
 
 __all__ = ["ModelStep"]
 
@@ -42,6 +43,7 @@ class ModelStep:
         self._thread = thread
         self._path = path
         self._meter = meter
+        self._going_on = GoingOn()
         self._ask = ModelCall(
             agent.model_wraps,
             run,
@@ -50,6 +52,16 @@ class ModelStep:
             agent.pipeline.runnable,
             thread=thread,
         )
+
+    def ask_for_the_rest(self) -> None:
+        """Tell the model to go on if its last answer was cut off or is empty.
+
+        Raises:
+            UnfinishedAnswer: It was told so often enough.
+        """
+        request = self._going_on.request(self._thread.state["messages"])
+        if request is not None:
+            self._thread.write_messages([request])
 
     async def run(self, runtime: Runtime) -> AIMessage:
         """Ask the model, write its answer into the state and return it.
@@ -62,7 +74,10 @@ class ModelStep:
         begun = _task("model_start", self._agent.model.name)
         self._run.note("tasks", self._path, begun)
         self._run.send("tasks", self._path, begun)
-        answered = await self._ask(self._request(runtime))
+        try:
+            answered = await self._ask(self._request(runtime))
+        except ModelError as error:
+            raise self._going_on.failure(self._thread.state["messages"], error)  # noqa: B904 - it knows its cause
         self._write(answered)
         return answered.response.message
 

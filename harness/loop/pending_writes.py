@@ -1,4 +1,4 @@
-"""What is stored of a step that is not finished: writes without a checkpoint.
+"""Pending writes: stored writes of a step that has no checkpoint yet.
 
 Beside the results of finished calls there are three kinds: what hooks kept, marks of calls that
 have begun, and marks of calls that go on with a subagent. Task ids and indexes tell them apart.

@@ -1,4 +1,4 @@
-"""What hooks receive and return. All of it is immutable and changes through `override`."""
+"""Requests and results of hooks. All of them are immutable and change through `override`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
+import anyio
 from pydantic import JsonValue
 
 from .._internal.identity_cache import IdentityCache
 from .._internal.records import changed, record
 from ..limits.limits import Meter
 from ..messages.message import AIMessage, Message, ToolCall, ToolMessage
-from ..models.base import ChatModel, ChatRequest, PromptSection, ToolChoice, ToolSpec
+from ..messages.paired import paired
+from ..models.base import ChatModel, ChatRequest, PromptSection, ToolChoice
 from ..state.schema import ChannelWrite, State
+from ..tools.spec import ToolSpec
 from ..tools.tool import InterruptFn, Tool, ToolRuntime
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ __all__ = [
 ]
 
 JumpTo: TypeAlias = Literal["model", "tools", "end"]
-"""Where a hook may send the loop: the loop's entry, the tools, or the exit (peers A4.1)."""
+"""Where a hook may send the loop: the loop's entry, the tools, or the exit."""
 
 
 @record
@@ -70,6 +73,8 @@ class Runtime:
             and nothing of it is stored, so tools that are not `read_only`, or are `once`, are
             refused, and so is what would need a person's decision.
         tools: The agent's tools by name.
+        wait: Waits for some seconds within a hook or wrapper around the model. A run that is
+            drained meanwhile pauses at once, and the phase runs again from its start later.
     """
 
     thread_id: str
@@ -88,11 +93,12 @@ class Runtime:
     store: Store | None = None
     checkpoint_id: str | None = None
     attempt: int = 1
+    wait: Callable[[float], Awaitable[None]] = anyio.sleep
 
 
 @record
 class Send:
-    """A tool call that a hook or a tool asks for, in the place of the model (peers D1.9).
+    """A tool call that a hook or a tool asks for, in the place of the model.
 
     The calls sent together become one answer in the transcript and pass the gate like any other.
     """
@@ -146,7 +152,7 @@ class ModelRequest:
         runtime: The run.
         tool_choice: Whether and what the model must call.
         settings: Provider parameters.
-        response_format: The structured answer the agent owes; may be narrowed (peers A6.5).
+        response_format: The structured answer the agent owes; may be narrowed.
         cache_tools: Set a prompt-cache breakpoint after the tools.
         cache_messages: Indices of messages after which to set one.
     """
@@ -178,10 +184,35 @@ class ModelRequest:
             return _cached_specs(tools) if self.cache_tools else _specs(tools)
         return list(_CACHED(tools) if self.cache_tools else _PLAIN(tools))
 
+    def chat_request(self) -> ChatRequest:
+        """Return what the model is asked; a valid conversation, whatever wrote the messages."""
+        messages = paired(self.messages)
+        return ChatRequest(
+            messages=messages,
+            system=self.system,
+            tools=self.tool_specs(),
+            tool_choice=self.tool_choice,
+            settings=self.settings,
+            cache_messages=_moved(self.cache_messages, self.messages, messages),
+            agent=self.runtime.agent_name,
+            unasked=self.runtime.meter.take_back_model_call,
+        )
+
     def offers(self, name: str) -> bool:
         """Whether a tool of ours with this name is offered."""
         tools = self.tools
         return name in (_NAMES(tools) if isinstance(tools, tuple) else _names(tools))
+
+
+def _moved(
+    places: Sequence[int], before: Sequence[Message], after: Sequence[Message]
+) -> Sequence[int]:
+    """Return where messages are that were at these places before others came or went."""
+    if after is before or not places:
+        return places
+    now = {id(message): place for place, message in enumerate(after)}
+    moved = [now.get(id(before[place])) for place in places]
+    return [place for place in moved if place is not None]
 
 
 def _names(tools: Sequence[Tool | Mapping[str, JsonValue]]) -> frozenset[str]:
@@ -239,7 +270,7 @@ class ExtendedModelResponse(ModelResponse):
     """A response and state writes that go with it.
 
     The writes of all wrappers are made, inner ones first. What an attempt brought that was
-    repeated, or whose response was dropped, is dropped with it (peers A5.3).
+    repeated, or whose response was dropped, is dropped with it.
 
     Attributes:
         update: State writes, by key.

@@ -1,4 +1,4 @@
-"""Where the loop goes next. The whole table is here (peers A3.8, A3.9, A4)."""
+"""Routing: the table that says where the loop goes next."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ..checkpoint.base import Next
 from ..errors import MiddlewareError
 from ..messages.message import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from .requests import JumpTo
+from .unfinished import is_unfinished
 
 __all__ = ["after_model", "after_tools", "jump"]
 
@@ -20,8 +21,8 @@ def after_model(messages: Sequence[Message], *, done: bool = False) -> Next:
     """Return the phase after a model answer and its hooks.
 
     Calls without a result go to the tools. With `done` the answer held the structured answer the
-    run was for. An answer whose calls were all answered by hooks, or that somebody objected to,
-    goes back to the model. Anything else ends the run.
+    run was for. An answer whose calls were all answered by hooks, that somebody objected to, or
+    that was cut off or is empty, goes back to the model. Anything else ends the run.
     """
     if pending_tool_calls(messages):
         return "tools"
@@ -29,7 +30,7 @@ def after_model(messages: Sequence[Message], *, done: bool = False) -> Next:
         return "after_agent"
     for message in reversed(messages):
         if isinstance(message, AIMessage):
-            return "model" if message.tool_calls else "after_agent"
+            return "model" if message.tool_calls or is_unfinished(message) else "after_agent"
         if isinstance(message, HumanMessage) and message.source == REPAIR:
             return "model"
     return "after_agent"
@@ -38,8 +39,8 @@ def after_model(messages: Sequence[Message], *, done: bool = False) -> Next:
 def after_tools(messages: Sequence[Message], return_direct: Collection[str]) -> Next:
     """Return the phase after the tools ran.
 
-    The run ends when every result comes from a tool that returns directly and none is an error
-    (peers A3.16 to A3.18); otherwise the model sees the results.
+    The run ends when every result comes from a tool that returns directly and none is an error;
+    otherwise the model sees the results.
     """
     results: list[ToolMessage] = []
     for message in reversed(messages):
@@ -60,7 +61,7 @@ def jump(
     """Return the phase a hook jumps to.
 
     Raises:
-        MiddlewareError: The jump is not declared, or leads nowhere (peers A4.4 to A4.6).
+        MiddlewareError: The jump is not declared, or leads nowhere.
     """
     if target not in _TARGETS:
         raise MiddlewareError(

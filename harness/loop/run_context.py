@@ -1,4 +1,4 @@
-"""What all agents of one run tree share: the run's record, its meter, its events, its end."""
+"""Run context: the record, meter, events and end of a run, shared by all agents of its tree."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ..limits.limits import Meter
 from ..state.schema import State
 from .commit_buffer import CommitBuffer
 from .events import Emit, Event, StreamMode, clipped
+from .interrupts import Interrupted
 
 if TYPE_CHECKING:
     from ..redaction.rules import Keys, Rule
@@ -42,7 +43,7 @@ class RunControl:
     Attributes:
         reason: Who or what stopped the run.
         ends_as: What a stopped run is recorded as.
-        draining: Whether it shall stop once the step being worked on is stored.
+        drained: Set when it shall stop once the step being worked on is stored.
         scope: Surrounds the run.
         waiting: Surrounds its wait for its turn on the thread, while it waits.
         accepted: Set once the input is in the journal.
@@ -50,7 +51,7 @@ class RunControl:
 
     reason: str | None = None
     ends_as: Literal["cancelled", "paused"] = "cancelled"
-    draining: bool = False
+    drained: LazyEvent = field(default_factory=LazyEvent)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     waiting: anyio.CancelScope | None = None
     accepted: LazyEvent = field(default_factory=LazyEvent)
@@ -63,9 +64,17 @@ class RunControl:
         """Stop as `cancel` does, but leave the run to be resumed."""
         self._stop(reason, "paused")
 
+    @property
+    def draining(self) -> bool:
+        """Whether it shall stop once the step being worked on is stored."""
+        return self.drained.is_set()
+
     def drain(self) -> None:
-        """Let the step being worked on finish and be stored, then pause (peers D1.11)."""
-        self.draining = True
+        """Let the step being worked on finish and be stored, then pause.
+
+        A step that only waits to ask its model again does not go on; it is made anew later.
+        """
+        self.drained.set()
 
     def _stop(self, reason: str, ends_as: Literal["cancelled", "paused"]) -> None:
         if self.reason is None:
@@ -120,6 +129,7 @@ class RunContext:
         emit: Receives events; None when nobody listens.
         modes: The event modes somebody listens to.
         synced: Whether each step waits for the disk; see `Batch`.
+        only_reads: Whether it is made of calls that only read, which may go unrecorded.
         configurable: Values for models that are configured at run time.
         logs_events: Whether tasks and custom events are kept in the journal.
         room: Waits until whoever receives the events has caught up.
@@ -137,6 +147,7 @@ class RunContext:
     emit: Emit | None = None
     modes: Collection[StreamMode] = ()
     synced: bool = True
+    only_reads: bool = False
     configurable: Mapping[str, Any] = field(default_factory=dict[str, Any])
     logs_events: bool = False
     room: Callable[[], Awaitable[None]] | None = None
@@ -219,6 +230,23 @@ class RunContext:
             data = screen.json(data, "tools") if by_tool else screen.json(data)
         self.note("custom", path, {"data": data})
         self.send("custom", path, {"data": data})
+
+    def drain(self) -> None:
+        """Drain the run for a hook, which may run in a worker thread."""
+        if threading.get_ident() == self._thread:
+            self.control.drain()
+        else:
+            anyio.from_thread.run_sync(self.control.drain)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait within a step that can be made anew.
+
+        Raises:
+            Interrupted: The run drains; it pauses without having finished the step.
+        """
+        with anyio.move_on_after(seconds):
+            await self.control.drained.wait()
+            raise Interrupted(())
 
     async def relieve(self) -> None:
         """Wait for a consumer of the events that lags behind."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 import anyio
 import anyio.lowlevel
 
 from .._internal.records import record
 from ..checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
-from ..errors import HarnessError
+from ..errors import CheckpointError, HarnessError, StaleThread, UnfinishedAnswer
 from ..limits.limits import LimitName, LimitReached, Limits, Used
 from ..limits.thread_usage import noted
 from ..messages.message import ToolMessage, Usage
@@ -90,10 +90,12 @@ class RunResult:
         state: The keys that callers may see.
         interrupts: The open questions, in a stable order, when the status is `needs_approval`.
         results: For a driven run: the results of its calls, in call order.
-        checkpoint: The newest checkpoint.
+        checkpoint: The newest checkpoint; None when it is not recorded.
         usage: Tokens of the whole run tree.
         used: All that the run tree has used of its limits, earlier attempts included.
         error: What ended it, when the status is `failed`.
+        unrecorded: Why nothing of it is in the journal, for a driven run whose calls only read and
+            have their results all the same; else None.
     """
 
     run: Run
@@ -104,6 +106,7 @@ class RunResult:
     usage: Usage = field(default_factory=Usage)
     used: Used = field(default_factory=Used)
     error: HarnessError | LimitReached | None = None
+    unrecorded: CheckpointError | None = None
 
     @property
     def structured_response(self) -> Any:
@@ -127,6 +130,7 @@ class RunExecutor:
         self._context = context
         self._control = control
         self._loop = AgentLoop(definition, context)
+        self._unrecorded: CheckpointError | None = None
 
     async def carry(self, begin: Callable[[AgentLoop], Awaitable[None]]) -> RunResult:
         """Let `begin` bring the thread to where the run starts, then run it.
@@ -145,10 +149,11 @@ class RunExecutor:
             run=self._context.run,
             state=public_state(thread.schema, thread.state),
             interrupts=interrupts,
-            checkpoint=thread.head,
+            checkpoint=thread.head if self._unrecorded is None else None,
             usage=self._context.meter.usage,
             used=self._context.meter.used(),
             error=error,
+            unrecorded=self._unrecorded,
         )
 
     async def _tell_that_it_stopped(self) -> None:
@@ -184,10 +189,15 @@ class RunExecutor:
                 await self._context.journal.settle()
                 self._loop.thread.remember()
             except (HarnessError, LimitReached) as failed:
-                if not self._context.journal.stored:
+                if self._may_go_unrecorded(failed):
+                    self._unrecorded = failed
+                elif not self._context.journal.stored:
                     raise
-                error = failed
-                await self._record("failed", str(failed))
+                else:
+                    error = failed
+                    if isinstance(failed, UnfinishedAnswer):
+                        self._context.update_run(answer=failed.text)
+                    await self._record("failed", str(failed))
             except FAILURES as raised:
                 bug = as_failure(raised)
                 await self._record("failed", f"internal error: {type(bug).__name__}: {bug}")
@@ -195,6 +205,18 @@ class RunExecutor:
         if self._control.reason is not None and self._context.run.status == "running":
             await self._stopped(self._control.reason)
         return interrupts, error
+
+    def _may_go_unrecorded(self, failed: HarnessError | LimitReached) -> TypeGuard[CheckpointError]:
+        """Whether the run has its results, and lacks no more than their place in the journal."""
+        context, thread = self._context, self._loop.thread
+        return (
+            context.only_reads
+            and isinstance(failed, CheckpointError)
+            and not isinstance(failed, StaleThread)
+            and not context.journal.stored
+            and context.run.status == "done"
+            and thread.changes_only_the_transcript
+        )
 
     async def _advance_in_time(self) -> Sequence[Interrupt]:
         """Advance until the run's time is over, if it is bounded.

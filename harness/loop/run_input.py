@@ -1,4 +1,4 @@
-"""What a run begins with, and what of it a driving client gets back."""
+"""Run input: how a run begins, and which results a driving client gets back."""
 
 from __future__ import annotations
 

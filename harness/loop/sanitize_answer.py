@@ -1,4 +1,4 @@
-"""Answers as a journal can store them and read them again.
+"""Answer sanitizing: turns an answer into one the journal can store and read again.
 
 Halves of surrogate pairs come where a stream was cut inside of a character, or as escapes in JSON
 arguments; hardly any provider takes them back. Arguments nested too deeply come from a model that

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from pydantic import JsonValue
 
-from ..checkpoint.base import step_id
-from ..errors import CheckpointError, HarnessError, ToolError
+from ..checkpoint.base import step_id, turn_step_id
+from ..errors import CheckpointError, HarnessError, ToolError, UnfinishedAnswer
 from ..limits.limits import LimitReached, Limits, Meter
 from ..limits.subagent_limits import ChildMeter
 from ..messages.message import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
@@ -30,6 +30,7 @@ from .interrupts import Interrupted, Pause
 from .run_context import RunContext
 from .thread_input import Copied
 from .thread_state import ThreadState
+from .unfinished import whole_text
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -95,7 +96,7 @@ def child_namespace(call_id: str, step: str) -> str:
 
 
 def shared_keys(parent: StateSchema, child: StateSchema) -> set[str]:
-    """Return the state keys that travel between a parent and its child (peers C6.5, C6.6)."""
+    """Return the state keys that travel between a parent and its child."""
     inner = {Mark.PRIVATE, Mark.OMIT_FROM_INPUT, Mark.UNTRACKED, Mark.EPHEMERAL}
     return {
         name
@@ -169,7 +170,11 @@ class SubagentCall:
             shared = shared_keys(self._parent.schema, loop.thread.schema)
             forked = isinstance(agent, Fork)
             given = self._given(agent, description, shared, first=after is None)
-            origin = step_id(None) if after is None else step_id(after.checkpoint_id, own)
+            origin = (
+                turn_step_id(None, self._run.thread_id, ns)
+                if after is None
+                else step_id(after.checkpoint_id, own)
+            )
             failed: HarnessError | LimitReached | None = None
             try:
                 if after is None:
@@ -237,7 +242,7 @@ class SubagentCall:
     def _given(
         self, agent: Any, description: str, shared: set[str], *, first: bool
     ) -> dict[str, Any]:
-        """Return the child's input: the message, and the state that it shares (peers C6.5)."""
+        """Return the child's input: the message, and the state that it shares."""
         state, schema = self._parent.state, self._parent.schema
         given = {name: Overwrite(state[name]) for name in shared if name in state}
         message = HumanMessage(description, source="task")
@@ -295,7 +300,7 @@ class SubagentCall:
         if failed is not None:
             reached = isinstance(failed, LimitReached)
             return SubagentResult(
-                "",
+                failed.text if isinstance(failed, UnfinishedAnswer) else "",
                 () if child.head is None else await self._writes(child, origin, shared),
                 failed=str(failed),
                 failure=failed.limit if reached else type(failed).__name__,
@@ -319,7 +324,11 @@ class SubagentCall:
         Calls that had finished in a step that failed count too: what they did is done.
         """
         await self._run.journal.settle()
-        found = await self._run.checkpointer.load(self._run.thread_id, child.ns, cached=origin)
+        load = partial(self._run.checkpointer.load, self._run.thread_id, child.ns)
+        found = await load(cached=origin)
+        if found is not None and found.base is None:
+            # A child of an older version got its first input in the step that has this id.
+            found = await load(cached=step_id(None))
         if found is None:
             return ()
         finished = sorted(found.pending, key=lambda task: task.index)
@@ -340,9 +349,10 @@ def _report(child: ThreadState) -> str:
     Before its task stand its earlier turns and, in a fork, the words of its caller.
     """
     messages = _since_task(child)
-    for message in reversed(messages):
+    for place in reversed(range(len(messages))):
+        message = messages[place]
         if isinstance(message, AIMessage) and message.text.strip():
-            return message.text
+            return whole_text(messages, place)
     return messages[-1].text if messages and isinstance(messages[-1], ToolMessage) else ""
 
 
@@ -364,6 +374,6 @@ def _since_task(child: ThreadState) -> Sequence[Message]:
 
 
 def _structured(child: ThreadState) -> JsonValue:
-    """Return the child's structured answer as JSON data (peers C6.4)."""
+    """Return the child's structured answer as JSON data."""
     value = child.state.get("structured_response")
     return None if value is None else child.schema["structured_response"].to_json(value)

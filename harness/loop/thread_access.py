@@ -1,4 +1,4 @@
-"""What an agent knows of its threads: state, history, writes from outside."""
+"""Thread access: state, history, and writes from outside."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["StateSnapshot", "ThreadAccess"]
 
 @record
 class StateSnapshot:
-    """The state at a checkpoint (peers D2.5).
+    """The state at a checkpoint.
 
     Attributes:
         values: The keys that callers may see.
@@ -101,8 +101,17 @@ class ThreadAccess:
     async def get_state_history(
         self, thread_id: str, *, before: str | None = None, limit: int = 50
     ) -> Sequence[Checkpoint]:
-        """Return the checkpoints of a thread, newest first, without their values."""
-        return await self.checkpointer.history(thread_id, before=before, limit=limit)
+        """Return the checkpoints of a thread, newest first, without their values.
+
+        Raises:
+            UnknownCheckpoint: The thread has no checkpoint `before`.
+        """
+        found = await self.checkpointer.history(thread_id, before=before, limit=limit)
+        if not found and before is not None:
+            load = self.checkpointer.load
+            if await load(thread_id, checkpoint_id=before, cached=before) is None:
+                raise _unknown_checkpoint(thread_id, before)
+        return found
 
     async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
         """Return what happened in a run that was begun with `log_events`, oldest first.
@@ -132,7 +141,7 @@ class ThreadAccess:
                 here.
             checkpoint_id: By default the newest.
             as_node: Whose edges decide what follows: `input`, `model`, `tools` or `end`. By
-                default what followed the checkpoint (peers D4.2).
+                default what followed the checkpoint.
 
         Raises:
             UnknownThread, UnknownCheckpoint: As for `get_state`.
@@ -179,7 +188,7 @@ class ThreadAccess:
     async def bulk_update_state(
         self, thread_id: str, updates: Sequence[tuple[Mapping[str, Any], Node | None]]
     ) -> Checkpoint:
-        """Write several steps, one after the other, each a checkpoint (peers D4.3).
+        """Write several steps, one after the other, each a checkpoint.
 
         Args:
             thread_id: The thread.
@@ -236,7 +245,7 @@ class ThreadAccess:
         if await loop.thread.open(checkpoint_id):
             return loop
         if checkpoint_id is not None and await self.checkpointer.load(thread_id) is not None:
-            raise UnknownCheckpoint(f"thread {thread_id} has no checkpoint {checkpoint_id!r}")
+            raise _unknown_checkpoint(thread_id, checkpoint_id)
         if create:
             return loop
         raise UnknownThread(f"there is no thread {thread_id!r}")
@@ -248,3 +257,10 @@ class ThreadAccess:
             return ()
         asked = await self.checkpointer.interrupts(runs[0].id)
         return [one for one in asked if not one.answered]
+
+
+def _unknown_checkpoint(thread_id: str, checkpoint_id: str) -> UnknownCheckpoint:
+    return UnknownCheckpoint(
+        f"thread {thread_id!r} has no checkpoint {checkpoint_id!r}; nothing was done. Its history "
+        "lists those it has."
+    )

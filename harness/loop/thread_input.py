@@ -1,7 +1,8 @@
-"""Input becomes a step; what an earlier run left open is closed in the same step."""
+"""Thread input: stores input as a step, and closes what an earlier run left open."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from .thread_state import ThreadState, not_done
 if TYPE_CHECKING:
     from .run_redaction import RunRedaction
 
-__all__ = ["Copied", "accept_input"]
+__all__ = ["Copied", "accept_input", "open_for_run"]
 
 _NOT_ANSWERED = (
     "{name} did not run, or did not finish: the user went on with a new message instead. Call it "
@@ -22,8 +23,46 @@ _NOT_ANSWERED = (
 )
 
 
+_LOOKED_AT = 50
+"""Checkpoints among which one of a run is looked for; those made from outside have none."""
+
+
 class Copied(Overwrite):
     """The messages of a fork: those of its caller, which are clean, and last its task."""
+
+
+async def open_for_run(thread: ThreadState) -> None:
+    """Load the head of the main agent's namespace for a run that begins.
+
+    A thread that was copied or imported in the middle of a turn has the unfinished step of its
+    source, whose id both would give to what they make of it. So it goes on from a fork of its own,
+    which takes over what the step's calls have left; subagents at work in it start over.
+    """
+    await thread.open()
+    head = thread.head
+    if head is None or head.next == "end" or not await _is_of_another_thread(thread):
+        return
+    run, salt = thread.run, secrets.token_hex(8)
+    left = await run.checkpointer.load(run.thread_id, thread.ns, head.id, cached=head.id)
+    following = step_id(thread.step_after(salt))
+    await thread.commit(
+        "fork",
+        head.next,
+        source="fork",
+        tasks=[changed(task, step_id=following) for task in (left.pending if left else ())],
+        summary=f"fork of {head.id}",
+        salt=salt,
+    )
+    await thread.open()
+
+
+async def _is_of_another_thread(thread: ThreadState) -> bool:
+    """Whether the newest run that made a checkpoint here belongs to another thread."""
+    checkpointer, thread_id = thread.run.checkpointer, thread.run.thread_id
+    made = await checkpointer.history(thread_id, thread.ns, limit=_LOOKED_AT)
+    newest = next((one.run_id for one in made if one.run_id is not None), None)
+    run = None if newest is None else await checkpointer.run(newest)
+    return run is None or run.thread_id != thread_id
 
 
 async def accept_input(
@@ -38,7 +77,7 @@ async def accept_input(
     """Commit input.
 
     Finished calls of an interrupted step keep their results, the others are answered with an
-    error (peers B1.9), all in call order.
+    error, all in call order.
 
     Args:
         thread: Opened at the checkpoint that the input follows.
@@ -58,7 +97,7 @@ async def accept_input(
     for task in sorted([*thread.pending, *closing], key=lambda task: task.index):
         thread.adopt(thread.decode(task.writes))
     if salt:  # what was stored for the step that would have followed is stored for this one
-        step = step_id(thread.head.id if thread.head else None, salt)
+        step = thread.step_after(salt)
         closing = [changed(task, step_id=step) for task in (*left, *closing)]
     _take_in(thread, update)
     if thread.screen is not None:

@@ -1,4 +1,4 @@
-"""One run at a time on a thread: who waits, who is refused, who makes way."""
+"""Thread locks: one run at a time on a thread; others wait, are refused, or take over."""
 
 from __future__ import annotations
 

@@ -25,22 +25,17 @@ from ..checkpoint.base import (
     StoredWrite,
     TaskWrites,
     step_id,
+    turn_step_id,
 )
 from ..errors import InvalidUpdate, MiddlewareError
 from ..limits.thread_usage import noted
-from ..messages.message import (
-    AIMessage,
-    HumanMessage,
-    Message,
-    ToolCall,
-    ToolMessage,
-    pending_tool_calls,
-)
+from ..messages.message import Message, ToolCall, ToolMessage, pending_tool_calls
 from ..state.schema import ChannelWrite, Mark, Overwrite, State, StateSchema
 from .pending_writes import FIRST_KEPT, PendingWrites, kept_mark
 from .run_context import RunContext, StateCache
 from .snapshots import fingerprint, is_due, snapshot_of
 from .thread_events import announce
+from .unfinished import newest_answer
 
 if TYPE_CHECKING:
     from ..limits.limits import Meter
@@ -109,9 +104,25 @@ class ThreadState:
         return self._writes
 
     @property
+    def changes_only_the_transcript(self) -> bool:
+        """Whether what is not committed is messages, and what no caller sees."""
+        hidden, channels = {Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT}, self.schema.channels
+        return all(
+            one.channel == "messages" or channels[one.channel].marks & hidden
+            for one in (*self._adopted, *self._writes)
+        )
+
+    @property
     def step(self) -> str:
         """Id of the step being worked on."""
-        return step_id(self.head.id if self.head else None)
+        return self.step_after()
+
+    def step_after(self, salt: str = "") -> str:
+        """Return the id of the step after the newest checkpoint; salt begins a branch."""
+        head = self.head
+        if not salt and (head is None or head.next == "end"):
+            return turn_step_id(head.id if head else None, self.run.thread_id, self.ns)
+        return step_id(head.id if head else None, salt)
 
     @property
     def next(self) -> Next:
@@ -259,19 +270,8 @@ class ThreadState:
             raise InvalidUpdate(f"{author}: {error}") from error
 
     def answer(self) -> str:
-        """Return the newest answer to the user that has text; empty if there is none.
-
-        What was answered before the user's last message is not the answer to that.
-        """
-        answered = False
-        for message in reversed(self.state["messages"]):
-            if isinstance(message, AIMessage):
-                if message.text.strip():
-                    return message.text
-                answered = True
-            elif answered and isinstance(message, HumanMessage) and message.source is None:
-                break
-        return ""
+        """Return the newest answer to the user that has text; empty if there is none."""
+        return newest_answer(self.state["messages"])
 
     def adopt(self, writes: Sequence[ChannelWrite]) -> None:
         """Fold writes whose bytes the step's tasks store themselves."""
@@ -348,7 +348,7 @@ class ThreadState:
         if self.screen is not None:
             await self._keep_secrets(self.screen)
         head = self.head
-        step = step_id(head.id if head else None, salt)
+        step = self.step_after(salt)
         own = TaskWrites(step, author, _LAST, self.encode(self._writes))
         weight, snapshots = self._weigh(step)
         checkpoint = Checkpoint(

@@ -1,4 +1,4 @@
-"""Runs a tool that the gate has let through: limits, cache, timeout, retries, errors as results."""
+"""Tool body: runs an allowed call with its limits, cache, timeout and retries."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The only way to a tool.
+"""Tool execution: the gate every tool call passes, and the wraps around it.
 
 Every call passes the same phases: rewrite (`wrap_tool_call`), policy, approval, execute, redact,
 evict. The gate stands inside the wraps, so it judges the call that would really run: not what the
-model wrote, but what wrappers and people made of it (peers E6, E7). A failing tool is a result.
+model wrote, but what wrappers and people made of it. A failing tool is a result.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import json
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import JsonValue
 
 from .._internal.records import changed
 from ..errors import HarnessError, MiddlewareError
@@ -36,6 +38,8 @@ __all__ = ["EDIT_NOTICE", "REFUSED", "REJECTED", "ToolPipeline"]
 
 EDIT_NOTICE = "Note: a person edited this call before it ran. It ran as {call}."
 """What precedes the result of an edited call."""
+
+MAX_PROBLEM_CHARS = 1_000
 
 REFUSED = "was refused and did not run"
 REJECTED = "was rejected by a person and did not run"
@@ -69,7 +73,7 @@ class ToolPipeline:
 
     @property
     def runnable(self) -> Collection[str] | None:
-        """Names of the tools that can run; None when wrappers may supply any (peers A6.4)."""
+        """Names of the tools that can run; None when wrappers may supply any."""
         return None if self._supplied else self._tools.keys()
 
     async def run(
@@ -87,7 +91,8 @@ class ToolPipeline:
             return failure(
                 call,
                 f"{call.name} was not run: its arguments are not a JSON object that can be "
-                f"read. Received: {call.invalid[:500]!r}. Send the call again with valid JSON.",
+                f"read. Received: {call.invalid[:500]!r}. Send the call again with valid JSON; if "
+                "it was cut off because it is long, in smaller parts.",
             )
         handler: ToolHandler = _Gate(self, asker, meter, once)
         for wrap in reversed(self._wraps):
@@ -146,9 +151,37 @@ class ToolPipeline:
         return self._tools.get(request.call.name)
 
     def unknown(self, call: ToolCall) -> ToolCallOutcome:
-        """Return the answer to a call of a tool that is not there (peers A3.15)."""
+        """Return the answer to a call of a tool that is not there."""
         names = ", ".join(sorted(self._tools)) or "none"
         return failure(call, f"there is no tool {call.name!r}; nothing was run. Tools: {names}.")
+
+    def reachable(self, tool: Tool) -> list[str]:
+        """Return names of the tools that a call may be edited into, its own included."""
+        return sorted({*self._tools, tool.name})
+
+    def edit_problem(self, asked: str, name: str, args: Mapping[str, JsonValue]) -> str | None:
+        """Return why a call cannot be edited into one of a tool with some arguments.
+
+        None also where that is not known beforehand: wrappers may supply the tool `asked` about.
+        """
+        if name == asked and self._supplied:
+            return None
+        return self._call_problem(self._tools.get(name), name, args)
+
+    def unusable(self, request: ToolCallRequest) -> str | None:
+        """Return why an edited call cannot run, or None if it can."""
+        return self._call_problem(self.find(request), request.call.name, request.call.args)
+
+    def _call_problem(
+        self, tool: Tool | None, name: str, args: Mapping[str, JsonValue]
+    ) -> str | None:
+        if tool is None:
+            return f"there is no tool {name!r}. Tools: {', '.join(sorted(self._tools))}."
+        try:
+            tool.validate(_copied(args))
+        except InvalidArguments as error:
+            return str(error)
+        return None
 
 
 class _Wrapped:
@@ -236,7 +269,7 @@ class _Gate:
     async def __call__(self, request: ToolCallRequest) -> ToolCallOutcome:
         request = _with_own_arguments(request)
         approved_tool: str | None = None
-        notice = ""
+        notice = unused = ""
         edits = 0
         while True:
             call = request.call
@@ -261,20 +294,19 @@ class _Gate:
                 )
             if verdict.action == "allow" or approved_tool == call.name:
                 return with_notice(await self._run(tool, args, request), notice)
-            decision = self._ask(call, tool, verdict, edits)
+            decision = self._ask(call, tool, verdict, edits, unused)
             match decision["decision"]:
                 case "approve":
                     approved_tool = call.name
                 case "edit":
-                    request, approved_tool = _edited(request, decision)
+                    edited, approves = _edited(request, decision)
                     edits += 1
-                    notice = _edit_notice(request.call, verdict)
-                case "respond":
-                    text = decision.get("message") or NO_OUTPUT
-                    return ToolCallOutcome(ToolMessage(call.id, text, name=call.name))
+                    unused = self._unused(call, edited, edits)
+                    if not unused:
+                        request, approved_tool = edited, approves
+                        notice = _edit_notice(request.call, verdict)
                 case _:
-                    why = decision.get("message") or "no reason was given"
-                    return failure(call, f"{call.name} {REJECTED}: {why}.")
+                    return _not_run(call, decision)
 
     async def _run(
         self, tool: Tool, args: dict[str, Any], request: ToolCallRequest
@@ -285,13 +317,42 @@ class _Gate:
         request = self._pipeline.bound(request, tool)
         return await self._pipeline.body.run(tool, args, request, self._meter, self._asker)
 
-    def _ask(self, call: ToolCall, tool: Tool, verdict: Verdict, edits: int) -> dict[str, Any]:
+    def _unused(self, call: ToolCall, edited: ToolCallRequest, edits: int) -> str:
+        """Return why an edit is not used; empty if it is.
+
+        Such a call is asked about once more, so that neither it nor the approval is lost. What
+        was not used then is not used later either, even if the tool has come back meanwhile.
+        """
+        problem = self._pipeline.unusable(edited)
+        if problem is None and self._asker.has_asked(call, edits):
+            problem = "it could not run then."
+        return problem or ""
+
+    def _ask(
+        self, call: ToolCall, tool: Tool, verdict: Verdict, edits: int, unused: str
+    ) -> dict[str, Any]:
         message = f"{call.name} needs approval"
         if verdict.reason:
             message += f" ({verdict.reason})"
+        if unused:
+            message += f". The edit was not used: {unused[:MAX_PROBLEM_CHARS]}"
         return self._asker.approval(
-            call, message, verdict.decisions, edits, args_schema=tool.parameters
+            call,
+            message,
+            verdict.decisions,
+            edits,
+            args_schema=tool.parameters,
+            tools=self._pipeline.reachable(tool),
         )
+
+
+def _not_run(call: ToolCall, decision: Mapping[str, Any]) -> ToolCallOutcome:
+    """Return the result of a call that a person answered in the tool's place, or rejected."""
+    if decision["decision"] == "respond":
+        text = decision.get("message") or NO_OUTPUT
+        return ToolCallOutcome(ToolMessage(call.id, text, name=call.name))
+    why = decision.get("message") or "no reason was given"
+    return failure(call, f"{call.name} {REJECTED}: {why}.")
 
 
 def _edit_notice(call: ToolCall, verdict: Verdict) -> str:
@@ -330,7 +391,7 @@ def _edited(
 ) -> tuple[ToolCallRequest, str | None]:
     """Return the edited request, and its tool's name when the edit counts as its approval.
 
-    An edit into another tool is judged like a call of that tool (peers B1.5).
+    An edit into another tool is judged like a call of that tool.
     """
     old = request.call
     name = decision.get("tool", old.name)

@@ -1,4 +1,4 @@
-"""What tools and wrappers return, as the one outcome of a call (peers A5.5, A6.9)."""
+"""Tool outcomes: turns whatever a tool or wrapper returns into the outcome of a call."""
 
 from __future__ import annotations
 

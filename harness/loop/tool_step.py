@@ -1,6 +1,6 @@
 """One step of tool calls: all calls of an answer, concurrently, each stored as soon as it ends.
 
-Results are folded in call order whatever order they finish in (peers A7.9). A call that waits for
+Results are folded in call order whatever order they finish in. A call that waits for
 an answer stops the step, not its siblings; after a pause or a crash only unfinished calls run.
 """
 

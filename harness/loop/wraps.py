@@ -1,4 +1,4 @@
-"""Wrappers: how one is called, sync or async, and what its errors become (DESIGN: hooks)."""
+"""Wrappers: how one is called, sync or async, and what its errors become."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the calls of one step write: beside each other, nothing of one call is lost to another.
+"""Write conflicts: checks the writes of parallel calls, so that none of them loses another's.
 
 What cannot be folded must not be stored: the thread could never be opened again. So each outcome is
 looked at before it is kept, and one that does not fit becomes an error result, which still says

@@ -1,4 +1,4 @@
-"""Tools of other MCP servers, mounted into an agent (peers B20, E10, E24).
+"""Tools of other MCP servers, mounted into an agent.
 
 `MCPToolsMiddleware` takes servers by name and offers their tools. Nothing here imports the
 protocol's SDK before a server is first used.

@@ -1,4 +1,4 @@
-"""The worker's end of a call, and how a question over an old connection finds its call."""
+"""Call channel: the worker's end of a call, and the way a question finds its call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What says how to reach an MCP server, and what of it is used.
+"""Server configuration: how to reach an MCP server, and which of its tools to use.
 
 A server is always one of three classes, never a string: only `StdioServer` starts a process, and
-nobody gets there by writing a command where a URL was meant (peers F1, B20).
+nobody gets there by writing a command where a URL was meant.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a server asks a person in the middle of a call, as durable questions of ours.
+"""Elicitation: a server's questions to a person, as durable interrupts.
 
 A call that waits for an answer is stopped at the server and made again, from its start, once the
 answer is there; answers given already are handed over as the server asks for them again. So a tool

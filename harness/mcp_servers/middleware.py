@@ -28,7 +28,7 @@ __all__ = ["MCPToolsMiddleware"]
 
 
 class MCPToolsMiddleware(AgentMiddleware):
-    """Mounts MCP servers into an agent (peers B20, E10, E24).
+    """Mounts MCP servers into an agent.
 
     A server's tool is offered as `<server>_<tool>`, in `[a-z0-9_]` and at most 64 characters. It is
     a tool like any other: rules, approvals, limits, redaction and eviction apply, and policies can

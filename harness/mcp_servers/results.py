@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 
-from ..backends.file_results import binary_content
+from ..backends.media import binary_notice, media_content
 from ..messages.message import ContentBlock, TextBlock
 from ..tools.tool import ToolResult
 
@@ -67,7 +67,8 @@ def _binary(what: str, data: str) -> ContentBlock:
     the thread.
     """
     try:
-        shown = binary_content(what, base64.b64decode(data, validate=True))
+        content = base64.b64decode(data, validate=True)
+        shown = media_content(what, content) or binary_notice(what, content)
     except (binascii.Error, ValueError):
         return TextBlock(f"[{what} is broken: its base64 cannot be decoded]")
     return TextBlock(shown) if isinstance(shown, str) else shown[-1]

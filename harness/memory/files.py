@@ -1,4 +1,4 @@
-"""Memory files: AGENTS.md and the like, kept current while runs are going on (peers C9, E17).
+"""Memory files: AGENTS.md and the like, kept current while runs are going on.
 
 A file is read again only when its stat signature changed, so asking before each model call costs
 one stat per file. Missing files are skipped. What else is wrong with a file is kept as an error
@@ -16,10 +16,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from .._internal.records import record
+from ..definitions.confined_files import ConfinedFiles
 from ..definitions.followed_files import FollowedFiles
 from ..definitions.frontmatter import DefinitionError
 from ..definitions.registry import SETTLED_SECONDS
-from ..definitions.sources import FileStat, file_stat, read_regular
+from ..definitions.sources import FileStat
 
 __all__ = ["MAX_MEMORY_BYTES", "MemoryFile", "MemoryFiles", "MemorySnapshot"]
 
@@ -79,11 +80,13 @@ class MemoryFiles(FollowedFiles[MemorySnapshot]):
 
     Args:
         paths: The files, in the order the model shall see them; they need not exist yet.
+        untrusted: Directories that agents can write: of a file there that is a link out of them,
+            nothing is read.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], *, untrusted: Sequence[Path] = ()) -> None:
         self._paths = tuple(dict.fromkeys(path.absolute() for path in paths))
-        super().__init__(MemorySnapshot((), {}, {}, 0))
+        super().__init__(MemorySnapshot((), {}, {}, 0), untrusted)
         self._read: dict[Path, _Read] = {}
         self.reload()
 
@@ -101,43 +104,45 @@ class MemoryFiles(FollowedFiles[MemorySnapshot]):
     def reload(self) -> bool:
         """Read what changed and return whether anything did."""
         with self._lock:
-            read = {path: self._look(path) for path in self._paths}
-            old = self._snapshot
-            before = self._read
-            if (
-                old.version
-                and [*read] == [*before]
-                and all(read[one] is before[one] for one in read)
-            ):
-                return False
-            self._read = read
-            errors = {str(path): one.error for path, one in read.items() if one.error is not None}
-            texts = {str(path): one.text for path, one in read.items() if one.text is not None}
-            files = _within_cap(texts)
-            digests = dict(errors)
-            for file in files:
-                digests[file.path] = f"{file.digest} {errors.get(file.path, '')}"
-            if old.version and digests == old.digests:
-                return False
-            for path, problem in errors.items():
-                if old.errors.get(path) != problem:
-                    _log.warning("memory: %s", problem)
-            self._snapshot = MemorySnapshot(
-                files, MappingProxyType(errors), MappingProxyType(digests), old.version + 1
-            )
-            return True
+            return self._look_at_all()
 
-    def _look(self, path: Path) -> _Read:
-        before = self._read.get(path)
+    def _doubt(self) -> None:
+        self._read = {}
+        self._look_at_all()
+
+    def _look_at_all(self) -> bool:
+        read = {path: self._look(path, self._read.get(path)) for path in self._paths}
+        old = self._snapshot
+        before = self._read
+        if old.version and [*read] == [*before] and all(read[one] is before[one] for one in read):
+            return False
+        self._read = read
+        errors = {str(path): one.error for path, one in read.items() if one.error is not None}
+        texts = {str(path): one.text for path, one in read.items() if one.text is not None}
+        files = _within_cap(texts)
+        digests = dict(errors)
+        for file in files:
+            digests[file.path] = f"{file.digest} {errors.get(file.path, '')}"
+        if old.version and digests == old.digests:
+            return False
+        for path, problem in errors.items():
+            if old.errors.get(path) != problem:
+                _log.warning("memory: %s", problem)
+        self._snapshot = MemorySnapshot(
+            files, MappingProxyType(errors), MappingProxyType(digests), old.version + 1
+        )
+        return True
+
+    def _look(self, path: Path, before: _Read | None) -> _Read:
         signature: FileStat | None = None
         settled = False
         try:
             started = time.time()
-            signature = file_stat(path)
+            signature = self._files.file_stat(path)
             settled = signature.mtime_ns / 1e9 < started - SETTLED_SECONDS
             if before is not None and before.settled and before.signature == signature:
                 return before
-            return _Read(signature, settled, _text(path), None)
+            return _Read(signature, settled, _text(path, self._files), None)
         except FileNotFoundError:
             return _Read(None, False, None, None)
         except DefinitionError as error:
@@ -151,8 +156,8 @@ class MemoryFiles(FollowedFiles[MemorySnapshot]):
         return _Read(signature, settled, last_good, problem)
 
 
-def _text(path: Path) -> str:
-    data = read_regular(path, _MAX_READ + 1)
+def _text(path: Path, files: ConfinedFiles) -> str:
+    data = files.read(path, _MAX_READ + 1)
     if len(data) > _MAX_READ:
         raise DefinitionError(
             f"{path}: the file has more than {_MAX_READ:,} bytes, too much for memory. Keep what "

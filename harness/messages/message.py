@@ -138,7 +138,7 @@ class ToolCall:
         name: The tool's name.
         args: The arguments. Empty when they could not be parsed.
         invalid: The raw text of arguments that are not a JSON object, else None. Such a call is
-            answered with an error at once, so that the model can repair it (peers A3.14).
+            answered with an error at once, so that the model can repair it.
     """
 
     id: str
@@ -323,7 +323,7 @@ def text_of(content: Content) -> str:
 
 
 def pending_tool_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """Return the calls of the last answer that have no result yet (peers A3.13)."""
+    """Return the calls of the last answer that have no result yet."""
     answered: set[str] = set()
     for message in reversed(messages):
         if isinstance(message, ToolMessage):

@@ -93,7 +93,7 @@ class Transcript(Sequence[Message]):
 def add_messages(
     current: Sequence[Message], write: Iterable[Message | RemoveMessage]
 ) -> Transcript:
-    """Merge a write into a transcript (peers A7.5).
+    """Merge a write into a transcript.
 
     A known id replaces that message in place, a new one is appended, `RemoveMessage` deletes.
 

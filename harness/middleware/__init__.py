@@ -6,38 +6,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..loop.interrupt_config import InterruptOnConfig
     from .background_subagents import BackgroundSubAgentMiddleware
-    from .budget_warning import BudgetWarningMiddleware
-    from .context_editing import ContextEditingMiddleware
-    from .context_edits import ClearToolUsesEdit, ContextEdit
-    from .execute import ExecuteMiddleware
+    from .commands.execute import ExecuteMiddleware
+    from .commands.shell import ShellToolMiddleware
+    from .context.context_editing import ContextEditingMiddleware
+    from .context.context_edits import ClearToolUsesEdit, ContextEdit
+    from .context.summarization import SummarizationMiddleware
+    from .context.unsupported_content import MediaSupport, UnsupportedContentMiddleware
     from .file_search import FilesystemFileSearchMiddleware
     from .filesystem import FilesystemMiddleware
-    from .human_in_the_loop import HumanInTheLoopMiddleware, InterruptOnConfig
-    from .memory import MemoryMiddleware
-    from .model_call_limit import ModelCallLimitMiddleware
-    from .model_fallback import ModelFallbackMiddleware
-    from .model_retry import ModelRetryMiddleware
-    from .patch_tool_calls import PatchToolCallsMiddleware
+    from .instructions.memory import MemoryMiddleware
+    from .instructions.skills import SkillsMiddleware
+    from .limits.budget_warning import BudgetWarningMiddleware
+    from .limits.model_call_limit import ModelCallLimitMiddleware
+    from .limits.repeat_guard import RepeatGuardMiddleware
+    from .limits.tool_call_limit import ToolCallLimitMiddleware
+    from .models.model_fallback import ModelFallbackMiddleware
+    from .models.model_retry import ModelRetryMiddleware
+    from .models.prompt_caching import PromptCachingMiddleware
+    from .models.provider_tool_search import ProviderToolSearchMiddleware
     from .pii import PIIMiddleware
     from .pii_threads import redact_thread
-    from .prompt_caching import PromptCachingMiddleware
-    from .provider_tool_search import ProviderToolSearchMiddleware
-    from .repeat_guard import RepeatGuardMiddleware
     from .rubric import Evaluation, RubricMiddleware
-    from .shell import ShellToolMiddleware
-    from .skills import SkillsMiddleware
     from .subagents import SubAgentMiddleware
-    from .summarization import SummarizationMiddleware
     from .todo_list import TodoListMiddleware
-    from .tool_call_limit import ToolCallLimitMiddleware
-    from .tool_descriptions import ToolDescriptionMiddleware
-    from .tool_emulation import LLMToolEmulator
-    from .tool_error import ToolErrorMiddleware
-    from .tool_exclusion import ToolExclusionMiddleware
-    from .tool_retry import ToolRetryMiddleware
-    from .tool_selection import LLMToolSelectorMiddleware
-    from .unsupported_content import MediaSupport, UnsupportedContentMiddleware
+    from .tools.human_in_the_loop import HumanInTheLoopMiddleware
+    from .tools.patch_tool_calls import PatchToolCallsMiddleware
+    from .tools.tool_descriptions import ToolDescriptionMiddleware
+    from .tools.tool_emulation import LLMToolEmulator
+    from .tools.tool_error import ToolErrorMiddleware
+    from .tools.tool_exclusion import ToolExclusionMiddleware
+    from .tools.tool_retry import ToolRetryMiddleware
+    from .tools.tool_selection import LLMToolSelectorMiddleware
 
 __all__ = [
     "BackgroundSubAgentMiddleware",
@@ -80,40 +81,40 @@ __all__ = [
 
 _HOMES = {
     "BackgroundSubAgentMiddleware": "background_subagents",
-    "BudgetWarningMiddleware": "budget_warning",
-    "ClearToolUsesEdit": "context_edits",
-    "ContextEdit": "context_edits",
-    "ContextEditingMiddleware": "context_editing",
+    "BudgetWarningMiddleware": "limits.budget_warning",
+    "ClearToolUsesEdit": "context.context_edits",
+    "ContextEdit": "context.context_edits",
+    "ContextEditingMiddleware": "context.context_editing",
     "Evaluation": "rubric",
-    "ExecuteMiddleware": "execute",
+    "ExecuteMiddleware": "commands.execute",
     "FilesystemFileSearchMiddleware": "file_search",
     "FilesystemMiddleware": "filesystem",
-    "HumanInTheLoopMiddleware": "human_in_the_loop",
-    "MediaSupport": "unsupported_content",
-    "InterruptOnConfig": "human_in_the_loop",
-    "LLMToolEmulator": "tool_emulation",
-    "LLMToolSelectorMiddleware": "tool_selection",
-    "MemoryMiddleware": "memory",
-    "ModelCallLimitMiddleware": "model_call_limit",
-    "ModelFallbackMiddleware": "model_fallback",
-    "ModelRetryMiddleware": "model_retry",
+    "HumanInTheLoopMiddleware": "tools.human_in_the_loop",
+    "MediaSupport": "context.unsupported_content",
+    "InterruptOnConfig": "tools.human_in_the_loop",
+    "LLMToolEmulator": "tools.tool_emulation",
+    "LLMToolSelectorMiddleware": "tools.tool_selection",
+    "MemoryMiddleware": "instructions.memory",
+    "ModelCallLimitMiddleware": "limits.model_call_limit",
+    "ModelFallbackMiddleware": "models.model_fallback",
+    "ModelRetryMiddleware": "models.model_retry",
     "PIIMiddleware": "pii",
-    "PatchToolCallsMiddleware": "patch_tool_calls",
-    "PromptCachingMiddleware": "prompt_caching",
-    "ProviderToolSearchMiddleware": "provider_tool_search",
-    "RepeatGuardMiddleware": "repeat_guard",
+    "PatchToolCallsMiddleware": "tools.patch_tool_calls",
+    "PromptCachingMiddleware": "models.prompt_caching",
+    "ProviderToolSearchMiddleware": "models.provider_tool_search",
+    "RepeatGuardMiddleware": "limits.repeat_guard",
     "RubricMiddleware": "rubric",
-    "ShellToolMiddleware": "shell",
-    "SkillsMiddleware": "skills",
+    "ShellToolMiddleware": "commands.shell",
+    "SkillsMiddleware": "instructions.skills",
     "SubAgentMiddleware": "subagents",
-    "SummarizationMiddleware": "summarization",
+    "SummarizationMiddleware": "context.summarization",
     "TodoListMiddleware": "todo_list",
-    "ToolCallLimitMiddleware": "tool_call_limit",
-    "ToolDescriptionMiddleware": "tool_descriptions",
-    "ToolErrorMiddleware": "tool_error",
-    "ToolExclusionMiddleware": "tool_exclusion",
-    "ToolRetryMiddleware": "tool_retry",
-    "UnsupportedContentMiddleware": "unsupported_content",
+    "ToolCallLimitMiddleware": "limits.tool_call_limit",
+    "ToolDescriptionMiddleware": "tools.tool_descriptions",
+    "ToolErrorMiddleware": "tools.tool_error",
+    "ToolExclusionMiddleware": "tools.tool_exclusion",
+    "ToolRetryMiddleware": "tools.tool_retry",
+    "UnsupportedContentMiddleware": "context.unsupported_content",
     "redact_thread": "pii_threads",
 }
 

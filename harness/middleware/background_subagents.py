@@ -2,7 +2,7 @@
 
 What the model is told it reads once: as a message before its next model call. A client that
 drives the thread gets it with its next call, and what tasks hand over with it. The list of tasks
-is state: it survives compaction, restarts and forks (peers C7).
+is state: it survives compaction, restarts and forks.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pydantic import Field, JsonValue
 from .._internal.records import changed
 from ..backends.base import Backend
 from ..backends.state import FileData, merge_files
+from ..checkpoint.base import turn_step_id
 from ..errors import ToolError, UnknownThread
 from ..loop.agent import Agent
 from ..loop.middleware import AgentMiddleware
@@ -50,7 +51,7 @@ from ..subagents.background.state import (
     joined,
     tasks_in,
 )
-from ..subagents.background.tasks import FIRST_CHECKPOINT, NewTask, TaskView
+from ..subagents.background.tasks import NewTask, TaskView
 from ..subagents.background.texts import (
     CANCEL,
     NOT_IN_BACKGROUND,
@@ -208,7 +209,7 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
             "kind": kind_of(self._registry.get(subagent_type)),
             "description": description[:500],
             "started_at": view.run.created_at,
-            "merged": FIRST_CHECKPOINT,
+            "merged": turn_step_id(None, view.run.thread_id),  # what it was given
         }
         waits = " It waits for its turn." if view.status == "pending" else ""
         return ToolResult(
@@ -253,6 +254,8 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
                 files.update(done.files)
                 texts += [*done.notes, done.answer or "(It finished without a report.)"]
                 found["result"] = done.answer
+            elif view.run.answer:
+                texts += [f"What it said until then:\n{view.run.answer}"]
             data.append(found)
         update = {"background_tasks": writes, "files": files}
         return ToolResult(

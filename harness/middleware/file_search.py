@@ -1,7 +1,7 @@
 """Search in a directory for agents without file tools: by name, and in the text of files.
 
 Nothing outside of the directory is found, whatever paths, patterns and links say. Answers come in
-pages, one after the other past every cap; searches end after a few seconds and say so (peers B15).
+pages, one after the other past every cap; searches end after a few seconds and say so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Offset = Annotated[int, Field(ge=0, description="Results to skip; the answer na
 
 
 class FilesystemFileSearchMiddleware(AgentMiddleware):
-    """Brings `glob_search` and `grep_search` over a directory (peers B15).
+    """Brings `glob_search` and `grep_search` over a directory.
 
     Args:
         root_path: The directory; it is `/` in paths.

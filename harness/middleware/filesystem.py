@@ -1,7 +1,7 @@
 """Files for an agent: tools over a backend, and a place for what is too long to show.
 
-Paths are made canonical before the policy sees a call, so its rules need one form of each path
-(peers E21). The tools themselves are in `harness.backends.file_tools`.
+Paths are made canonical before the policy sees a call, so its rules need one form of each path. The
+tools themselves are in `harness.backends.file_tools`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..loop.requests import (
 from ..messages.message import Content, HumanMessage, Message, TextBlock
 from ..state.schema import Mark, Reducer, State
 from ..tools.tool import ToolRuntime
-from .edited_prefix import EditedMessages
+from .context.edited_prefix import EditedMessages
 
 __all__ = ["FilesystemMiddleware", "FilesystemState"]
 
@@ -63,14 +63,14 @@ class FilesystemMiddleware(AgentMiddleware):
     """Brings `ls`, `read_file`, `write_file`, `edit_file`, `glob` and `grep`.
 
     Results of other tools that are longer than `evict_chars` are written to a file and replaced by
-    their beginning, their end and the path (peers C1.12). A message of the user that is longer
+    their beginning, their end and the path. A message of the user that is longer
     than `evict_message_chars` is shown in the same way; the log keeps all of it, and `read_file`
-    finds it, like the whole transcript, below `/conversation_history` (peers C1.14).
+    finds it, like the whole transcript, below `/conversation_history`.
 
     Args:
         backend: Where the files live.
         tools: Names of the tools to bring; `read_file` must be among them, because evicted results
-            are read back through it (peers C1.1). `delete_file` is only there when it is named.
+            are read back through it. `delete_file` is only there when it is named.
         evict_chars: Length above which a result is evicted; None for never.
         evict_to: Directory for evicted results; by default `large_tool_results` at the backend's
             `artifacts_root`.

@@ -1,4 +1,4 @@
-"""Redacts personal data and secrets in all that an agent takes in and gives out (peers B10, E25).
+"""Redacts personal data and secrets in all that an agent takes in and gives out.
 
 The rule of each instance holds for messages of all ages, arguments and results of calls, structured
 data, streams, events, questions, the run's record, values put into the agent's store, logged errors
@@ -19,8 +19,8 @@ from ..loop.middleware import AgentMiddleware
 from ..loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
 from ..loop.run_redaction import RunRedaction, current_redaction
 from ..redaction.builtin import BUILTIN, last_four
-from ..redaction.custom import CallableDetector, Finder, RegexDetector
 from ..redaction.detector import Detector
+from ..redaction.detectors.custom import CallableDetector, Finder, RegexDetector
 from ..redaction.rules import Keys, PIIDetectionError, Place, Rule, Strategy
 from ..redaction.vault import Vault
 from ..state.schema import Mark

@@ -2,7 +2,7 @@
 
 The grader is another model that sees the request, the end of the transcript and the rubric, and
 answers with a verdict per criterion. What it says never ends a run: without a usable verdict the
-result stands as it is, and says so (peers C4.4).
+result stands as it is, and says so.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from ..loop.middleware import AgentMiddleware, hook_config
 from ..loop.requests import HookResult, Runtime
 from ..messages.as_text import transcript_text
 from ..messages.message import HumanMessage, Message, ToolCall, ToolMessage, new_id
-from ..models.base import ChatModel, ChatRequest, PromptSection, ToolSpec
+from ..models.base import ChatModel, ChatRequest, PromptSection
 from ..state.schema import Mark, State
-from .internal_calls import answer_of, data_of, fenced, resolved
-from .summary_view import latest_request
+from ..tools.spec import ToolSpec
+from .context.summary_view import latest_request
+from .models.internal_calls import answer_of, data_of, fenced, resolved
 
 __all__ = ["Criterion", "Evaluation", "RubricMiddleware", "RubricState", "RubricVerdict"]
 
@@ -100,7 +101,7 @@ PrepareMessages: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
 
 
 class RubricMiddleware(AgentMiddleware):
-    """Grades the result of each turn of a thread that has a rubric (peers C4.4).
+    """Grades the result of each turn of a thread that has a rubric.
 
     Clients are told of each grading by a `custom` event `{"event": "rubric", …}`. Subagents are
     not graded. When the run's limits leave no turn for a revision, none is asked for, and

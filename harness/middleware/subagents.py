@@ -1,9 +1,9 @@
 """The `task` tool: hand a piece of work to a subagent with a context of its own.
 
 The subagent's steps are in the same journal, in a namespace of the call, so a pause or a crash
-inside it resumes inside it. Its failure is a result for the caller, never the end of its run
-(peers C6.9). What it learned is not lost when it is done: the result has a task id to go on with.
-Subagents are built when they are first needed.
+inside it resumes inside it. Its failure is a result for the caller, never the end of its run. What
+it learned is not lost when it is done: the result has a task id to go on with. Subagents are built
+when they are first needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Protocol, cast, runtime_checkable
 import anyio.to_thread
 from pydantic import Field, JsonValue
 
-from ..errors import ToolError
+from ..errors import HarnessError, ToolError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
 from ..loop.subagent_call import SubagentCall
@@ -37,7 +37,7 @@ from ..subagents.handles import (
 from ..subagents.listing import notice, section
 from ..subagents.prebuilt import run_function
 from ..tools.tool import Fork, SubagentResult, Tool, ToolResult, ToolRuntime, tool
-from .notices import is_cut
+from .instructions.notices import is_cut
 
 __all__ = ["SubAgentMiddleware", "SubAgents"]
 
@@ -96,7 +96,7 @@ class SubAgentMiddleware(AgentMiddleware):
         registry: Who there is; may change while runs go on.
         build: Makes the `Agent` of a definition.
         system_prompt: The section `subagents` of the system prompt, made of descriptions by name;
-            None for our own (peers C6.13).
+            None for our own.
         task_description: What the model reads about the tool.
     """
 
@@ -179,6 +179,13 @@ class SubAgentMiddleware(AgentMiddleware):
             return self._agent_of(definition)
         what = "a fork of its caller" if isinstance(definition, SubAgent) else "a function"
         raise ToolError(f"{name} is {what}, so only the tool `task` can run it.")
+
+    def subagent(self, name: str) -> Any | None:
+        """Return the `Agent` of a subagent by name; None for what has none."""
+        try:
+            return self.agent(name)
+        except HarnessError:
+            return None
 
     def _agent_of(self, definition: SubAgent) -> Any:
         """Return the agent of a definition; one that changed is built anew."""
@@ -281,7 +288,7 @@ def _result(definition: AnySubAgent, result: SubagentResult, task_id: str) -> To
         note = f"task_id: {task_id}"
     if result.failed is not None:
         facts["failed"] = {"kind": result.failure, "text": result.failed}
-        content = _failed(name, result.failed, note)
+        content = _failed(name, result.failed, note, result.text)
         return ToolResult(content, facts, "error", writes=writes)
     if result.wrapped_up is not None:
         reason = result.wrapped_up.partition(". ")[0]
@@ -295,12 +302,13 @@ def _result(definition: AnySubAgent, result: SubagentResult, task_id: str) -> To
     return ToolResult(content, facts, "success", writes=writes)
 
 
-def _failed(name: str, why: str, note: str) -> str:
+def _failed(name: str, why: str, note: str, said: str) -> str:
     how = f"Go on with it ({note})" if note else "Try again, perhaps with a smaller task"
-    return (
+    text = (
         f"Subagent {name} did not finish: {why.rstrip('.')}. What it had changed stays. {how}, or "
         "do the work yourself."
     )
+    return f"{text}\n\nWhat it said until then:\n{said}" if said else text
 
 
 @cache

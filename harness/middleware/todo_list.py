@@ -2,8 +2,8 @@
 
 Ids stay with their item from write to write, so clients can follow one item; they also get an
 event when the list changes. When compaction has cut the last list from view, it is shown again at
-the end of the request (peers B14, E12). A subagent keeps a list of its own, and is shown the main
-agent's once when it begins (peers C10).
+the end of the request. A subagent keeps a list of its own, and is shown the main
+agent's once when it begins.
 """
 
 from __future__ import annotations

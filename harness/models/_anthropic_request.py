@@ -1,42 +1,26 @@
 """A `ChatRequest` as the body of an Anthropic Messages request.
 
-What the API refuses is never sent: empty text, errors that say nothing, ids and names it does not
-know, a transcript that starts or ends with the assistant, more than four cache breakpoints,
-alternatives or odd names at the top of a tool's schema, a forced call where it is not taken or
-together with thinking.
+What the API refuses is never sent: more than four cache breakpoints, alternatives or odd names at
+the top of a tool's schema, a forced call where it is not taken or together with thinking, and what
+`_anthropic_messages` says of messages.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
 from ..errors import ModelError
-from ..messages.message import (
-    AIMessage,
-    Content,
-    DocumentBlock,
-    HumanMessage,
-    ImageBlock,
-    Message,
-    ProviderBlock,
-    RedactedThinkingBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolCall,
-    ToolMessage,
-)
+from ..tools.spec import ToolSpec
+from ._anthropic_messages import CacheMarks, messages_of
 from ._anthropic_stream import clean_text
 from ._native_schema import open_place
 from ._tool_schema import taken_and_told
-from .base import ChatRequest, PromptSection, ToolSpec
+from .base import ChatRequest, PromptSection
 
-__all__ = ["MAX_BREAKPOINTS", "PRIVATE_SETTINGS", "body_of", "render_answer", "tool_use_id"]
+__all__ = ["MAX_BREAKPOINTS", "PRIVATE_SETTINGS", "body_of"]
 
 MAX_BREAKPOINTS = 4
 """Cache breakpoints the API accepts in one request."""
@@ -55,193 +39,10 @@ _UNFORCED = (
 )
 """Models, by the start of their id, that refuse a `tool_choice` which forces a call."""
 
-_FAILED = "(This call failed.)"
-_IMAGES = ("image/gif", "image/jpeg", "image/png", "image/webp")
-_MOST_TITLE = 500
-
-_OPENING = "(The conversation starts with what was already done.)"
-_CONTINUE = "Continue."
-_ID = re.compile(r"[a-zA-Z0-9_-]+")
-_BAD_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
-
 _Json = dict[str, Any]  # a JSON object that goes to the API
 
 
-def tool_use_id(call_id: str) -> str:
-    """Return an id the API accepts; equal ids stay equal, so call and result stay a pair."""
-    if _ID.fullmatch(call_id):
-        return call_id
-    return f"call_{hashlib.sha256(call_id.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
-
-
-def _tool_name(name: str) -> str:
-    return _BAD_IN_NAME.sub("_", name)[:128] or "unknown"
-
-
-def _text(text: str) -> list[_Json]:
-    return [{"type": "text", "text": clean_text(text)}] if text.strip() else []
-
-
-def _content(content: Content) -> list[_Json]:
-    if isinstance(content, str):
-        return _text(content)
-    blocks: list[_Json] = []
-    for block in content:
-        match block:
-            case TextBlock(text):
-                blocks += _text(text)
-            case ImageBlock(media_type, data) if media_type in _IMAGES:
-                blocks.append({"type": "image", "source": _source(media_type, data)})
-            case DocumentBlock("application/pdf" as media_type, data, name):
-                title = {"title": clean_text(name)[:_MOST_TITLE]} if name.strip() else {}
-                source = _source(media_type, data)
-                blocks.append({"type": "document", "source": source, **title})
-            case _:
-                what = f"{block.type}, {block.media_type}"
-                blocks += _text(f"[{what}: left out, as this model does not take it]")
-    return blocks
-
-
-def _source(media_type: str, data: str) -> _Json:
-    return {"type": "base64", "media_type": media_type, "data": data}
-
-
-def _result(message: ToolMessage) -> _Json:
-    block: _Json = {"type": "tool_result", "tool_use_id": tool_use_id(message.tool_call_id)}
-    content = _content(message.content)
-    if message.status == "error":
-        content = content or _text(_FAILED)  # an error without content is refused
-        if any(one["type"] != "text" for one in content):  # an error is of text only
-            content.insert(0, {"type": "text", "text": _FAILED})
-        else:
-            block["is_error"] = True
-    if content:
-        block["content"] = content
-    return block
-
-
-def render_answer(content: Sequence[Any]) -> list[_Json]:
-    """Return an answer's blocks as the API takes them back, in their order.
-
-    Thinking travels only with its signature, and provider blocks only to the provider they came
-    from: anything else would be refused.
-    """
-    blocks: list[_Json] = []
-    for block in content:
-        match block:
-            case TextBlock(text):
-                blocks += _text(text)
-            case ThinkingBlock(thinking, signature) if signature:
-                thought = {"type": "thinking", "thinking": thinking, "signature": signature}
-                blocks.append(thought)
-            case RedactedThinkingBlock(data):
-                blocks.append({"type": "redacted_thinking", "data": data})
-            case ToolCall(call_id, name, args):
-                # `input` must be an object. A call with broken arguments has none; the error
-                # result that answers it says what was wrong with them.
-                use: _Json = {"type": "tool_use", "id": tool_use_id(call_id)}
-                use |= {"name": _tool_name(name), "input": args}
-                blocks.append(use)
-            case ProviderBlock("anthropic", data):
-                blocks.append(dict(data))
-            case _:
-                pass
-    return blocks
-
-
-def _render(message: Message) -> tuple[str, list[_Json]]:
-    match message:
-        case HumanMessage():
-            return "user", _content(message.content)
-        case AIMessage():
-            return "assistant", render_answer(message.content)
-        case ToolMessage():
-            return "user", [_result(message)]
-
-
-@dataclass(slots=True)
-class _Marks:
-    """Blocks that ask for a cache breakpoint, by part of the request, in order."""
-
-    ttl: str | None
-    tools: list[_Json] = field(default_factory=list[_Json])
-    system: list[_Json] = field(default_factory=list[_Json])
-    messages: list[_Json] = field(default_factory=list[_Json])
-
-    def apply(self, limit: int) -> None:
-        """Mark the most valuable blocks, at most `limit` of them.
-
-        A breakpoint caches everything before it, so the last one of the messages is worth most.
-        Next come the last two of the system prompt: they hold when the transcript is rewritten,
-        and the second when only the volatile end of the prompt changed (peers B17, C9.4).
-        """
-        control: _Json = {"type": "ephemeral"} | ({"ttl": self.ttl} if self.ttl else {})
-        messages, system = self.messages[::-1], self.system[::-1]
-        tools = self.tools[::-1]
-        ranked = [*messages[:1], *system[:2], *messages[1:2], *tools[:1]]
-        ranked += [*system[2:], *messages[2:], *tools[1:]]
-        for place, block in enumerate(ranked):
-            own: _Json = block.pop("cache_control", None) or {}
-            # The API refuses one that lives long after one that does not.
-            short = self.ttl == "1h" and own.get("ttl") != "1h"
-            if place < limit:
-                block["cache_control"] = own if own and not short else control
-
-
-def _last_cacheable(blocks: Sequence[_Json]) -> _Json | None:
-    uncacheable = ("thinking", "redacted_thinking")
-    return next((block for block in reversed(blocks) if block["type"] not in uncacheable), None)
-
-
-def _results_first(message: _Json) -> _Json:
-    results = [block for block in message["content"] if block["type"] == "tool_result"]
-    others = [block for block in message["content"] if block["type"] != "tool_result"]
-    return {"role": message["role"], "content": results + others}
-
-
-def _messages(request: ChatRequest, marks: _Marks) -> list[_Json]:
-    cached = {index % len(request.messages) for index in request.cache_messages if request.messages}
-    merged: list[_Json] = []
-    last: Message | None = None
-    for index, message in enumerate(request.messages):
-        role, blocks = _render(message)
-        if not blocks:
-            continue
-        last = message
-        marks.messages += [block for block in blocks if "cache_control" in block]
-        block = _last_cacheable(blocks) if index in cached else None
-        if block is not None and "cache_control" not in block:
-            marks.messages.append(block)
-        if merged and merged[-1]["role"] == role:
-            merged[-1]["content"] += blocks
-        else:
-            merged.append({"role": role, "content": blocks})
-    if not merged or merged[0]["role"] == "assistant":
-        merged.insert(0, {"role": "user", "content": _text(_OPENING)})
-    # Current models refuse to go on from an assistant message, except from a paused turn.
-    if isinstance(last, AIMessage) and last.stop_reason != "pause_turn" and not last.tool_calls:
-        merged.append({"role": "user", "content": _text(_CONTINUE)})
-    ordered = [_results_first(message) for message in merged]
-    _tell_apart(block for message in ordered for block in message["content"])
-    return ordered
-
-
-def _tell_apart(blocks: Iterable[_Json]) -> None:
-    """Number ids that come again: models may count their calls anew, the API takes each id once."""
-    used: set[str] = set()
-    now: dict[str, list[str]] = {}
-    for block in blocks:
-        if block["type"] == "tool_use":
-            own, count = block["id"], 2
-            while block["id"] in used:
-                block["id"], count = f"{own}_{count}", count + 1
-            used.add(block["id"])
-            now.setdefault(own, []).append(block["id"])
-        elif block["type"] == "tool_result" and now.get(block["tool_use_id"]):
-            block["tool_use_id"] = now[block["tool_use_id"]].pop(0)
-
-
-def _system(sections: Sequence[PromptSection], marks: _Marks) -> list[_Json]:
+def _system(sections: Sequence[PromptSection], marks: CacheMarks) -> list[_Json]:
     """Return the prompt as one block per stretch between breakpoints."""
     blocks: list[_Json] = []
     open_block = False
@@ -260,7 +61,9 @@ def _system(sections: Sequence[PromptSection], marks: _Marks) -> list[_Json]:
 
 
 def _tools(
-    tools: Sequence[ToolSpec | Mapping[str, JsonValue]], deferred: Collection[str], marks: _Marks
+    tools: Sequence[ToolSpec | Mapping[str, JsonValue]],
+    deferred: Collection[str],
+    marks: CacheMarks,
 ) -> list[_Json]:
     """Return the tools; those put off for a tool search cannot carry a breakpoint themselves."""
     rendered: list[_Json] = []
@@ -360,9 +163,9 @@ def body_of(
         ModelError: The output schema is one the API cannot enforce.
     """
     settings = {**parameters, **request.settings}
-    marks = _Marks(settings.get("cache_ttl"))
+    marks = CacheMarks(settings.get("cache_ttl"))
     body: _Json = {"model": model, "max_tokens": max_tokens}
-    body["messages"] = _messages(request, marks)
+    body["messages"] = messages_of(request, marks)
     if system := _system(request.system, marks):
         body["system"] = system
     tools = _tools(request.tools, settings.get("deferred_tools") or (), marks)

@@ -3,6 +3,10 @@
 Works on the events as they are on the wire, not on the SDK's objects: provider blocks stay
 verbatim, and the arguments of a call are judged by their own text (the SDK silently makes `{}` of
 a broken one).
+
+An answer counts only when its stream is whole: it begins once, each block is opened, filled and
+closed under its own number, a stop reason follows, and `message_stop` ends it. Events and deltas
+of kinds unknown here are passed over, as the provider adds some.
 """
 
 from __future__ import annotations
@@ -32,6 +36,14 @@ __all__ = ["AnswerBuilder", "clean_text", "parse_arguments"]
 
 _KNOWN = ("text", "thinking", "redacted_thinking", "tool_use")
 """Types of blocks that are more to the harness than the provider's own data."""
+
+_FILLS = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "thinking",
+    "input_json_delta": "tool_use",
+}
+"""The type of block that each kind of delta is for; blocks of the provider's own take any."""
 
 _CUT_OFF = ("max_tokens", "model_context_window_exceeded")
 """Why an answer may stop in the middle of a block."""
@@ -74,6 +86,14 @@ def _is_call_beyond(block: _Block, answered: Collection[JsonValue]) -> bool:
     return str(block.data.get("type")).endswith("tool_use")
 
 
+def _string(data: Mapping[str, Any], key: str) -> str:
+    """Return a text that must be there."""
+    value = data[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is {type(value).__name__}, not text")
+    return value
+
+
 @dataclass(slots=True)
 class _OpenBlock:
     """A block that is being received: its first form, and the pieces that followed."""
@@ -83,25 +103,33 @@ class _OpenBlock:
     json: list[str] = field(default_factory=list[str])
     signature: str = ""
 
+    @property
+    def kind(self) -> str:
+        """Its type."""
+        return _string(self.start, "type")
+
     def delta(self, delta: Mapping[str, Any]) -> Delta | None:
-        match delta.get("type"):
+        kind = _string(delta, "type")
+        if self.kind in _KNOWN and _FILLS.get(kind, self.kind) != self.kind:
+            raise ValueError(f"a {kind} in a block of type {self.kind}")
+        match kind:
             case "text_delta":
-                text = str(delta.get("text") or "")
+                text = _string(delta, "text")
                 self.text.append(text)
                 return Delta("text", clean_text(text)) if text else None
             case "thinking_delta":
-                text = str(delta.get("thinking") or "")
+                text = _string(delta, "thinking")
                 self.text.append(text)
                 return Delta("thinking", clean_text(text)) if text else None
             case "signature_delta":
-                self.signature += str(delta.get("signature") or "")
+                self.signature += _string(delta, "signature")
             case "input_json_delta":
-                text = str(delta.get("partial_json") or "")
+                text = _string(delta, "partial_json")
                 self.json.append(text)
-                if text and self.start.get("type") == "tool_use":
-                    call_id, name = str(self.start.get("id")), str(self.start.get("name"))
+                if text and self.kind == "tool_use":
+                    call_id, name = str(self.start["id"]), str(self.start["name"])
                     return Delta("tool_args", clean_text(text), call_id, name)
-            case _ if self.start.get("type") not in _KNOWN:
+            case _ if self.kind not in _KNOWN:
                 self._add(delta)
             case _:  # citations and kinds unknown here add nothing an answer keeps
                 pass
@@ -117,7 +145,7 @@ class _OpenBlock:
 
     def close(self) -> _Block:
         start, text = self.start, "".join(self.text)
-        match start.get("type"):
+        match self.kind:
             case "text":
                 return TextBlock(clean_text(str(start.get("text") or "") + text))
             case "thinking":
@@ -139,7 +167,7 @@ class _OpenBlock:
     def _call(self) -> ToolCall:
         raw = self._raw_arguments()
         args = parse_arguments(raw)
-        call_id, name = str(self.start.get("id")), str(self.start.get("name"))
+        call_id, name = str(self.start["id"]), str(self.start["name"])
         if args is None:
             return ToolCall(call_id, name, invalid=clean_text(raw))
         return ToolCall(call_id, name, args)
@@ -168,6 +196,7 @@ class AnswerBuilder:
     _open: dict[int, _OpenBlock] = field(default_factory=dict[int, _OpenBlock])
     _done: list[_Block] = field(default_factory=list[_Block])
     _counts: dict[str, int] = field(default_factory=dict[str, int])
+    _begun: bool = False
 
     @property
     def content(self) -> tuple[_Block, ...]:
@@ -177,16 +206,20 @@ class AnswerBuilder:
 
     @property
     def paused(self) -> bool:
-        """Whether the provider stopped in the middle of its own tools and waits to go on."""
-        return self.stop_reason == "pause_turn" and not any(
-            isinstance(block, ToolCall) for block in self.content
-        )
+        """Whether the provider stopped in the middle of its own tools and waits to go on.
+
+        It goes on from a block of those only: current models refuse to go on from their own words.
+        """
+        content = self.content
+        if self.stop_reason != "pause_turn" or any(isinstance(one, ToolCall) for one in content):
+            return False
+        return not content or isinstance(content[-1], ProviderBlock)
 
     def resume(self) -> None:
         """Get ready for the stream that continues this answer."""
         self._done = list(self.content)
         self._blocks, self._open, self._counts = {}, {}, {}
-        self.complete, self.stop_reason = False, None
+        self._begun, self.complete, self.stop_reason = False, False, None
 
     def feed(self, event: Mapping[str, Any]) -> Delta | None:
         """Take one event; return the delta it carries, if any.
@@ -196,7 +229,7 @@ class AnswerBuilder:
         """
         try:
             return self._feed(event)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise ModelError(
                 f"Anthropic's answer does not follow its own protocol ({event.get('type')}: "
                 f"{error!r}). No answer was kept. Run it again; if base_url names another server, "
@@ -206,27 +239,48 @@ class AnswerBuilder:
             ) from error
 
     def _feed(self, event: Mapping[str, Any]) -> Delta | None:
-        match event.get("type"):
+        kind = _string(event, "type")
+        if kind == "error":
+            raise api_error(200, dict(event), {}, streaming=True)
+        if kind.startswith(("message_", "content_block_")):
+            self._check_place(kind)
+        match kind:
             case "message_start":
                 self.provider_model = str(event["message"].get("model") or "")
                 self._count(event["message"].get("usage"))
+                self._begun = True
             case "content_block_start":
-                self._open[event["index"]] = _OpenBlock(dict(event["content_block"]))
+                self._start_block(event["index"], event["content_block"])
             case "content_block_delta":
                 return self._open[event["index"]].delta(event["delta"])
             case "content_block_stop":
                 self._blocks[event["index"]] = self._open.pop(event["index"]).close()
             case "message_delta":
-                self.stop_reason = event["delta"].get("stop_reason") or self.stop_reason
+                reason = event["delta"].get("stop_reason")
+                if reason is not None:
+                    self.stop_reason = _string(event["delta"], "stop_reason")
                 self.stop_details = dict(event["delta"].get("stop_details") or {})
                 self._count(event.get("usage"))
             case "message_stop":
                 self._finish()
-            case "error":
-                raise api_error(200, dict(event), {}, streaming=True)
             case _:  # pings, and kinds of events added later
                 pass
         return None
+
+    def _check_place(self, kind: str) -> None:
+        """Raise if an event comes too early or too late."""
+        if self._begun == (kind == "message_start"):
+            raise ValueError("the answer begins twice" if self._begun else "it has not begun")
+        if self.stop_reason is not None and kind.startswith("content_block_"):
+            raise ValueError("the answer had its stop reason already")
+
+    def _start_block(self, index: object, block: Mapping[str, Any]) -> None:
+        if not isinstance(index, int) or index in self._open or index in self._blocks:
+            raise ValueError(f"a block cannot begin at {index!r}")
+        begun = _OpenBlock(dict(block))
+        if begun.kind == "tool_use" and not (_string(block, "id") and _string(block, "name")):
+            raise ValueError("a call without an id or a name")
+        self._open[index] = begun
 
     def _count(self, usage: Mapping[str, Any] | None) -> None:
         # Counts are running totals of the stream: a later one replaces an earlier one.
@@ -235,8 +289,10 @@ class AnswerBuilder:
                 self._counts[key] = value
 
     def _finish(self) -> None:
-        for index in list(self._open):  # a block its server never closed
-            self._blocks[index] = self._open.pop(index).close()
+        if self._open or sorted(self._blocks) != list(range(len(self._blocks))):
+            raise ValueError("the end of a block, or all of it, is missing")
+        if self.stop_reason is None:
+            raise ValueError("the answer has no stop reason")
         self.usage += Usage(
             self._counts.get("input_tokens", 0),
             self._counts.get("output_tokens", 0),

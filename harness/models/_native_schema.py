@@ -1,4 +1,4 @@
-"""Which JSON schemas a provider can hold an answer to."""
+"""Native schemas: decides which JSON schemas a provider can enforce."""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ from anyio.lowlevel import RunVar
 from pydantic import JsonValue
 
 from ..errors import ModelError
+from ..limits.prices import price_of
 from ..messages.message import AIMessage
+from ..tools.retries import is_repeated
 from ._anthropic_errors import (
     MISSING_KEY,
     auth_error,
@@ -30,7 +32,8 @@ from ._anthropic_errors import (
     from_sdk,
     retry_after_of,
 )
-from ._anthropic_request import body_of, render_answer
+from ._anthropic_messages import render_answer
+from ._anthropic_request import body_of
 from ._anthropic_stream import AnswerBuilder
 from .base import ChatRequest, Delta
 
@@ -104,7 +107,8 @@ class AnthropicModel:
         max_tokens: Bound of one answer, thinking included; the API requires one.
         timeout: Seconds the server may stay silent before the call fails.
         max_retries: How often the SDK repeats a call that was refused for load or never arrived.
-            It waits as long as the provider asks (`retry-after`), up to a minute.
+            It waits as long as the provider asks (`retry-after`), up to a minute. Where the agent
+            repeats calls itself (`model_patience`), the SDK repeats none.
         parameters: Sent with every request unless the request's settings say otherwise, such as
             `thinking` or `output_config`. `betas` (names, or one) and `cache_ttl` (`5m`, `1h`)
             are understood too. JSON data of the provider's own shapes. A call that must use a
@@ -160,6 +164,8 @@ class AnthropicModel:
             ModelError: The call failed; `kind`, `retryable` and `retry_after` say how.
         """
         sdk = await self._client()
+        if is_repeated():
+            sdk = sdk.with_options(max_retries=0)
         body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
         betas = {**self._parameters, **request.settings}.get("betas")
         answer = AnswerBuilder()
@@ -211,6 +217,7 @@ class AnthropicModel:
         import httpx2
 
         named = ("model", "max_tokens", "messages")
+        sent = False
         try:
             async with sdk.messages.with_streaming_response.create(
                 model=body["model"],
@@ -220,6 +227,7 @@ class AnthropicModel:
                 extra_body={key: value for key, value in body.items() if key not in named},
                 extra_headers=_beta_headers(betas),
             ) as response:
+                sent = True
                 async for event in anthropic.AsyncStream.raw_events(response.http_response):
                     if event.data:
                         yield _decoded(event.data)
@@ -229,7 +237,9 @@ class AnthropicModel:
             raise connection_error(f"{type(error).__name__} {error}".strip()) from error
         except UnicodeEncodeError as error:
             raise _not_unicode() from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
+            if not sent:
+                raise _not_json(error) from error
             raise connection_error(f"the stream is garbled ({error})") from error
 
     async def _client(self) -> AsyncAnthropic:
@@ -266,6 +276,7 @@ class AnthropicModel:
         import anthropic
         import httpx2
 
+        price_of(self.name)  # list prices take a while to load as well
         key, token, base_url = credentials
         try:
             sdk = anthropic.AsyncAnthropic(
@@ -310,6 +321,14 @@ def _not_unicode() -> ModelError:
     return ModelError(
         "The request holds text that is not valid Unicode (a lone surrogate). Nothing was "
         "sent. Remove the message or tool call that holds it.",
+        kind="invalid_request",
+    )
+
+
+def _not_json(error: Exception) -> ModelError:
+    return ModelError(
+        f"The request cannot be written as JSON ({error}). Nothing was sent. Correct the settings "
+        "or the message that holds this.",
         kind="invalid_request",
     )
 

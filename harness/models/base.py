@@ -1,4 +1,4 @@
-"""What the loop asks of a chat model: messages and tools in, deltas and one answer out."""
+"""The chat model protocol: messages and tools in, deltas and one answer out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 from pydantic import JsonValue
 
 from .._internal.records import record
+from ..errors import ModelError
 from ..messages.message import AIMessage, Message
+from ..tools.spec import ToolSpec
 
 __all__ = [
     "ChatModel",
@@ -18,7 +20,7 @@ __all__ = [
     "Delta",
     "PromptSection",
     "ToolChoice",
-    "ToolSpec",
+    "connection_lost",
 ]
 
 
@@ -43,16 +45,6 @@ class PromptSection:
     def version(self) -> str:
         """Eight hex digits that another text has others of; to compare prompts and log them."""
         return sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-
-
-@record
-class ToolSpec:
-    """A tool as the model sees it. `cache` marks a prompt-cache breakpoint after it."""
-
-    name: str
-    description: str
-    parameters: dict[str, JsonValue]
-    cache: bool = False
 
 
 ToolChoice: TypeAlias = Literal["auto", "any", "none"] | str
@@ -141,3 +133,9 @@ class ChatModel(Protocol):
     async def aclose(self) -> None:
         """Release connections, if it holds any; the model can be used again."""
         ...
+
+
+def connection_lost(model: ChatModel, error: BaseException) -> ModelError:
+    """Return the error for what a model lets through when it could not be reached."""
+    text = f"{model.name} could not be reached: {type(error).__name__}: {error}".rstrip(": ")
+    return ModelError(f"{text}. No answer was kept.", kind="connection", retryable=True)

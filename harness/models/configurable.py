@@ -1,4 +1,4 @@
-"""A model that a run may change: another id or other settings, within limits (peers A6.7)."""
+"""A model that a run may change: another id or other settings, within limits."""
 
 from __future__ import annotations
 

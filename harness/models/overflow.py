@@ -1,4 +1,4 @@
-"""How models say that a request is larger than their window, in whatever words."""
+"""Context overflow: recognises errors that say a request is too large for the model."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ _OVERFLOW_MARKERS = (
 
 
 def is_overflow(message: str) -> bool:
-    """Whether a refusal says that the request is larger than the model's window (peers C3.6)."""
+    """Whether a refusal says that the request is larger than the model's window."""
     lowered = message.lower()
     return any(marker in lowered for marker in _OVERFLOW_MARKERS)

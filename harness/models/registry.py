@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,7 +22,6 @@ __all__ = [
     "ModelFactory",
     "UnknownModel",
     "full_name",
-    "init_chat_model",
     "known_settings",
     "make_model",
 ]
@@ -43,48 +42,6 @@ PROVIDERS: Mapping[str, tuple[str, str]] = {
     "scripted": ("deep_agent_mcp.harness.models.scripted", "ScriptedModel"),
 }
 """Provider name -> module and factory. A new provider is one file and one line here."""
-
-
-def init_chat_model(
-    name: str | None = None,
-    *,
-    configurable_fields: Sequence[str] | Literal["any"] | None = None,
-    config_prefix: str = "",
-    **settings: Any,
-) -> ChatModel:
-    """Return the model of that name, fixed or configurable at run time (peers A6.7).
-
-    With `configurable_fields` it is a `ConfigurableModel`: a run's `configurable` values choose
-    among what these fields allow. Without a name and fields, the default model is returned with
-    its `model` configurable. Values choose from `PROVIDERS` only; `scripted` is one of them, and
-    reads a file, so let only callers set `model` who may name files.
-
-    Args:
-        name: `anthropic:<model id>`, a bare id that starts with `claude`, or `scripted:<path>`;
-            `DEFAULT_MODEL` when absent.
-        configurable_fields: Fields a run may set: `model`, and settings of the provider. `any`
-            lets every caller set everything, `base_url` and `api_key` too: whoever sets
-            `base_url` is sent the key. Give it to trusted callers only.
-        config_prefix: The run's keys are `<config_prefix>_<field>`.
-        settings: Keywords of the provider's model class, such as `max_tokens` or `base_url`; their
-            types are the provider's.
-
-    Raises:
-        UnknownModel: No such provider, no model in the name, or a setting it does not take.
-        HarnessError: The provider cannot make the model, such as a script that is malformed.
-    """
-    fields = ("model",) if name is None and configurable_fields is None else configurable_fields
-    name = DEFAULT_MODEL if name is None else name
-    if fields:
-        from .configurable import ConfigurableModel
-
-        return ConfigurableModel(name, fields, config_prefix, settings)
-    if config_prefix:
-        raise UnknownModel(
-            f"config_prefix={config_prefix!r} has nothing to apply to: {name!r} has no "
-            "configurable_fields. Name them, or leave the prefix out."
-        )
-    return make_model(name, settings)
 
 
 def make_model(name: str, settings: Mapping[str, Any]) -> ChatModel:

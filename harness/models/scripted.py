@@ -30,8 +30,9 @@ from ..messages.message import (
     Usage,
     new_id,
 )
+from ..tools.spec import ToolSpec
 from ._script_file import ANY_AGENT, Expect, Script, ScriptError, Turn, load_script
-from .base import ChatRequest, Delta, ToolSpec
+from .base import ChatRequest, Delta
 
 __all__ = ["ScriptError", "ScriptedModel"]
 

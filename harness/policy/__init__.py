@@ -4,10 +4,10 @@ A *judge* looks at a call and says allow, deny or ask, or has no opinion. The po
 is one judge; middleware may add others (`AgentMiddleware.judge`). The strictest verdict holds.
 """
 
-from .call_authorization import CallAuthorization
+from .call_authorization import CallAuthorization, authorization_of
 from .composite import CallPolicy, NarrowedPolicy
 from .errors import PolicyError
-from .policy import Decision, Policy, ToolClass
+from .policy import Decision, Policy
 from .policy_files import PolicyFiles
 from .rules import Rule
 from .verdicts import (
@@ -15,6 +15,7 @@ from .verdicts import (
     ALLOW,
     Action,
     ApprovalDecision,
+    ToolClass,
     Verdict,
     strictest,
 )
@@ -34,5 +35,6 @@ __all__ = [
     "Rule",
     "ToolClass",
     "Verdict",
+    "authorization_of",
     "strictest",
 ]

@@ -1,4 +1,4 @@
-"""A call as rules look at it. What few rules ask for is worked out when the first one asks."""
+"""Access request: a call as rules see it. Rarely used facts are computed on first use."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .paths import PathForms, paths_in
 
 if TYPE_CHECKING:
     from ..tools.tool import Tool
-    from .command_lines import Argv, Line
-    from .possible_commands import PossibleCommands
+    from .commands.command_lines import Argv, Line
+    from .commands.possible_commands import PossibleCommands
 
 __all__ = ["AccessRequest"]
 
@@ -84,8 +84,8 @@ class AccessRequest:
 
     def of_command(self, argv: Argv) -> AccessRequest:
         """Return the call as if its command line were only this command."""
-        from .command_lines import Line
-        from .possible_commands import possible_commands_of
+        from .commands.command_lines import Line
+        from .commands.possible_commands import possible_commands_of
 
         one = copy(self)
         one.line = Line(self.line.text if self.line else "", (argv,))
@@ -119,13 +119,13 @@ def _paths(call: AccessRequest) -> Sequence[PathForms]:
 
 
 def _line(call: AccessRequest) -> Line | None:
-    from .command_lines import line_of  # few calls have a command
+    from .commands.command_lines import line_of  # few calls have a command
 
     return line_of(call.args)
 
 
 def _suspects(call: AccessRequest) -> PossibleCommands:
-    from .possible_commands import possible_commands_of
+    from .commands.possible_commands import possible_commands_of
 
     return possible_commands_of(call.line)
 

@@ -1,4 +1,4 @@
-"""What the callers of a subagent hold it to."""
+"""Ancestor policies: the rules a subagent inherits from its callers."""
 
 from __future__ import annotations
 

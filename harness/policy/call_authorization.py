@@ -1,4 +1,4 @@
-"""A policy as a running tool sees it."""
+"""Call authorization: the policy as a running tool sees it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pydantic import JsonValue
 from .._internal.records import record
 
 if TYPE_CHECKING:
+    from ..tools.runtime import ToolRuntime
     from ..tools.tool import Tool
     from .access_changes import Children
     from .command_path_access import Access
     from .composite import CallPolicy
     from .verdicts import Verdict
 
-__all__ = ["CallAuthorization"]
+__all__ = ["CallAuthorization", "authorization_of"]
 
 
 @record
@@ -68,3 +69,8 @@ class CallAuthorization:
         from .access_changes import access_changes
 
         return access_changes(self.policy, children, agent=self.agent, principal=self.principal)
+
+
+def authorization_of(runtime: ToolRuntime) -> CallAuthorization | None:
+    """Return what the policy says to the agent of a running tool; None outside of an agent."""
+    return runtime.policy if isinstance(runtime.policy, CallAuthorization) else None

@@ -1,4 +1,4 @@
-"""What a command that runs unattended may do with a path, as the rules for the file tools say it.
+"""Command path access: what an unattended command may do with a path, from the file rules.
 
 A sandbox mounts files by this: `reach` answers for one path, `patterns` says which paths rules
 speak of, and `boundaries` (in the module of that name) finds the existing ones where the answer
@@ -22,7 +22,7 @@ from .rules import Patterns, Rule
 if TYPE_CHECKING:
     from ..tools.tool import Tool
 
-__all__ = ["Access", "PathPattern", "only_globs", "patterns", "reach"]
+__all__ = ["Access", "PathPattern", "only_globs", "patterns", "policies_in", "reach"]
 
 Access: TypeAlias = Literal["write", "read", "hidden"]
 """`write` includes reading, `hidden` means that there is nothing."""
@@ -93,13 +93,13 @@ def patterns(policy: CallPolicy) -> Sequence[PathPattern]:
 
 def only_globs(policy: CallPolicy) -> bool:
     """Whether nothing but the globs of `patterns` tells paths apart."""
-    if any(not isinstance(one, Policy) and one.reads_paths for one in _policies(policy)):
+    if any(not isinstance(one, Policy) and one.reads_paths for one in policies_in(policy)):
         return False  # its rules are not known
     return not any("path" in rule.args for rule in _rules(policy))
 
 
 def _rules(policy: CallPolicy) -> Iterator[Rule]:
-    for one in _policies(policy):
+    for one in policies_in(policy):
         if isinstance(one, Policy):
             yield from one.rules
 
@@ -108,17 +108,18 @@ def _each(globs: Patterns | None) -> Sequence[str]:
     return (globs,) if isinstance(globs, str) else globs or ()
 
 
-def _policies(policy: CallPolicy) -> Iterator[CallPolicy]:
+def policies_in(policy: CallPolicy) -> Iterator[CallPolicy]:
+    """Yield the policies that a policy is made of, as they are now."""
     if isinstance(policy, CompositePolicy):
         for one in policy.parts():
-            yield from _policies(one)
+            yield from policies_in(one)
     else:
         yield policy
 
 
 def _may(policy: CallPolicy, call: AccessRequest, agent: Sequence[str]) -> bool:
     call.partial = True
-    for one in _policies(policy):
+    for one in policies_in(policy):
         if isinstance(one, Policy):
             allowed = all(made.verdict.action == "allow" for made in one.decide(call))
         else:

@@ -1,4 +1,4 @@
-"""What an agent asks before each call, and several of those as one."""
+"""Composite policy: several policies as one; the strictest verdict holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a policy."""
+"""Policy errors."""
 
 from __future__ import annotations
 

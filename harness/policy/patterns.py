@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from .._internal.path_globs import settled
 from .errors import PolicyError
 
 __all__ = ["any_of", "expanded", "literal_in", "name_pattern", "steps_pattern"]
@@ -38,7 +39,7 @@ def steps_pattern(pattern: str) -> re.Pattern[str]:
 
     flags = glob.GLOBSTAR | glob.BRACE | glob.DOTGLOB | glob.FORCEUNIX | glob.CASE
     try:
-        return _joined(glob.translate(pattern, flags=flags)[0])
+        return _joined([settled(one) for one in glob.translate(pattern, flags=flags)[0]])
     except PatternLimitException as error:
         raise PolicyError(
             f"path {pattern!r} stands for too many patterns; write several rules"

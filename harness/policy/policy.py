@@ -1,11 +1,11 @@
-"""An ordered list of rules."""
+"""Policy: an ordered list of rules."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 
 from pydantic import JsonValue
 
@@ -14,15 +14,13 @@ from .access_request import AccessRequest
 from .composite import CallPolicy, NarrowedPolicy
 from .errors import PolicyError
 from .rules import Rule
-from .verdicts import STRICTNESS, Action, Verdict, strictest
+from .verdicts import STRICTNESS, Action, ToolClass, Verdict, strictest
 
 if TYPE_CHECKING:
     from ..tools.tool import Tool
+    from .parsing.policy_parsing import PolicyText
 
-__all__ = ["Decision", "Policy", "ToolClass"]
-
-ToolClass: TypeAlias = Literal["read_only", "destructive", "open_world"]
-"""What a tool says of itself; it may be in several classes, or in none."""
+__all__ = ["Decision", "Policy"]
 
 _MAX_KNOWN_TOOLS = 1_000
 
@@ -62,6 +60,9 @@ class Policy:
         defaults: What holds for tools of a class when no rule matches; the strictest for a tool
             of several.
         source: What it was read from, for reasons.
+        search_depth: For rules about paths that shall neither slow commands down nor hide from
+            them what there was no time to look at: how many levels below the `**` of a glob a
+            sandbox looks for what it matches. None for all levels.
 
     Raises:
         PolicyError: A default is not known.
@@ -73,6 +74,7 @@ class Policy:
         default_factory=dict[ToolClass, Action], hash=False
     )
     source: str = "the policy"
+    search_depth: int | None = None
     _known: dict[str, _Candidates] = field(
         init=False, repr=False, compare=False, default_factory=dict[str, _Candidates]
     )
@@ -87,15 +89,30 @@ class Policy:
                 )
 
     @staticmethod
+    def of(texts: Sequence[PolicyText]) -> Policy:
+        """Return the rules of several files in order; the first file that has a default sets it."""
+        defaults: dict[ToolClass, Action] = {}
+        for one in texts:
+            defaults = {**one.defaults, **defaults}
+        others: list[Action] = [one.other for one in texts if one.other is not None]
+        everything: Action = "allow"
+        return Policy(
+            [rule for one in texts for rule in one.rules],
+            others[0] if others else everything,
+            defaults,
+            " and ".join(one.name for one in texts) or "the policy",
+        )
+
+    @staticmethod
     def from_toml(*paths: str | os.PathLike[str]) -> Policy:
         """Read a policy from files; the rules of the first file come first.
 
         Raises:
             PolicyError: A file cannot be read or is not valid; the text names file and line.
         """
-        from .toml_file import read_policy
+        from .parsing.toml_file import read_texts
 
-        return read_policy(paths)
+        return Policy.of(read_texts(paths))
 
     @staticmethod
     def parse(text: str, name: str = "policy.toml") -> Policy:
@@ -104,9 +121,9 @@ class Policy:
         Raises:
             PolicyError: It is not valid; the text names the line.
         """
-        from .toml_file import parse_policy
+        from .parsing.toml_file import parse_text
 
-        return parse_policy(text, name)
+        return Policy.of([parse_text(text, name)])
 
     @staticmethod
     def from_rules(
@@ -122,9 +139,9 @@ class Policy:
         Raises:
             PolicyError: It is not valid; the text names the source and the number of the rule.
         """
-        from .policy_parsing import policy_of_rules
+        from .parsing.policy_parsing import read_rules
 
-        return policy_of_rules(data, source, default)
+        return Policy.of([read_rules(data, source, default)])
 
     @property
     def reads_paths(self) -> bool:
@@ -179,7 +196,7 @@ class Policy:
         agent: Sequence[str] = (),
         principal: str = "",
     ) -> bool:
-        """Whether listings leave out a path, because `read_file` would be refused (peers C5.2).
+        """Whether listings leave out a path, because `read_file` would be refused.
 
         Nothing is hidden unless a rule about paths speaks of `read_file`.
 

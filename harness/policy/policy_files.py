@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from .._internal.records import record
+from ..definitions.confined_files import ConfinedFiles
 from ..definitions.followed_files import FollowedFiles
 from .composite import CallPolicy, CompositePolicy
 from .errors import PolicyError
 from .policy import Policy
 
 if TYPE_CHECKING:
-    from .policy_parsing import PolicyText
+    from .parsing.policy_parsing import PolicyText
 
 __all__ = ["PolicyFiles", "PolicySnapshot"]
 
@@ -50,15 +51,18 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
 
     Args:
         paths: The files; the rules of the first one come first. Without any all is allowed.
+        untrusted: Directories that agents can write: a link there that leads out of them is an
+            error.
 
     Raises:
         PolicyError: A file is missing or not valid.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], *, untrusted: Sequence[Path] = ()) -> None:
+        files = ConfinedFiles().also(untrusted)
         self._paths = tuple(dict.fromkeys(path.absolute() for path in paths))
-        self._read = {path: _read(path) for path in self._paths}
-        super().__init__(self._made())
+        self._read = {path: _read(path, files) for path in self._paths}
+        super().__init__(self._made(), untrusted)
 
     @property
     def roots(self) -> Sequence[Path]:
@@ -73,29 +77,31 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
         """
         with self._lock:
             wanted = tuple(dict.fromkeys(path.absolute() for path in paths))
-            self._read = {path: self._read.get(path) or _read(path) for path in wanted}
+            self._read = {path: self._read.get(path) or _read(path, self._files) for path in wanted}
             self._paths = wanted
             self._snapshot = self._made()
 
     def reload(self) -> bool:
         """Read the files again and return whether anything changed."""
         with self._lock:
-            read = {path: _read_again(path, self._read[path]) for path in self._paths}
+            read = {path: _read_again(path, self._read[path], self._files) for path in self._paths}
             if read == self._read:
                 return False
             self._read = read
             self._snapshot = self._made()
             return True
 
+    def _doubt(self) -> None:
+        self._read = {path: _read(path, self._files) for path in self._paths}
+        self._snapshot = self._made()
+
     def _made(self) -> PolicySnapshot:
         if not self._read:
             return PolicySnapshot(Policy(), {}, {})
-        from .policy_parsing import joined
-
         errors = {str(path): one.error for path, one in self._read.items() if one.error}
         digests = {str(path): one.digest for path, one in self._read.items()}
         return PolicySnapshot(
-            joined([one.said for one in self._read.values()]),
+            Policy.of([one.said for one in self._read.values()]),
             MappingProxyType(errors),
             MappingProxyType(digests),
         )
@@ -105,19 +111,19 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
         return (self._snapshot.policy,)
 
 
-def _read(path: Path) -> _Read:
-    from .toml_file import file_name, file_text, parse_text
+def _read(path: Path, files: ConfinedFiles) -> _Read:
+    from .parsing.toml_file import file_name, file_text, parse_text
 
-    text = file_text(path)
+    text = file_text(path, files)
     return _Read(hashlib.sha256(text.encode()).hexdigest(), parse_text(text, file_name(path)))
 
 
-def _read_again(path: Path, before: _Read) -> _Read:
+def _read_again(path: Path, before: _Read, files: ConfinedFiles) -> _Read:
     """Return what a file says now, or the last good version with what is wrong."""
-    from .toml_file import file_name, file_text, parse_text
+    from .parsing.toml_file import file_name, file_text, parse_text
 
     try:
-        text = file_text(path)
+        text = file_text(path, files)
         digest = hashlib.sha256(text.encode()).hexdigest()
         if digest == before.digest:
             return before
@@ -127,7 +133,7 @@ def _read_again(path: Path, before: _Read) -> _Read:
             raise PolicyError(f"policy {path} is empty. To lift its rules, leave a comment in it.")
         made = _Read(digest, parse_text(text, file_name(path)))
         # A file that is being written is told of once more, and its beginning may lack rules.
-        return made if file_text(path) == text else before
+        return made if file_text(path, files) == text else before
     except PolicyError as error:
         problem = f"{error} Its last good rules stay in use until this is fixed."
         if problem == before.error:

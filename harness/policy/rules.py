@@ -1,4 +1,4 @@
-"""One line of a policy.
+"""Rule: one entry of a policy.
 
 A rule that is in doubt errs on the safe side: it holds if it denies or asks, and doesn't if it
 allows. That goes for facts that are not known, for paths and commands that may be others than they
@@ -24,7 +24,7 @@ from .verdicts import Action
 
 if TYPE_CHECKING:
     from ..tools.tool import Tool
-    from .command_rules import CommandPattern
+    from .commands.command_rules import CommandPattern
 
 __all__ = ["Patterns", "Rule"]
 
@@ -57,8 +57,9 @@ class Rule:
         open_world: The same.
         server: Glob over the name of the MCP server a tool comes from; other tools don't match.
         args: By name of an argument, dotted for what is inside of it: a glob over its whole text,
-            or a compiled expression (which a text to be allowed must match as a whole). Text is
-            compared as it is, everything else as JSON.
+            or a compiled expression (which a text to be allowed must match as a whole) without
+            look-around and references, so that no text takes it long. Text is compared as it is,
+            everything else as JSON.
         command: What a simple command of the call's command line begins with, word by word, such
             as `git status` or `npm run *`. An allowing rule holds for a line if each of its
             commands is allowed and nothing in it could run another one.
@@ -175,7 +176,7 @@ def _conditions(rule: Rule) -> Sequence[_Condition]:
         names = any_of(_each(rule.principal), name_pattern)
         found.append(lambda call: names(call.principal))
     if rule.command is not None:
-        from .command_rules import CommandPattern  # few rules have one
+        from .commands.command_rules import CommandPattern  # few rules have one
 
         patterns = [CommandPattern(one, allows=allows) for one in _each(rule.command)]
         found.append(_about_commands(patterns, allows))
@@ -274,8 +275,13 @@ def _about_argument(name: str, pattern: str | re.Pattern[str], allows: bool) -> 
     if isinstance(pattern, str):
         literal, test = literal_in(pattern), name_pattern(pattern).match
     else:
+        from .argument_patterns import argument_test  # few rules have one
+
         literal = ""
-        test = pattern.fullmatch if allows else pattern.search
+        try:
+            test = argument_test(pattern, whole=allows)
+        except PolicyError as error:
+            raise PolicyError(f"args.{name}: {error}") from error
 
     def allowed(call: AccessRequest) -> bool:
         if call.partial and call.leaves_open(name):

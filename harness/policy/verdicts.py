@@ -13,12 +13,15 @@ __all__ = [
     "STRICTNESS",
     "Action",
     "ApprovalDecision",
+    "ToolClass",
     "Verdict",
     "strictest",
 ]
 
 Action: TypeAlias = Literal["allow", "deny", "ask"]
 ApprovalDecision: TypeAlias = Literal["approve", "edit", "reject", "respond"]
+ToolClass: TypeAlias = Literal["read_only", "destructive", "open_world"]
+"""What a tool says of itself; it may be in several classes, or in none."""
 
 ALL_DECISIONS: tuple[ApprovalDecision, ...] = ("approve", "edit", "reject", "respond")
 STRICTNESS: dict[Action, int] = {"allow": 0, "ask": 1, "deny": 2}

@@ -7,14 +7,24 @@ from typing import Any
 
 from .. import middleware as shipped
 from .._internal.name_globs import fits
-from ..errors import AgentBuildError
+from ..errors import AgentBuildError, HarnessError
 from ..loop.middleware import AgentMiddleware
 from .profile import Profile
 
-__all__ = ["extra_middleware", "fitted"]
+__all__ = ["about_tools", "extra_middleware", "fitted"]
 
 _TEACHERS = ("SkillsMiddleware", "SubAgentMiddleware", "TodoListMiddleware")
 """Middleware whose prompt section is about its tools only, and goes with them."""
+
+
+def about_tools(profile: Profile) -> list[AgentMiddleware]:
+    """Return what hides a profile's excluded tools and tells others in its words."""
+    changes: list[AgentMiddleware] = []
+    if profile.excluded_tools:
+        changes.append(shipped.ToolExclusionMiddleware(profile.excluded_tools))
+    if profile.tool_description_overrides:
+        changes.append(shipped.ToolDescriptionMiddleware(profile.tool_description_overrides))
+    return changes
 
 
 def extra_middleware(wanted: Mapping[str, Mapping[str, Any]]) -> list[AgentMiddleware]:
@@ -27,7 +37,7 @@ def extra_middleware(wanted: Mapping[str, Mapping[str, Any]]) -> list[AgentMiddl
     for name, arguments in wanted.items():
         try:
             made.append(getattr(shipped, name)(**arguments))
-        except (AgentBuildError, TypeError, ValueError) as error:
+        except (HarnessError, TypeError, ValueError) as error:
             given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
             raise AgentBuildError(
                 f"the extra middleware {name}({given}) cannot be made: {error}"

@@ -1,4 +1,4 @@
-"""Profiles as TOML files (peers C12.3). What is wrong in one is named with its file and line."""
+"""Profiles as TOML files. What is wrong in one is named with its file and line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
 from .._internal.records import record
-from ..definitions.frontmatter import DefinitionError, decode
-from ..definitions.sources import children
+from ..definitions.confined_files import ConfinedFiles
+from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, decode
 from ..errors import AgentBuildError
 from .extras import extra_middleware
 from .profile import EXTRAS, GeneralPurpose, Profile
@@ -90,15 +90,16 @@ class ProfileFile:
     profile: Profile
 
 
-def load_profiles(directory: Path) -> list[ProfileFile]:
+def load_profiles(directory: Path, files: ConfinedFiles) -> list[ProfileFile]:
     """Read every `*.toml` file of a directory, by name; one that is not there holds none.
 
     Raises:
         DefinitionError: A file breaks a rule; the text names the file, the line and the rule.
     """
     try:
-        entries = [Path(one.path) for one in children(directory) if one.name.endswith(".toml")]
-        return [load_profile(path) for path in entries]
+        with files.entries(directory) as there:
+            paths = [directory / one.name for one in there if one.name.endswith(".toml")]
+        return [load_profile(path, files) for path in paths]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -108,14 +109,14 @@ def load_profiles(directory: Path) -> list[ProfileFile]:
         ) from error
 
 
-def load_profile(path: Path) -> ProfileFile:
+def load_profile(path: Path, files: ConfinedFiles) -> ProfileFile:
     """Read a profile.
 
     Raises:
         DefinitionError: It breaks a rule; the text names the file, the line and the rule.
         OSError: It cannot be read.
     """
-    text = decode(path.read_bytes(), path)
+    text = decode(files.read(path, MAX_FILE_BYTES + 1), path)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

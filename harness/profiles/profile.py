@@ -1,4 +1,4 @@
-"""What suits one model, or all models of a provider (peers C12.1, C12.2)."""
+"""Profile: settings for one model, or for all models of a provider."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ __all__ = ["EXCLUDABLE", "EXTRAS", "GeneralPurpose", "Profile"]
 EXCLUDABLE = (
     "BudgetWarningMiddleware",
     "MemoryMiddleware",
+    "ModelRetryMiddleware",
     "PatchToolCallsMiddleware",
     "PromptCachingMiddleware",
     "RepeatGuardMiddleware",

@@ -1,4 +1,4 @@
-"""Which profile belongs to a model's name."""
+"""Profile registry: finds the profile for a model's name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from .._internal.name_globs import fits
+from ..definitions.confined_files import ConfinedFiles
 from .files import ProfileFile, load_profiles
 from .profile import Profile
 
@@ -30,17 +31,39 @@ class ProfileRegistry:
     Args:
         directories: Holds `*.toml` files each; later ones win. One need not exist.
         builtin: Whether the profiles that ship come before them.
+        untrusted: Directories that agents can write: a link there that leads out of them is an
+            error.
 
     Raises:
         DefinitionError: A file breaks a rule; the text names the file, the line and the rule.
     """
 
-    def __init__(self, directories: Sequence[Path] = (), *, builtin: bool = True) -> None:
+    def __init__(
+        self,
+        directories: Sequence[Path] = (),
+        *,
+        builtin: bool = True,
+        untrusted: Sequence[Path] = (),
+    ) -> None:
+        self._directories = tuple(directories)
+        self._builtin = builtin
+        self._files = ConfinedFiles().also(untrusted)
         sources = [BUILTIN, *directories] if builtin else [*directories]
         found: dict[str, tuple[int, ProfileFile]] = {}
         for place, directory in enumerate(sources):
-            found |= {one.name: (place, one) for one in load_profiles(directory)}
+            found |= {one.name: (place, one) for one in load_profiles(directory, self._files)}
         self._found = tuple(found.values())
+
+    def distrusting(self, paths: Sequence[Path]) -> ProfileRegistry:
+        """Return the same profiles, read with these directories among the untrusted. Blocks.
+
+        Raises:
+            DefinitionError: A file is a link that is refused now, or breaks a rule.
+        """
+        wider = self._files.also(paths)
+        if wider is self._files or not self._directories:
+            return self
+        return ProfileRegistry(self._directories, builtin=self._builtin, untrusted=wider.roots)
 
     @property
     def profiles(self) -> Mapping[str, ProfileFile]:

@@ -1,4 +1,4 @@
-"""The subagents of a registry, with the general-purpose one as a profile wants it (peers C6.3)."""
+"""The subagents of a registry, with the general-purpose one as a profile wants it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..definitions.registry import no_such
 from ..subagents.definitions import GENERAL_PURPOSE, AnySubAgent
-from ..subagents.registry import SubAgentRegistry, UnknownSubAgent
+from ..subagents.registry import SubAgentRegistry
 from .profile import GeneralPurpose
 
 __all__ = ["ProfiledSubAgents"]
@@ -74,5 +73,5 @@ class ProfiledSubAgents:
         """
         subagents = self.subagents
         if name not in subagents:
-            raise UnknownSubAgent(no_such("subagent", name, subagents))
+            raise self._registry.unknown(name, subagents)
         return subagents[name]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 
 from .._internal.records import record
-from . import (
+from .detector import Span
+from .detectors import (
     api_key,
     credit_card,
     email_address,
@@ -17,7 +18,6 @@ from . import (
     private_key,
     url,
 )
-from .detector import Span
 
 __all__ = ["BUILTIN", "BuiltIn", "last_four"]
 

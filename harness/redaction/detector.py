@@ -1,4 +1,4 @@
-"""What a detector is: it finds spans in a text, and knows what more text could still change.
+"""The detector protocol: finds spans in a text, and says which could still grow.
 
 The second half is for streams. A stream may only let go of what is decided: `open_from` says where
 the undecided part begins. Detectors that ship decide by runs of characters: a match never goes

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from .custom import Boundary, inside, within
 from .detector import Span
+from .detectors.custom import Boundary, inside, within
 
 __all__ = ["Analyzer", "AnalyzerResult", "EngineDetector"]
 

@@ -17,7 +17,9 @@ import anyio
 
 from .._internal.records import record
 from ..errors import HarnessError, MiddlewareError
+from .builtin import BuiltIn
 from .detector import Detector
+from .folding import folded
 from .vault import Vault
 
 __all__ = ["Keys", "Match", "PIIDetectionError", "Place", "Redactor", "Rule", "Strategy"]
@@ -199,10 +201,11 @@ class Redactor:
 
     def find(self, text: str) -> list[Match]:
         """Return what is to be replaced, in order and without overlaps."""
+        plain = folded(text)
         found = [
             (start, -end, place)
             for place, rule in enumerate(self._rules)
-            for start, end in _spans(rule, text)
+            for start, end in _spans(rule, plain if _is_built_in(rule) else text)
         ]
         found.sort()
         matches: list[Match] = []
@@ -237,7 +240,14 @@ class Redactor:
 
     def open_from(self, text: str) -> int:
         """Return from where on more text could change what is found."""
-        return min((rule.detector.open_from(text) for rule in self._rules), default=len(text))
+        plain = folded(text)
+        return min(
+            (
+                rule.detector.open_from(plain if _is_built_in(rule) else text)
+                for rule in self._rules
+            ),
+            default=len(text),
+        )
 
     def _match(self, together: Sequence[tuple[int, int, int]], end: int) -> Match:
         start = together[0][0]
@@ -247,6 +257,10 @@ class Redactor:
         blocked = next((one.pii_type for one in blocking if one.strategy == "block"), None)
         clear = len(rules) == 1 and (first, -last) == (start, end)
         return Match(start, end, self._rules[place], clear, blocked)
+
+
+def _is_built_in(rule: Rule) -> bool:
+    return isinstance(rule.detector, BuiltIn)
 
 
 def _spans(rule: Rule, text: str) -> Iterable[tuple[int, int]]:

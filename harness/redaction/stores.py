@@ -1,4 +1,4 @@
-"""A long-term store as tools and hooks of an agent that redacts get to see it."""
+"""Redacted store: a long-term store as tools and hooks of a redacting agent see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the values behind reversible tokens are: on the server, apart from threads."""
+"""Vault: the values behind reversible tokens, kept on the server apart from threads."""
 
 from __future__ import annotations
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .bubblewrap import BubblewrapExecutionPolicy
     from .docker import DockerExecutionPolicy
-    from .layout import Layout, Mount, SandboxPolicy
+    from .layout import Layout, Mount
     from .policies import (
         ExecutionPolicy,
         HostExecutionPolicy,
         Launch,
+        SandboxPolicy,
         ShellLimits,
         base_environment,
     )
@@ -38,7 +39,7 @@ _HOMES = {
     "DockerExecutionPolicy": "docker",
     "Layout": "layout",
     "Mount": "layout",
-    "SandboxPolicy": "layout",
+    "SandboxPolicy": "policies",
 }
 
 

@@ -19,7 +19,7 @@ from shutil import which
 from ..errors import AgentBuildError
 from .layout import Access, Layout, Mount
 from .policies import Launch, ProcessLimits, base_environment, host_shell
-from .seccomp import no_lent_rights
+from .seccomp import system_call_filter
 
 __all__ = ["SYSTEM_PATHS", "BubblewrapExecutionPolicy", "Mount"]
 
@@ -80,7 +80,8 @@ class BubblewrapExecutionPolicy(ProcessLimits):
 
     It sees the workspace, writable; `system_paths`, to read; an empty `/tmp`, which is its home;
     its own processes; and nothing else. Its processes end with it. It has no capabilities, can make
-    no further namespaces, no file that lends rights (setuid), and has no keys of this process.
+    no further namespaces, no file that lends rights (setuid), no sockets but those of unix and of
+    the network if that is enabled, and has no keys of this process.
 
     Attributes:
         network_enabled: Whether it reaches the network: this machine's, with its loopback addresses
@@ -139,7 +140,8 @@ class BubblewrapExecutionPolicy(ProcessLimits):
         binary = which(self.binary) or self.binary
         mounts = (*layout.mounts, *self.mounts)
         outer = [*_apart(binary), *_system(self.system_paths)]
-        if self.network_enabled and layout.network:
+        network = self.network_enabled and layout.network
+        if network:
             outer.append("--share-net")
         for path, access in _roots(mounts).items():
             outer += ("--bind" if access == "write" else "--ro-bind", path, f"{_AROUND}{path}")
@@ -154,9 +156,9 @@ class BubblewrapExecutionPolicy(ProcessLimits):
             inner += ("--remount-ro", place)  # last: bubblewrap makes mount points itself
         inner += ("--chdir", layout.workdir)
         inputs = {_OUTER: _packed(outer)}
-        lent = no_lent_rights()
-        if lent is not None:
-            inputs[_FILTER] = lent
+        refused = system_call_filter(network=network)
+        if refused is not None:
+            inputs[_FILTER] = refused
             inner += ("--seccomp", str(_FILTER))
         inputs[_INNER] = _packed(inner)
         command = (_BWRAP, "--args", str(_INNER), "--", *(shell or host_shell()))
@@ -169,6 +171,8 @@ class BubblewrapExecutionPolicy(ProcessLimits):
             most_processes=self.total_processes,
             most_memory=self.total_memory_bytes,
             inputs=inputs,
+            kept=[one.place for one in layout.mounts] if _guarding(mounts) else (),
+            watched=_watched(mounts),
             own_keyring=True,
         )
 
@@ -219,6 +223,26 @@ def _roots(mounts: Sequence[Mount]) -> Mapping[str, Access]:
         if one.access == "write" or root not in roots:
             roots[root] = one.access
     return roots
+
+
+def _guarding(mounts: Sequence[Mount]) -> bool:
+    """Whether commands would see or do more if one of the mounts was not there."""
+    return len(mounts) > 1 or any(one.access != "write" for one in mounts)
+
+
+def _watched(mounts: Sequence[Mount]) -> Sequence[str]:
+    """Return the paths of mounts that guard something, and the directories above them."""
+    if not _guarding(mounts):
+        return ()
+    roots = _roots(mounts)
+    found: dict[str, None] = {}
+    for mount in mounts:
+        path = Path(os.path.abspath(mount.path))
+        for one in (path, *path.parents):
+            if str(one) in roots:
+                break
+            found[str(one)] = None
+    return list(found)
 
 
 def _parts(path: str) -> tuple[str, ...]:

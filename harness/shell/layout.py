@@ -1,4 +1,4 @@
-"""What of this machine a command sees, and under which names.
+"""Layout: the part of this machine that a command sees, and its paths.
 
 File tools and commands share one namespace: what a backend has at `/workspace/a.py` a command
 finds at `/workspace/a.py`. A layout says so for a sandbox: directories of this machine at their
@@ -8,13 +8,12 @@ places, with less access where the rules of the file tools say so.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from .._internal.records import record
-from .policies import ExecutionPolicy, Launch
 
-__all__ = ["Access", "Layout", "Mount", "SandboxPolicy"]
+__all__ = ["Access", "Layout", "Mount"]
 
 Access: TypeAlias = Literal["read", "write", "hidden"]
 """What a command can do with a path."""
@@ -63,30 +62,3 @@ class Layout:
     mounts: Sequence[Mount] = ()
     network: bool = True
     notes: Sequence[str] = ()
-
-
-@runtime_checkable
-class SandboxPolicy(ExecutionPolicy, Protocol):
-    """An execution policy whose shells can be shown a layout.
-
-    Attributes:
-        confines: Whether mounts are what commands see. Without it they see the whole machine, and
-            directories must be mounted at their own paths.
-        network_enabled: Whether commands may reach the network.
-    """
-
-    @property
-    def confines(self) -> bool:
-        """Whether commands see what is mounted and nothing else of the user's."""
-        ...
-
-    @property
-    def network_enabled(self) -> bool:
-        """Whether commands may reach the network."""
-        ...
-
-    def launch_in(
-        self, layout: Layout, shell: Sequence[str] | None, env: Mapping[str, str]
-    ) -> Launch:
-        """Return how to start a shell that sees a layout; for the rest see `launch`."""
-        ...

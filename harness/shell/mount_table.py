@@ -20,15 +20,12 @@ from pathlib import Path
 from .._internal.records import record
 from ..backends.mounts import MountedDirectory
 from ..policy import CallAuthorization
+from ..policy.access_changes import HEAVY
 from .layout import Access, Layout, Mount
 
 __all__ = ["TableLimits", "layout_of", "same_files"]
 
 _STRICTNESS: Mapping[Access, int] = {"write": 0, "read": 1, "hidden": 2}
-_HEAVY = frozenset(
-    {"node_modules", ".git", ".venv", "venv", ".tox", "__pycache__", "target", "dist", "build"}
-)
-"""Directories looked at last, because they have many files and rules seldom speak of them."""
 
 
 @record
@@ -40,11 +37,15 @@ class TableLimits:
         seconds: How long that may take.
         points: Mounts below the directories: guarded paths, and directories above them that are
             held in their places. Each makes a shell start later.
+        optional_entries: The same as `entries`, where nothing is lost if there is no time.
+        optional_seconds: The same as `seconds`.
     """
 
     entries: int = 200_000
     seconds: float = 3.0
     points: int = 400
+    optional_entries: int = 20_000
+    optional_seconds: float = 0.5
 
 
 def layout_of(
@@ -117,10 +118,9 @@ class _Tree:
     limits: TableLimits
     unseen: list[str] = field(default_factory=list[str])
     _seen: int = 0
-    _until: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._until = time.monotonic() + self.limits.seconds
+    _begun: float = field(default_factory=time.monotonic)
+    _optional: int = 0
+    _optional_until: float = 0.0
 
     def path(self, place: str) -> Path | None:
         """Return the real path of a place, or None if no directory has it."""
@@ -143,25 +143,42 @@ class _Tree:
         path = self.path(place)
         return path is not None and path.is_symlink()
 
-    def children(self, place: str) -> Sequence[tuple[str, bool]]:
-        """Return the names at a place, and whether each is a directory itself."""
+    def children(self, place: str, *, optional: bool = False) -> Sequence[tuple[str, bool]]:
+        """Return the names at a place, and whether each is a directory itself.
+
+        Args:
+            place: The directory.
+            optional: Whether it may be left out for lack of time, and is not missed then.
+        """
         found = self._mounted_in(place)
         path = self.path(place)
         if path is None:
             return list(found.items())
-        if self._seen > self.limits.entries or time.monotonic() > self._until:
-            self.unseen.append(place)
+        if not self._has_time(optional):
+            if not optional:
+                self.unseen.append(place)
             return list(found.items())
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    self._seen += 1
                     found.setdefault(entry.name, entry.is_dir(follow_symlinks=False))
         except NotADirectoryError:
             return []
         except OSError:
-            self.unseen.append(place)
-        return sorted(found.items(), key=lambda one: (one[0] in _HEAVY, one[0]))
+            if not optional:
+                self.unseen.append(place)
+        if optional:
+            self._optional += len(found)
+        else:
+            self._seen += len(found)
+        return sorted(found.items(), key=lambda one: (one[0] in HEAVY, one[0]))
+
+    def _has_time(self, optional: bool) -> bool:
+        limits, now = self.limits, time.monotonic()
+        if not optional:
+            return self._seen <= limits.entries and now <= self._begun + limits.seconds
+        self._optional_until = self._optional_until or now + limits.optional_seconds
+        return self._optional <= limits.optional_entries and now <= self._optional_until
 
     def _mounted_in(self, place: str) -> dict[str, bool]:
         """Return the names on the way to what is mounted further down."""

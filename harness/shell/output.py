@@ -1,4 +1,4 @@
-"""What a command wrote: bounded in memory, kept on disk, and cut so that both ends can be seen."""
+"""Command output: bounded in memory, kept on disk, shown with both ends."""
 
 from __future__ import annotations
 

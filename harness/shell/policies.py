@@ -12,19 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, runtime_checkable
 
 from .._internal.records import record
 from ..errors import AgentBuildError
-
-if TYPE_CHECKING:
-    from .layout import Layout
+from .layout import Layout
 
 __all__ = [
     "ExecutionPolicy",
     "HostExecutionPolicy",
     "Launch",
     "ProcessLimits",
+    "SandboxPolicy",
     "ShellLimits",
     "base_environment",
     "host_shell",
@@ -118,6 +117,9 @@ class Launch:
             number.
         most_memory: Bytes of memory that all processes may have together; more end the shell.
         inputs: What the command line can read from descriptors, by their numbers (Linux).
+        kept: Places at which the shell must have mounts once it has started, and until it ends;
+            empty if nothing depends on its mounts (Linux).
+        watched: Paths of this machine that these mounts belong to, with directories above them.
         own_keyring: Whether it must not have the session keyring of this process (Linux); where
             the kernel has keyrings and gives none, the shell does not start.
     """
@@ -131,6 +133,8 @@ class Launch:
     most_processes: int | None = None
     most_memory: int | None = None
     inputs: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
+    kept: Sequence[str] = ()
+    watched: Sequence[str] = ()
     own_keyring: bool = False
 
 
@@ -199,6 +203,33 @@ class ProcessLimits(ShellLimits):
             "RLIMIT_FSIZE": self.max_file_size_bytes,
         }
         return {name: value for name, value in values.items() if value is not None}
+
+
+@runtime_checkable
+class SandboxPolicy(ExecutionPolicy, Protocol):
+    """An execution policy whose shells can be shown a layout.
+
+    Attributes:
+        confines: Whether mounts are what commands see. Without it they see the whole machine, and
+            directories must be mounted at their own paths.
+        network_enabled: Whether commands may reach the network.
+    """
+
+    @property
+    def confines(self) -> bool:
+        """Whether commands see what is mounted and nothing else of the user's."""
+        ...
+
+    @property
+    def network_enabled(self) -> bool:
+        """Whether commands may reach the network."""
+        ...
+
+    def launch_in(
+        self, layout: Layout, shell: Sequence[str] | None, env: Mapping[str, str]
+    ) -> Launch:
+        """Return how to start a shell that sees a layout; for the rest see `launch`."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import weakref
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +24,9 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from .mount_guard import GUARD_LOST, MountGuard
 from .policies import Launch
+from .resource_limits import descendants
 
 if TYPE_CHECKING:
     from .supervisor import SupervisorOptions
@@ -57,6 +61,9 @@ class ShellProcess:
         self._stdin, self._output, self._status = pipes
         self.end_seconds = end_seconds
         self._said = b""
+        self._mounts: MountGuard | None = None
+        self._lost = False
+        self._next_look = 0.0
         self._close = weakref.finalize(self, _close, leash, pipes)
 
     @property
@@ -72,6 +79,8 @@ class ShellProcess:
     @property
     def passed(self) -> str:
         """The bound for which the guardian ended the shell, such as `more than 9 processes`."""
+        if self._lost:
+            return GUARD_LOST
         return self._said.partition(b"\n")[2].decode().strip()
 
     async def send(self, data: bytes) -> None:
@@ -87,11 +96,36 @@ class ShellProcess:
 
     async def output(self) -> bytes:
         """Return the next bytes of what the shell and its children write, or nothing at the end."""
-        return await _read(self._output)
+        if self._mounts is not None:  # more comes in the meantime, and one look is for all of it
+            await anyio.sleep(max(0.0, self._next_look - time.monotonic()))
+        return self._guarded(await _read(self._output))
 
     async def status(self) -> bytes:
         """Return the next bytes of the shell's own stderr, or nothing at the end."""
-        return await _read(self._status)
+        return self._guarded(await _read(self._status))
+
+    async def keep_mounts(self, places: Sequence[str]) -> None:
+        """End the shell as soon as its mounts change, and pass on nothing that it wrote after that.
+
+        Args:
+            places: Where it must have mounts now.
+
+        Raises:
+            OSError: It has none there, or they cannot be read.
+        """
+        mounts = await anyio.to_thread.run_sync(_mounts_of, self._guardian.pid, places)
+        self._mounts = mounts
+        with contextlib.suppress(OSError):  # the guardian has gone; `ended` tells
+            self._leash.send(f"guard {mounts.pid} {mounts.digest}\n".encode())
+
+    def _guarded(self, data: bytes) -> bytes:
+        """Return what was read if all mounts are still there, so they were when it was written."""
+        if self._mounts is not None and not self._lost:
+            began = time.monotonic()
+            self._lost = not self._mounts.intact()
+            now = time.monotonic()
+            self._next_look = now + 4 * (now - began)
+        return b"" if self._lost else data
 
     def lease(self, seconds: float) -> None:
         """Let the guardian end everything after this time, unless the lease is renewed."""
@@ -132,6 +166,8 @@ class ShellProcess:
                 self._guardian.kill()
                 self.code = await self._reap()
         self._close()
+        if self._mounts is not None:
+            self._mounts.close()
 
     async def _reap(self) -> int:
         """Return the guardian's exit code; see to the shell if the guardian was killed."""
@@ -179,6 +215,7 @@ def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
             "cleanup": list(launch.cleanup),
             "most_processes": launch.most_processes or 0,
             "most_memory": launch.most_memory or 0,
+            "watched": list(launch.watched),
         }
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", _GUARDIAN, str(theirs.fileno())],
@@ -206,6 +243,25 @@ def _start(launch: Launch, grace: float, lease: float) -> ShellProcess:
         os.set_blocking(fd, False)
     _widen(output)
     return ShellProcess(process, ours, kept, ends)
+
+
+def _mounts_of(guardian: int, places: Sequence[str]) -> MountGuard:
+    """Return the mounts of the process below a guardian that has some at these places.
+
+    Raises:
+        OSError: No process has, or none can be looked at.
+    """
+    problem = OSError("no process of the shell has the mounts that it was started with")
+    for pid in reversed(descendants(guardian)):  # those further in come later
+        try:
+            mounts = MountGuard(pid)
+        except OSError as error:
+            problem = error
+            continue
+        if mounts.has(places):
+            return mounts
+        mounts.close()
+    raise problem
 
 
 def _widen(pipe: int) -> None:

@@ -1,4 +1,4 @@
-"""What holds for all processes of a shell together: how many they are, how much memory they have.
+"""Resource limits of a whole shell: number of processes, and memory.
 
 Limits of the system are for each process, or for each user and not for root. So the guardian looks
 at all processes many times a second. Where control groups can be written, the kernel holds them to
@@ -73,7 +73,9 @@ class Bounds:
 
 
 def descendants(root: int) -> Sequence[int]:
-    """Return the processes below one, where the system lists processes."""
+    """Return the processes below one, where the system lists processes; children come later."""
+    if os.path.exists("/proc/thread-self/children"):
+        return _listed(root, sys.maxsize)
     below: dict[int, list[int]] = {}
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):

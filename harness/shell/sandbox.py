@@ -1,4 +1,4 @@
-"""Where the commands of an agent run: what a call may see, and a shell that sees it."""
+"""Sandbox: runs the commands of an agent, with the files each call may see."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .._internal.records import record
 from ..backends.base import Backend
 from ..backends.mounts import MountedDirectory, mounted_directories
 from ..errors import AgentBuildError
-from ..policy import CallAuthorization, PolicyFiles
+from ..policy import CallAuthorization, PolicyFiles, authorization_of
 from ..policy.composite import CallPolicy, CompositePolicy
 from ..tools.tool import ToolRuntime
-from .layout import Layout, SandboxPolicy
+from .layout import Layout
 from .mount_table import layout_of, same_files
-from .policies import ExecutionPolicy
+from .policies import ExecutionPolicy, SandboxPolicy
 from .session import ShellError, ShellSession, open_session
 
 __all__ = ["Sandbox", "sandbox_of"]
@@ -49,10 +49,11 @@ class Sandbox:
 
     async def layout(self, runtime: ToolRuntime) -> Layout:
         """Return what the running call may see now."""
-        network = _may_reach_network(self.policy, runtime.policy)
+        rules = authorization_of(runtime)
+        network = _may_reach_network(self.policy, rules)
         if not self.policy.confines:
             return Layout(self.places[0], network=network)
-        return await anyio.to_thread.run_sync(self._table, runtime.policy, network)
+        return await anyio.to_thread.run_sync(self._table, rules, network)
 
     def _table(self, policy: CallAuthorization | None, network: bool) -> Layout:
         rules = () if policy is None else tuple(_rule_files(policy.policy))
@@ -66,7 +67,7 @@ class Sandbox:
             runtime: The running call's.
             before: What the call saw.
         """
-        rules = runtime.policy
+        rules = authorization_of(runtime)
         if rules is None or not rules.policy.reads_paths or not self.policy.confines:
             return ()
         known = {one.place for one in before.mounts}

@@ -1,7 +1,9 @@
-"""A filter of system calls (seccomp): programs in a sandbox can make no file setuid or setgid.
+"""A filter of system calls (seccomp): no setuid or setgid files, and few kinds of sockets.
 
-Such a file in a directory of the host would lend the rights of its owner, who is root where the
-server is, to every user of the host. The kernel runs the filter for each system call.
+A setuid file in a directory of the host would lend the rights of its owner, who is root where the
+server is, to every user of the host. Sockets are limited because not every address family belongs
+to a network namespace: `AF_VSOCK` reaches the machine that runs this virtual machine. The kernel
+runs the filter for each system call.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from functools import cache
 
 from .._internal.records import record
 
-__all__ = ["no_lent_rights"]
+__all__ = ["system_call_filter"]
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050000
-_EPERM, _ENOSYS = 1, 38
+_EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
+_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _LENDING = 0o6000
 _MAKING = 0o20000100  # O_CREAT, O_TMPFILE
 _NUMBER, _MACHINE, _FIRST_ARGUMENT = 0, 4, 16
@@ -33,50 +36,67 @@ class _Machine:
         audit: What the kernel calls the machine.
         modes: By number of the call: which of its arguments holds the permissions of a file.
         opens: Those of them that take permissions only for a new file; flags come before.
-        absent: Calls whose permissions a filter cannot see; programs do without them.
+        sockets: Calls that make sockets; their first argument is the address family.
+        absent: Calls whose arguments a filter cannot see; programs do without them.
     """
 
     audit: int
     modes: Mapping[int, int]
     opens: tuple[int, ...]
+    sockets: tuple[int, ...]
     absent: tuple[int, ...] = (425, 437)  # io_uring_setup, openat2
 
 
 # chmod, fchmod, fchmodat, fchmodat2; open, creat, openat; mknod, mknodat
+# socket, socketpair; 102 is socketcall, which does both with arguments in memory
 _X86_64 = _Machine(
-    0xC000003E, {90: 1, 91: 1, 268: 2, 452: 2, 2: 2, 85: 1, 257: 3, 133: 1, 259: 2}, (2, 257)
+    0xC000003E,
+    {90: 1, 91: 1, 268: 2, 452: 2, 2: 2, 85: 1, 257: 3, 133: 1, 259: 2},
+    (2, 257),
+    (41, 53),
 )
 _I386 = _Machine(
-    0x40000003, {15: 1, 94: 1, 306: 2, 452: 2, 5: 2, 8: 1, 295: 3, 14: 1, 297: 2}, (5, 295)
+    0x40000003,
+    {15: 1, 94: 1, 306: 2, 452: 2, 5: 2, 8: 1, 295: 3, 14: 1, 297: 2},
+    (5, 295),
+    (359, 360),
+    (425, 437, 102),
 )
-_AARCH64 = _Machine(0xC00000B7, {52: 1, 53: 2, 452: 2, 56: 3, 33: 2}, (56,))
+_AARCH64 = _Machine(0xC00000B7, {52: 1, 53: 2, 452: 2, 56: 3, 33: 2}, (56,), (198, 199))
 _MACHINES = {"x86_64": (_X86_64, _I386), "aarch64": (_AARCH64,)}
 
 
 @cache
-def no_lent_rights() -> bytes | None:
+def system_call_filter(*, network: bool) -> bytes | None:
     """Return the filter for this machine, as the kernel reads it; None for an unknown machine.
 
-    Setting a bit is refused (`EPERM`), also for a directory's group. Programs for a machine that
-    the filter does not know get `ENOSYS` from every call.
+    Setting a setuid or setgid bit is refused (`EPERM`), also for a directory's group. Sockets of
+    any family but `AF_UNIX` are refused (`EAFNOSUPPORT`). Programs for a machine that the filter
+    does not know get `ENOSYS` from every call.
+
+    Args:
+        network: Whether `AF_INET` and `AF_INET6` are allowed, too.
     """
     known = _MACHINES.get(os.uname().machine) if hasattr(os, "uname") else None
     if known is None:
         return None
-    return b"".join(struct.pack("=HBBI", *one) for one in _program(known))
+    families = (_AF_UNIX, _AF_INET, _AF_INET6) if network else (_AF_UNIX,)
+    return b"".join(struct.pack("=HBBI", *one) for one in _program(known, families))
 
 
-def _program(machines: tuple[_Machine, ...]) -> Iterator[tuple[int, int, int, int]]:
+def _program(
+    machines: tuple[_Machine, ...], families: tuple[int, ...]
+) -> Iterator[tuple[int, int, int, int]]:
     """Yield instructions: what to do, how many to skip if so, if not so, a value."""
     yield _LOAD, 0, 0, _MACHINE
     for machine in machines:
-        body = [*_body(machine)]
+        body = [*_body(machine, families)]
         yield _EQUAL, 0, len(body), machine.audit
         yield from body
     yield _RETURN, 0, 0, _REFUSE | _ENOSYS
 
 
-def _body(machine: _Machine) -> Iterator[tuple[int, int, int, int]]:
+def _body(machine: _Machine, families: tuple[int, ...]) -> Iterator[tuple[int, int, int, int]]:
     yield _LOAD, 0, 0, _NUMBER
     if machine is _X86_64:
         yield _AT_LEAST, 0, 1, _X32
@@ -84,6 +104,13 @@ def _body(machine: _Machine) -> Iterator[tuple[int, int, int, int]]:
     for number in machine.absent:
         yield _EQUAL, 0, 1, number
         yield _RETURN, 0, 0, _REFUSE | _ENOSYS
+    for number in machine.sockets:
+        yield _EQUAL, 0, len(families) + 3, number
+        yield _LOAD, 0, 0, _FIRST_ARGUMENT
+        for left, family in zip(range(len(families), 0, -1), families, strict=True):
+            yield _EQUAL, left, 0, family
+        yield _RETURN, 0, 0, _REFUSE | _EAFNOSUPPORT
+        yield _RETURN, 0, 0, _ALLOW
     for number, argument in machine.modes.items():
         opens = number in machine.opens
         yield _EQUAL, 0, 7 if opens else 4, number

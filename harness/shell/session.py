@@ -1,4 +1,4 @@
-"""A shell that stays open between commands, and how the end of a command is told from its output.
+"""Shell session: a shell that stays open between commands, and detects the end of each.
 
 The shell reads a script from its stdin, one command at a time. Around each command stand lines of
 ours: the command's stdin is empty, and it gets neither the channel it came through nor the one on
@@ -324,11 +324,24 @@ async def open_session(
     session = ShellSession(launch, limits, process)
     try:
         await session.start()
+        if launch.kept:
+            await _keep_mounts(process, launch.kept)
         await session.prepare(commands, deadline)
     except BaseException:
         await session.close()
         raise
     return session
+
+
+async def _keep_mounts(process: ShellProcess, places: Sequence[str]) -> None:
+    try:
+        await process.keep_mounts(places)
+    except OSError as error:
+        raise ShellError(
+            "The command was not run: files that the policy guards were replaced or moved at that "
+            f"moment, or the mounts of commands cannot be watched here ({error}). Try again when "
+            "nothing else changes them."
+        ) from error
 
 
 def _failed(command: str, result: CommandResult, limits: ShellLimits) -> str:

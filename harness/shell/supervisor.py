@@ -1,4 +1,4 @@
-"""Stands between this process and a shell, so that nothing the shell starts outlives its session.
+"""Shell supervisor: a process between server and shell that ends everything the shell started.
 
 It is run as a script, by path, and must not import the rest of the package: a session starts with
 it. It starts the shell, with limits and as the leader of its own process group, and adopts what
@@ -7,7 +7,8 @@ when its lease runs out, or when nobody holds the other end of its leash any mor
 
 The leash is a socket. The guardian writes the shell's process id to it, and later, on a line of its
 own, which bound it ended the shell for. Each line it reads says for how many seconds the lease is
-good from then on. It exits with the shell's exit code.
+good from then on, or `guard`, a process id and a digest: which mounts must stay as they are (see
+`mount_guard`). It exits with the shell's exit code.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ import time
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING or __package__:
+    from .mount_guard import GUARD_LOST, LOOK_SECONDS, MountGuard, MoveWatch
     from .resource_limits import Bounds, ControlGroups, descendants
 else:
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    from mount_guard import GUARD_LOST, LOOK_SECONDS, MountGuard, MoveWatch
     from resource_limits import Bounds, ControlGroups, descendants
 
     del sys.path[0]
@@ -59,6 +62,7 @@ class SupervisorOptions(TypedDict):
         cleanup: A command to run when the shell is gone; may be empty.
         most_processes: How many processes there may be at once; 0 for any number.
         most_memory: Bytes of memory that all of them may have together; 0 for any amount.
+        watched: Paths of this machine whose moving away makes the guardian look at the mounts.
     """
 
     argv: list[str]
@@ -70,6 +74,7 @@ class SupervisorOptions(TypedDict):
     cleanup: list[str]
     most_processes: int
     most_memory: int
+    watched: list[str]
 
 
 def _prctl(option: int, value: int) -> None:
@@ -178,39 +183,79 @@ class _Children:
         """Send a signal to all that can be found."""
         with contextlib.suppress(OSError):  # all at once; in a sandbox the rest goes with its first
             os.killpg(self.shell, number)
-        for pid in descendants(os.getpid()):
+        for pid in reversed(descendants(os.getpid())):  # commands first, which are furthest down
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
+
+
+class _Leash:
+    """What is said on the leash.
+
+    Attributes:
+        deadline: When the lease runs out, on the monotonic clock.
+        dropped: What has an exceptional condition for `select` when a mount was dropped.
+    """
+
+    def __init__(self, leash: socket.socket, lease: float) -> None:
+        self.deadline = time.monotonic() + lease
+        self.dropped: list[int] = []
+        self._leash = leash
+        self._lines = b""
+        self._guard: MountGuard | None = None
+        self._lost = False
+
+    def read(self) -> bool:
+        """Take in what is said; return whether there is anybody who says something."""
+        try:
+            got = self._leash.recv(4096)
+        except OSError:
+            return False
+        *complete, self._lines = (self._lines + got).split(b"\n")
+        for line in complete:
+            word, *rest = line.decode().split()
+            if word == "guard":
+                self._take_guard(*rest)
+            else:
+                self.deadline = time.monotonic() + float(word)
+        return bool(got)
+
+    def guard_lost(self) -> bool:
+        """Whether the mounts are others than those that were named."""
+        return self._lost or (self._guard is not None and not self._guard.intact())
+
+    def _take_guard(self, pid: str, digest: str) -> None:
+        try:
+            self._guard = MountGuard(int(pid))
+        except OSError:
+            self._lost = True
+        else:
+            self.dropped = [self._guard.fd]
+            self._lost = self._guard.digest != digest
 
 
 def _watch(
     options: SupervisorOptions, leash: socket.socket, woken: int, children: _Children
 ) -> str | None:
     """Return when the session is over: the bound that was passed, or None."""
-    deadline = time.monotonic() + options["lease"]
+    told = _Leash(leash, options["lease"])
     bounds = Bounds(options["most_processes"], options["most_memory"])
-    lines = b""
+    moves = MoveWatch(options["watched"])
+    period = min(bounds.seconds, LOOK_SECONDS) if options["watched"] else bounds.seconds
     while children.code is None:
-        left = deadline - time.monotonic()
+        left = told.deadline - time.monotonic()
         if left <= 0:
             return None
-        passed = bounds.passed()
+        passed = GUARD_LOST if told.guard_lost() else bounds.passed()
         if passed is not None:
             return passed
-        ready, _, _ = select.select([leash, woken], [], [], min(left, bounds.seconds))
+        waited = [leash, woken, *moves.fds]
+        ready, _, _ = select.select(waited, [], told.dropped, min(left, period))
+        moves.clear()
         if woken in ready:
             os.read(woken, 4096)
             children.reap()
-        if leash in ready:
-            try:
-                got = leash.recv(4096)
-            except OSError:
-                return None
-            if not got:
-                return None
-            *complete, lines = (lines + got).split(b"\n")
-            if complete:
-                deadline = time.monotonic() + float(complete[-1])
+        if leash in ready and not told.read():
+            return None
     return None
 
 
@@ -297,16 +342,17 @@ def _main(leash: socket.socket) -> int:
     with contextlib.suppress(OSError):
         leash.sendall(f"{children.shell}\n".encode())
     grace = 0.0
+    passed = None
     try:
         passed = _watch(options, leash, woken, children)
         if passed is None:
             grace = options["grace"]
-        else:
-            with contextlib.suppress(OSError):
-                leash.sendall(f"{passed}\n".encode())
     finally:
         _end(children, grace, woken)
         groups.remove()
+    if passed is not None:
+        with contextlib.suppress(OSError):
+            leash.sendall(f"{passed}\n".encode())
     _clean_up(options["cleanup"])
     code = children.code
     if code is None:

@@ -1,4 +1,4 @@
-"""What a skill is, and how its folder is read (agentskills.io, strictly; peers C8.2 to C8.4)."""
+"""Skills as folders: reads a folder with a SKILL.md, strictly by agentskills.io."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from typing import NamedTuple, cast
 
 from pydantic import JsonValue
 
+from ..definitions.confined_files import ConfinedFiles, RefusedLink
 from ..definitions.frontmatter import DefinitionError, Frontmatter, decode
-from ..definitions.sources import children, read_regular, require_text
+from ..definitions.sources import require_text
 
 __all__ = ["SKILL_FILE", "Skill", "SkillFile", "check_name", "load_skill", "skill_files"]
 
@@ -59,10 +60,11 @@ class Skill:
         source: Label of the place it came from.
         license: As stated.
         compatibility: What it needs from its surroundings, as stated.
-        allowed_tools: Tools it names; shown, and never a permission (peers C8.6).
+        allowed_tools: Tools it names; shown, and never a permission.
         metadata: Further properties, all text.
         frontmatter: Every field as written, as JSON data.
         files: All files of the folder, SKILL.md included, by path.
+        refused: Paths of links in it that lead out of its source; they are no files of it.
         digest: A SHA-256 over all files and their names.
     """
 
@@ -77,6 +79,7 @@ class Skill:
     metadata: Mapping[str, str]
     frontmatter: Mapping[str, JsonValue]
     files: tuple[SkillFile, ...]
+    refused: tuple[str, ...] = ()
     digest: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -111,82 +114,91 @@ class SkillPath(NamedTuple):
 
     Attributes:
         relative: Its path below the skill's folder.
-        real: Where it is.
+        path: Where it is.
         status: What the file system says of it; None for a link that leads to no file of the
             skill now and may another time.
         linked: Whether it is a link.
+        refused: Whether it is one that leads out of the source.
     """
 
     relative: str
-    real: str
+    path: str
     status: os.stat_result | None
     linked: bool
+    refused: bool = False
 
 
-def skill_files(directory: Path, confines: str) -> Iterator[SkillPath]:
+def skill_files(directory: Path, files: ConfinedFiles) -> Iterator[SkillPath]:
     """Yield each file and link of a skill; one look at each, as thousands are scanned often.
 
-    Hidden files and caches are left out. A link to a file counts when its target lies within
-    `confines`, a real path; links to directories are not followed.
+    Hidden files and caches are left out. A link to a file counts when `files` follows it; links to
+    directories are not followed.
 
     Raises:
         DefinitionError: There are more than `MAX_FILES`, or a name is not UTF-8.
         OSError: A directory cannot be listed.
     """
-    pending = [("", directory)]
+    pending = [""]
     count = 0
     while pending:
-        above, where = pending.pop()
-        for entry in children(where):
-            require_text(entry.path)
-            relative = f"{above}{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                pending.append((f"{relative}/", Path(entry.path)))
-                continue
-            linked = entry.is_symlink()
-            real = os.path.realpath(entry.path) if linked else entry.path
-            if linked and not Path(real).is_relative_to(confines):
-                yield SkillPath(relative, entry.path, None, linked)
-                continue
-            try:
-                status = os.stat(real)
-            except OSError as error:
-                if error.errno not in _NOTHING_THERE:
-                    raise
-                status = None  # a link to nothing, or gone meanwhile
-            if status is None or not stat.S_ISREG(status.st_mode):
-                if linked:
-                    yield SkillPath(relative, entry.path, None, linked)
-                continue
-            count += 1
-            if count > MAX_FILES:
-                raise DefinitionError(
-                    f"{directory}: the skill has more than {MAX_FILES} files, the most a skill "
-                    "may have. Move what it does not need elsewhere."
-                )
-            yield SkillPath(relative, real, status, linked)
+        above = pending.pop()
+        with files.entries(directory / above) as there:
+            for entry in there:
+                relative = f"{above}{entry.name}"
+                path = f"{directory}{os.sep}{relative}"
+                require_text(path)
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(f"{relative}/")
+                    continue
+                found = _looked_at(entry, relative, path, files)
+                if found is None:
+                    continue
+                count += found.status is not None
+                if count > MAX_FILES:
+                    raise DefinitionError(
+                        f"{directory}: the skill has more than {MAX_FILES} files, the most a "
+                        "skill may have. Move what it does not need elsewhere."
+                    )
+                yield found
 
 
-def load_skill(path: Path, *, source: Path, label: str) -> Skill:
+def _looked_at(
+    entry: os.DirEntry[str], relative: str, path: str, files: ConfinedFiles
+) -> SkillPath | None:
+    """Return a file or link of a skill; None for what is no file and will be none."""
+    linked = entry.is_symlink()
+    try:
+        status = files.status(Path(path)) if linked else entry.stat(follow_symlinks=False)
+    except RefusedLink:
+        return SkillPath(relative, path, None, linked, refused=True)
+    except OSError as error:
+        if error.errno not in _NOTHING_THERE:
+            raise
+        status = None  # a link to nothing, or gone meanwhile
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return SkillPath(relative, path, None, linked) if linked else None
+    return SkillPath(relative, path, status, linked)
+
+
+def load_skill(path: Path, *, label: str, files: ConfinedFiles) -> Skill:
     """Read a skill from its SKILL.md and the files beside it.
 
     Args:
         path: The SKILL.md.
-        source: The directory that holds the skill's folder; links may not lead out of it.
         label: What to call the source.
+        files: Reads its files; the source is among its roots, so links may not lead out of that.
 
     Raises:
         DefinitionError: A rule is broken; the text names the file and the rule.
         OSError: A file cannot be read.
     """
     directory = path.parent
-    found = list(skill_files(directory, os.path.realpath(source)))
+    found = list(skill_files(directory, files))
     sizes = {one.relative: one.status.st_size for one in found if one.status is not None}
-    contents = {one.relative: Path(one.real) for one in found if one.status is not None}
-    if SKILL_FILE not in contents:
+    if SKILL_FILE not in sizes:
         raise DefinitionError(
-            f"{path}: is not a file inside {source}; links may not lead out of the source. "
-            "Copy the file there."
+            f"{path}: is not a file inside {directory.parent}; links may not lead out of the "
+            "source. Copy the file there."
         )
     total = sum(sizes.values())
     if total > MAX_BYTES:
@@ -194,7 +206,7 @@ def load_skill(path: Path, *, source: Path, label: str) -> Skill:
             f"{directory}: the skill's files have {total:,} bytes; at most {MAX_BYTES:,} are "
             "allowed. Move large material elsewhere."
         )
-    main = read_regular(contents[SKILL_FILE], MAX_BYTES)
+    main = files.read(path, MAX_BYTES)
     fields = Frontmatter.parse(decode(main, path), path)
     name = check_name(fields)
     if name != directory.name:
@@ -215,9 +227,13 @@ def load_skill(path: Path, *, source: Path, label: str) -> Skill:
         metadata=_metadata(fields),
         frontmatter=fields.fields,
         files=tuple(
-            _file(relative, main if relative == SKILL_FILE else read_regular(real, MAX_BYTES))
-            for relative, real in sorted(contents.items())
+            _file(
+                relative,
+                main if relative == SKILL_FILE else files.read(directory / relative, MAX_BYTES),
+            )
+            for relative in sorted(sizes)
         ),
+        refused=tuple(sorted(one.relative for one in found if one.refused)),
     )
 
 

@@ -3,7 +3,7 @@
 A state is a plain mapping, never changed in place. A schema is a set of *channels*, one per key,
 merged from the TypedDicts of the agent and its middleware. What a channel stores is what its
 annotation says and nothing else: values are encoded to JSON and validated on the way back, so
-loading never imports or calls anything named in the data (peers E5).
+loading never imports or calls anything named in the data.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Reducer:
 
 @record
 class Overwrite:
-    """A write that replaces the value instead of going through the reducer (peers A7.6)."""
+    """A write that replaces the value instead of going through the reducer."""
 
     value: Any
 
@@ -358,7 +358,7 @@ def _check_kept(channel: Channel, own: Channel) -> None:
 class StateSchema:
     """The channels of one agent.
 
-    Build it with `StateSchema.of`; later schemas win on a key that both name (peers A7.4).
+    Build it with `StateSchema.of`; later schemas win on a key that both name.
     """
 
     channels: Mapping[str, Channel]
@@ -396,7 +396,7 @@ class StateSchema:
         """Turn an update into writes.
 
         Raises:
-            InvalidUpdate: It names a key no schema declares (peers A5.1).
+            InvalidUpdate: It names a key no schema declares.
         """
         unknown = [key for key in update if key not in self.channels]
         if unknown:

@@ -1,12 +1,16 @@
 """Long-term memory: JSON objects by namespace and key, beyond threads and runs.
 
 The names below are imported when they are first used; only `PostgresStore` needs an extra.
+`import *` leaves it out where that is not installed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from .._internal.installed import importable
 
 if TYPE_CHECKING:
     from .base import (
@@ -67,9 +71,14 @@ _HOMES = {
     "PostgresStore": ".postgres",
     "SqliteStore": ".sqlite",
 }
+_OPTIONAL = ("PostgresStore",)
+# So that `import *` asks `__getattr__` for it, and gets what can be imported here.
+_NAMES: Sequence[str] = globals().pop("__all__")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name == "__all__":
+        return importable(__name__, _NAMES, _OPTIONAL)
+    if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES.get(name, ".base"), __name__), name)

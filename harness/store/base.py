@@ -1,4 +1,4 @@
-"""What a long-term store keeps, what can be asked of it, and the protocol every store implements.
+"""The store protocol: the items a long-term store keeps, and the operations on them.
 
 A store outlives threads and runs: it is where an agent keeps what it learns. It holds *items*, JSON
 objects under a key in a *namespace*, a tuple such as `("memories", "ann")`. Everything that is

@@ -1,4 +1,4 @@
-"""One kit that tells whether a store keeps the promises of `harness.store.base.Store`.
+"""Conformance kit: checks that a store does what `harness.store.base.Store` promises.
 
 In one call, which raises what is broken::
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, Unpack
 
-from .._internal.postgres_database import AsyncConnection, PostgresDatabase
+from ..databases.postgres import AsyncConnection, PostgresDatabase
 from .base import Result, StoreOptions
-from .postgres_queries import Work
-from .postgres_schema import STORE, pgvector_schema
 from .prepared_operations import Planned, PlannedStore
+from .sql.postgres_queries import Work
+from .sql.postgres_schema import STORE, pgvector_schema
 
 __all__ = ["PostgresStore"]
 

@@ -1,4 +1,4 @@
-"""What stores have in common: operations are checked and prepared, then carried out.
+"""Prepared operations: checks and prepares operations for every store.
 
 A store of one's own derives from `PlannedStore` and says how a planned batch is carried out in one
 transaction. Planning refuses everything that can be wrong with an operation, encodes values, finds

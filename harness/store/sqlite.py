@@ -15,12 +15,12 @@ from typing import Self, Unpack
 
 import anyio
 
-from .._internal.sqlite_files import Connection
+from ..databases.sqlite_files import Connection
 from .base import Delete, Result, StoreError, StoreOptions
 from .prepared_operations import Planned, PlannedPut, PlannedStore
-from .sqlite_file import open_reader, open_writer
-from .sqlite_queries import Work
-from .sqlite_similarity import add_similarity
+from .sql.sqlite_file import open_reader, open_writer
+from .sql.sqlite_queries import Work
+from .sql.sqlite_similarity import add_similarity
 
 __all__ = ["SqliteStore"]
 

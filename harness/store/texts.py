@@ -1,4 +1,4 @@
-"""What a query finds: which texts of a value are indexed, and which words they have.
+"""Full text: the texts of a value that are indexed, and their words.
 
 Every store is given the same words and never parses text itself. So a query finds the same in all
 of them, and no character of it can be syntax.

@@ -1,4 +1,4 @@
-"""What one answer comes to: a value, a request to repair it, or the end of the run."""
+"""Answer reading: turns an answer into a value, a repair request, or the end of the run."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Attempt:
         return Reading((ToolMessage(call.id, told, name=call.name),), value)
 
     def several(self, calls: Sequence[ToolCall]) -> Reading:
-        """Read an answer that calls several schemas, or one several times (peers A8.4)."""
+        """Read an answer that calls several schemas, or one several times."""
         names = ", ".join(call.name for call in calls)
         problem = MultipleStructuredOutputsError(
             f"Only one final answer is possible, but this turn gave {len(calls)}: {names}. None "

@@ -27,6 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
+from .._internal.bounded_schemas import bounded, problems_of
 from .._internal.records import record
 from ..errors import AgentBuildError
 from ..models._native_schema import open_place, resolve
@@ -128,7 +129,7 @@ class _ClassSchema(OutputSchema):
 
 @dataclass(frozen=True)
 class _JsonSchema(OutputSchema):
-    """A JSON schema; its values are JSON data (peers A8.7: validated, unlike there)."""
+    """A JSON schema; its values are JSON data."""
 
     validator: Any  # of jsonschema, which is imported only for such a schema
 
@@ -139,7 +140,7 @@ class _JsonSchema(OutputSchema):
             raise SchemaMismatch("it holds text that is not valid Unicode") from error
         errors = [
             f"{error.json_path.removeprefix('$.').replace('$', 'the whole')}: {error.message[:300]}"
-            for error in self.validator.iter_errors(data)
+            for error in problems_of(self.validator, data)
         ]
         if errors:
             raise SchemaMismatch(_listed(sorted(errors)))
@@ -313,7 +314,11 @@ def _json_schema(source: _Json) -> OutputSchema:
     parameters = {key: value for key, value in source.items() if key not in dropped}
     parameters.setdefault("type", "object")
     return _JsonSchema(
-        source, name_of(source), str(source.get("description", "")), parameters, kind(source)
+        source,
+        name_of(source),
+        str(source.get("description", "")),
+        parameters,
+        bounded(source, kind),
     )
 
 

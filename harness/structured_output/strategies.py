@@ -1,8 +1,8 @@
-"""Structured output: a run whose answer is a typed value instead of prose (peers A8).
+"""Structured output: a run whose answer is a typed value instead of prose.
 
 A model gives the value by calling a tool made from the schema (`ToolStrategy`), or its provider
 holds its text to the schema (`ProviderStrategy`). Whatever does not fit is sent back with what is
-wrong and what is expected, at most `max_repairs` times (peers A8.5). How often that happened is
+wrong and what is expected, at most `max_repairs` times. How often that happened is
 read off the transcript, so that it survives a restart.
 """
 
@@ -18,7 +18,8 @@ from pydantic import JsonValue
 from .._internal.records import record
 from ..errors import AgentBuildError
 from ..messages.message import AIMessage, Message
-from ..models.base import ChatModel, ToolChoice, ToolSpec
+from ..models.base import ChatModel, ToolChoice
+from ..tools.spec import ToolSpec
 from .reading import (
     Attempt,
     HandleErrors,
@@ -97,7 +98,7 @@ class ProviderStrategy:
 class AutoStrategy:
     """As `ProviderStrategy` where the model and the schema allow it, else as `ToolStrategy`.
 
-    Decided at each call, for the model that is asked (peers A6.3).
+    Decided at each call, for the model that is asked.
 
     Attributes:
         schema: What an answer is.
@@ -206,8 +207,8 @@ class StructuredOutput:
             settings: Provider parameters.
             messages: The transcript. When its end asks for the tool call that a model left out,
                 the call is forced: only the schemas' tools, and no thinking, which providers
-                refuse together with it (peers A8.6).
-            response_format: Some of the declared schemas, for this call only (peers A6.5). Bare,
+                refuse together with it.
+            response_format: Some of the declared schemas, for this call only. Bare,
                 it keeps the declared strategy.
 
         Raises:

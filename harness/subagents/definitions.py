@@ -1,4 +1,4 @@
-"""What a subagent is (peers C6.1 to C6.3)."""
+"""Subagent definitions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from .._internal.records import record
 from ..errors import AgentBuildError
@@ -16,10 +16,11 @@ from ..policy import CallPolicy
 if TYPE_CHECKING:
     from ..limits.limits import Limits
     from ..loop.agent import Agent
+    from ..loop.interrupt_config import InterruptOnConfig
     from ..loop.middleware import AgentMiddleware
-    from ..middleware.human_in_the_loop import InterruptOnConfig
     from ..models.base import ChatModel
     from ..structured_output.strategies import ResponseFormat
+    from ..tools.runtime import ToolFunction
     from ..tools.tool import Tool
 
 __all__ = [
@@ -59,7 +60,7 @@ class SubAgent:
         response_format: What its answer must be; the caller reads it as JSON.
         limits: Its bounds for one task, beneath those of the run tree; see `child_limits.bounds`.
         mode: `fresh`, or `fork`: it shares its caller's messages, system prompt and tools, and so
-            what the provider has cached of them (peers C6.7).
+            what the provider has cached of them.
 
     Raises:
         AgentBuildError: A fork has something that its caller decides, or the mode is unknown.
@@ -110,7 +111,7 @@ class SubAgent:
 
 @record
 class CompiledSubAgent:
-    """A subagent that is ready to run: an agent, or any function (peers C6.2).
+    """A subagent that is ready to run: an agent, or any function.
 
     Attributes:
         name: What the caller names it by.
@@ -135,9 +136,7 @@ class CompiledSubAgent:
     def __post_init__(self) -> None:
         _check(self)
         if not self.is_agent:
-            from .prebuilt import body_of
-
-            body_of(self)
+            self.function_body()
 
     @property
     def is_agent(self) -> bool:
@@ -145,6 +144,17 @@ class CompiledSubAgent:
         from ..loop.agent import Agent
 
         return isinstance(self.runnable, Agent)
+
+    def function_body(self) -> ToolFunction:
+        """Return what runs the function as a tool's body.
+
+        Raises:
+            AgentBuildError: It cannot be one.
+        """
+        from ..tools.signatures import function_body, single_slot, slots_of
+
+        owner, function = f"subagent {self.name!r}", cast(Callable[..., Any], self.runnable)
+        return function_body(function, single_slot(owner, slots_of(owner, function)))
 
     @property
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""What an agent keeps of its subagents: handles to go on with them, and what its model was told.
+"""Subagent handles: used to continue with a subagent, and stored in the caller's state.
 
 A handle names the checkpoint that a subagent stopped at. It is part of the caller's state, so a
 caller that went back in its history knows the subagents, and the turns of theirs, it knew then.

@@ -1,4 +1,4 @@
-"""How a model is told who there is to hand work to, and what has changed since (peers E15, E16)."""
+"""Subagent listing: tells a model which subagents there are, and what changed since."""
 
 from __future__ import annotations
 

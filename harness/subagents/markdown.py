@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import cast, get_args
 
+from ..definitions.confined_files import ConfinedFiles
 from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, Frontmatter, decode
-from ..definitions.sources import read_regular
 from ..errors import AgentBuildError
 from ..limits.limits import Limits
 from ..limits.subagent_limits import bounds
@@ -28,7 +28,7 @@ _COUNTS = ("model_calls", "tool_calls", "depth", "fan_out", "parallel_tool_calls
 _AMOUNTS = ("cost", "seconds")
 
 
-def load_subagent(path: Path) -> SubAgent:
+def load_subagent(path: Path, files: ConfinedFiles) -> SubAgent:
     """Read a subagent from a Markdown file.
 
     `name` and `description` are required. `tools`, `skills` and `mcp_servers` are lists of names,
@@ -42,7 +42,7 @@ def load_subagent(path: Path) -> SubAgent:
         DefinitionError: A rule is broken; the text names the file, the line and the rule.
         OSError: The file cannot be read.
     """
-    fields = Frontmatter.parse(decode(read_regular(path, MAX_FILE_BYTES + 1), path), path)
+    fields = Frontmatter.parse(decode(files.read(path, MAX_FILE_BYTES + 1), path), path)
     _refuse_unknown(fields)
     name = check_name(fields)
     model = _model(fields)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import anyio
 
@@ -12,36 +11,26 @@ from ..errors import CheckpointError, ToolError
 from ..limits.limits import LimitReached
 from ..loop.cancellation import FAILURES, as_failure
 from ..tools.results import result_of
-from ..tools.signatures import ALL_ARGUMENTS, function_body, single_slot, slots_of
-from ..tools.tool import ToolFunction, ToolResult, ToolRuntime
+from ..tools.signatures import ALL_ARGUMENTS
+from ..tools.tool import ToolResult, ToolRuntime
 from .definitions import CompiledSubAgent
 
-__all__ = ["body_of", "run_function"]
+__all__ = ["run_function"]
 
 logger = logging.getLogger(__name__)
-
-
-def body_of(subagent: CompiledSubAgent) -> ToolFunction:
-    """Return what runs the function of a subagent.
-
-    Raises:
-        AgentBuildError: It cannot be one.
-    """
-    owner, function = f"subagent {subagent.name!r}", cast(Callable[..., Any], subagent.runnable)
-    return function_body(function, single_slot(owner, slots_of(owner, function)))
 
 
 async def run_function(
     subagent: CompiledSubAgent, description: str, runtime: ToolRuntime
 ) -> ToolResult:
-    """Return what the function makes of a task; its failure is an error result (peers C6.9).
+    """Return what the function makes of a task; its failure is an error result.
 
     Raises:
         Interrupted: It waits for an answer.
         LimitReached: What it ran met a limit of the run tree.
         CheckpointError: The journal failed under it.
     """
-    body = body_of(subagent)
+    body = subagent.function_body()
     seconds = None if subagent.limits is None else subagent.limits.seconds
     try:
         with anyio.move_on_after(seconds):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from weakref import WeakMethod
 
+from ..definitions.confined_files import RefusedLink
 from ..definitions.frontmatter import DefinitionError
-from ..definitions.registry import DefinitionRegistry, no_such
-from ..definitions.sources import FileStat, Found, Source, file_stat
+from ..definitions.registry import DefinitionRegistry, Objection, no_such
+from ..definitions.sources import FileStat, Found, Source
 from ..errors import AgentBuildError, ToolError
 from .definitions import (
     GENERAL_PURPOSE,
@@ -31,8 +34,10 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
     Args:
         directory: Holds one `*.md` file per subagent; it need not exist yet. None for no files.
         builtin: Subagents that are always there; one that is given, or a file, of the same name
-            takes their place (peers C6.3).
+            takes their place.
         given: Further subagents, made in code. A file of the same name is an error.
+        untrusted: Directories that agents can write: of a file there that is a link out of them,
+            nothing is read.
 
     Raises:
         AgentBuildError: Two of those that are given share a name.
@@ -46,12 +51,16 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
         directory: Path | None,
         builtin: Sequence[AnySubAgent] = (GENERAL_PURPOSE,),
         given: Sequence[AnySubAgent] = (),
+        *,
+        untrusted: Sequence[Path] = (),
     ) -> None:
         self._directory = None if directory is None else directory.absolute()
         _check_given(given)
         self._given = {one.name: one for one in (*builtin, *given)}
         self._fixed = frozenset(one.name for one in given)
-        super().__init__()
+        self._checks: list[WeakMethod[Callable[[SubAgent], str | None]]] = []
+        self._judged: dict[str, tuple[AnySubAgent, Objection | None]] = {}
+        super().__init__(untrusted)
 
     @property
     def subagents(self) -> Mapping[str, AnySubAgent]:
@@ -62,6 +71,27 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
     def roots(self) -> Sequence[Path]:
         """The directory, if there is one."""
         return () if self._directory is None else (self._directory,)
+
+    @property
+    def given(self) -> Sequence[AnySubAgent]:
+        """Those that were made in code, besides what ships."""
+        return tuple(one for one in self._given.values() if one != GENERAL_PURPOSE)
+
+    def check_with(self, check: Callable[[SubAgent], str | None]) -> None:
+        """Leave out the files of which nobody can make a subagent, and say why in `errors`.
+
+        Agents that share a registry may differ in their tools: a file is left out when none of
+        those there still are can use it. Blocks.
+
+        Args:
+            check: Returns what is wrong with a definition, or None. A method; its object is not
+                kept alive.
+        """
+        with self._lock:
+            self._checks = [one for one in self._checks if one() is not None]
+            self._checks.append(WeakMethod(check))
+            self._judged = {}
+            self._publish()
 
     def use(self, directory: Path | None) -> bool:
         """Take the files from this directory from now on; return whether that changed anything.
@@ -79,25 +109,34 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
         """
         subagents = self.subagents
         if name not in subagents:
-            raise UnknownSubAgent(no_such("subagent", name, subagents))
+            raise self.unknown(name, subagents)
         return subagents[name]
+
+    def unknown(self, name: str, there: Collection[str]) -> UnknownSubAgent:
+        """Return the error for a name that is not among those there are; it tells of its file."""
+        problems = [text for path, text in self.errors.items() if Path(path).stem == name]
+        return UnknownSubAgent(" ".join([no_such("subagent", name, there), *problems]))
 
     def _builtin(self) -> Iterable[AnySubAgent]:
         return self._given.values()
 
     def _sources(self) -> Sequence[Source]:
-        return [Source.of(one, str(one)) for one in self.roots]
+        return [self._files.source(one, str(one)) for one in self.roots]
 
     def _find(self, entry: os.DirEntry[str], source: Source) -> Found | None:
-        if not entry.name.endswith(".md") or entry.is_dir():
+        path = source.directory / entry.name
+        if not entry.name.endswith(".md"):
             return None
-        return Found(Path(entry.path), source)
+        with suppress(RefusedLink):  # to read it says so, and keeps what it said before
+            if self._files.is_directory(entry, path):
+                return None
+        return Found(path, source)
 
     def _signature(self, found: Found) -> tuple[FileStat, ...]:
-        return (file_stat(found.path),)
+        return (self._files.file_stat(found.path),)
 
     def _load(self, found: Found) -> AnySubAgent:
-        loaded = load_subagent(found.path)
+        loaded = load_subagent(found.path, self._files)
         if loaded.name in self._fixed:
             kind = type(self._given[loaded.name]).__name__
             raise DefinitionError(
@@ -105,6 +144,21 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
                 "code; rename one of them."
             )
         return loaded
+
+    def _objection(self, item: AnySubAgent) -> Objection | None:
+        known = self._judged.get(item.name)
+        if known is None or known[0] is not item:
+            known = self._judged[item.name] = item, self._judge(item)
+        return known[1]
+
+    def _judge(self, item: AnySubAgent) -> Objection | None:
+        checks = [check for one in self._checks if (check := one()) is not None]
+        if not checks or isinstance(item, CompiledSubAgent):
+            return None
+        problems = [check(item) for check in checks]
+        if None in problems:
+            return None
+        return Objection(f"{problems[-1]} It is left out until this is fixed.", left_out=True)
 
     def _describe(self, item: AnySubAgent) -> tuple[str, str]:
         return item.name, item.digest

@@ -1,4 +1,4 @@
-"""A subagent that works at another MCP server (peers C7, DESIGN: beyond one machine).
+"""A subagent that works at another MCP server.
 
 Here it is an agent like any other, only that no model decides what it does next: it starts the
 remote run, waits, passes questions on, and reports. Each of these is a tool call in the journal, so
@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from ..agent import create_agent
 from ..checkpoint.base import Run
-from ..errors import AgentBuildError, ModelError, ToolError
+from ..errors import AgentBuildError, ModelError, ToolError, UnfinishedAnswer
 from ..limits.limits import Limits
 from ..loop.interrupts import Interrupted
 from ..loop.middleware import AgentMiddleware
@@ -114,7 +114,8 @@ class _Remote(AgentMiddleware):
         if following.status == "done":
             text = following.answer or "(It finished without a report.)"
             return ModelResponse(AIMessage((TextBlock(text),), name=self._agent))
-        raise ModelError(f"{self._agent}: {following.reason or f'it is {following.status}'}")
+        why = f"{self._agent}: {following.reason or f'it is {following.status}'}"
+        raise UnfinishedAnswer(why, following.answer) if following.answer else ModelError(why)
 
     async def run_stopped(self, run: Run) -> None:
         """Cancel the remote runs of a run that was cancelled."""

@@ -39,7 +39,7 @@ class Standing:
         status: As our own server says it.
         run_id: Its id there; empty for a server that has none.
         thread_id: Likewise.
-        answer: Its final text, once done.
+        answer: Its final text, once done; or what was cut off of it, when it failed for that.
         reason: Why it failed or was cancelled.
         questions: What it waits to be told, as the server shows it.
     """
@@ -154,7 +154,7 @@ class RemoteRuns:
 
     async def _whole(self, standing: Standing) -> Standing:
         """Return the standing with all pages of its answer."""
-        if standing.status != "done" or not standing.run_id:
+        if not (standing.answer and standing.run_id):
             return standing
         if "answer_offset" not in await self._arguments("wait"):
             return standing
@@ -169,7 +169,7 @@ class RemoteRuns:
             if not page:
                 break
             answer += page
-        return Standing("done", standing.run_id, standing.thread_id, answer)
+        return replace(standing, answer=answer)
 
     async def _arguments(self, tool: str) -> Collection[str]:
         """Return the names of a tool's arguments; none if the server has no such tool."""

@@ -1,4 +1,4 @@
-"""What an exception means for a span: an error, a question, or somebody's wish to stop."""
+"""Span failures: tells errors from questions and from cancellations."""
 
 from __future__ import annotations
 

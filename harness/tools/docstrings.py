@@ -1,4 +1,4 @@
-"""What a docstring says about parameters, and what is left of it without that.
+"""Docstrings: takes the descriptions of parameters out of a tool's docstring.
 
 Reads the sections of the google, numpy and reST styles. Everything else stays verbatim, also what
 follows a section: to a model the whole text is guidance. (The common parsers drop such text.)

@@ -1,19 +1,16 @@
-"""What an author says about a tool besides its name and schema, and which of it goes together."""
+"""Tool marks: what an author declares besides name and schema, and which marks fit together."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import Literal, Protocol, TypedDict
 
 from pydantic import JsonValue
 
 from .._internal.records import record
-from .._internal.retries import RetryPolicy
 from ..errors import AgentBuildError
-
-if TYPE_CHECKING:
-    from .tool import Tool
+from .retries import RetryPolicy
 
 __all__ = ["CachePolicy", "ToolOptions", "wrong_marks"]
 
@@ -22,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 @record
 class CachePolicy:
-    """How long a result answers further calls, and which calls it answers (peers D1.10).
+    """How long a result answers further calls, and which calls it answers.
 
     Attributes:
         ttl: Seconds a result is good for; None for as long as the cache keeps it.
@@ -58,7 +55,26 @@ class ToolOptions(TypedDict, total=False):
     strict: bool
 
 
-def wrong_marks(tool: Tool) -> Iterator[str]:
+class Marked(Protocol):
+    """What of a tool is checked when it is made; see `Tool`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def timeout(self) -> float | None: ...
+    @property
+    def once(self) -> bool | Literal["ask"]: ...
+    @property
+    def retry(self) -> RetryPolicy | None: ...
+    @property
+    def cacheable(self) -> bool | CachePolicy: ...
+    @property
+    def read_only(self) -> bool: ...
+    @property
+    def idempotent(self) -> bool: ...
+
+
+def wrong_marks(tool: Marked) -> Iterator[str]:
     """Yield what makes no sense about a tool."""
     if not _NAME.fullmatch(tool.name):
         yield "a tool's name has 1 to 128 letters, digits, _ or -; give it one with name="

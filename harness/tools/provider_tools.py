@@ -15,7 +15,7 @@ _CLIENT_TYPES = ("custom", "function")
 
 
 def is_provider_tool(value: object) -> TypeGuard[Mapping[str, JsonValue]]:
-    """Say whether a value is a tool that runs at the model's provider (peers A1.2).
+    """Say whether a value is a tool that runs at the model's provider.
 
     Such a tool is a mapping in the provider's own form, such as `{"type": "web_search_20250305",
     "name": "web_search"}`. It is sent with each request and never run here.

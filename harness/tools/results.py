@@ -1,4 +1,4 @@
-"""Whatever a tool returns, as a `ToolResult`."""
+"""Tool results: turns whatever a tool returns into a `ToolResult`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def result_of(value: object, name: str = "the tool") -> ToolResult:
     """Return the result that a tool's return value stands for.
 
     Text and content blocks (one, or a list of blocks and texts) are shown as they are, None and
-    empty text as `(no output)`. Anything else becomes JSON with non-ASCII kept (peers A6.9):
+    empty text as `(no output)`. Anything else becomes JSON with non-ASCII kept:
     pydantic models, dataclasses, enums, dates, sets, numbers and what is made of them. Of a
     `ToolMessage` the content, artifact and status count.
 

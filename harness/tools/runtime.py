@@ -1,4 +1,4 @@
-"""What a running tool is given, and what it hands back."""
+"""Tool runtime: what a running tool is given, and what it returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ..state.schema import ChannelWrite, State
 
 if TYPE_CHECKING:
     from ..limits.limits import Limits, Meter
-    from ..policy import CallAuthorization
     from ..store.base import Store
 
 __all__ = [
@@ -24,6 +23,7 @@ __all__ = [
     "Injected",
     "InterruptFn",
     "JournalWriter",
+    "PathPolicy",
     "SubagentPlace",
     "SubagentResult",
     "SubagentRunner",
@@ -83,7 +83,8 @@ class SubagentResult:
     """What a subagent hands back.
 
     Attributes:
-        text: Its structured answer as JSON, or its last answer that is not empty.
+        text: Its structured answer as JSON, or its last answer that is not empty; what it had
+            said by then, marked, if it failed as that was cut off.
         writes: What it wrote to state keys that it shares with its parent.
         failed: Why it did not finish, or None.
         failure: What kind of failure that is: the name of a limit, or of an error's class.
@@ -124,6 +125,14 @@ class SubagentRunner(Protocol):
             ToolError: It would be nested too deep or be one too many, its place is gone, or
                 another call of the same answer continues it already; nothing was run.
         """
+        ...
+
+
+class PathPolicy(Protocol):
+    """What the policy lets a call see, besides the paths in its arguments."""
+
+    def hides(self, path: str, *, contents: bool = False) -> bool:
+        """Whether the call's result must leave out a path, or what a file of it holds."""
         ...
 
 
@@ -170,14 +179,14 @@ class ToolRuntime:
         context: What the caller passed as context.
         journal: Stores what must be known before the world changes, such as a file's content.
         stream_writer: Emits a `custom` event.
-        interrupt: Asks a durable question (peers D3.2).
+        interrupt: Asks a durable question.
         run_subagent: Runs another agent below this call.
         store: The agent's long-term memory, or None when it was built without one.
         checkpoint_id: The checkpoint that `state` was read at, or None before the first one.
         attempt: Which attempt at this call it is, counted from 1; above 1 only for a tool with
             a `RetryPolicy`.
         request_drain: Asks the run to stop after the current step; what is committed stays, and
-            the run can be resumed (peers A5.12). Does nothing outside of a run.
+            the run can be resumed. Does nothing outside of a run.
         principal: On whose behalf the run is carried out; see `RunOptions.principal`.
         policy: What the policy says of paths that the call comes to besides those in its
             arguments, such as entries of a directory; None outside of an agent.
@@ -201,15 +210,15 @@ class ToolRuntime:
     attempt: int = 1
     request_drain: Callable[[], None] = _nothing_to_drain
     principal: str = ""
-    policy: CallAuthorization | None = None
+    policy: PathPolicy | None = None
     meter: Meter | None = None
 
 
 class Injected(Enum):
     """Marks a parameter that the harness fills in: `Annotated[dict, Injected.STATE]`.
 
-    Like a parameter of type `ToolRuntime`, it is hidden from the model, which cannot set it
-    (peers A5.13). Values are handed over as they are, not validated.
+    Like a parameter of type `ToolRuntime`, it is hidden from the model, which cannot set it. Values
+    are handed over as they are, not validated.
     """
 
     RUNTIME = "runtime"

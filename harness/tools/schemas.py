@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
+from .._internal.bounded_schemas import bounded, problems_of
 from ..errors import AgentBuildError
 
 __all__ = ["check_schema", "flat_schema", "schema_problems"]
@@ -114,10 +115,8 @@ def schema_problems(
     schema: Mapping[str, JsonValue], args: Mapping[str, JsonValue]
 ) -> Iterator[str]:
     """Yield what is wrong with arguments, each with its place."""
-    from jsonschema.validators import validator_for
-
-    validator = validator_for(schema)(schema)
-    errors = sorted(validator.iter_errors(dict(args)), key=lambda error: list(map(str, error.path)))
+    errors = problems_of(bounded(schema), dict(args))
+    errors.sort(key=lambda error: list(map(str, error.path)))
     for error in errors[:_MAX_PROBLEMS]:
         place = ".".join(map(str, error.absolute_path)) or "arguments"
         text = error.message

@@ -1,4 +1,4 @@
-"""How a tool's function is read and called: its parameters, what is injected, threads."""
+"""Tool signatures: a function's parameters, injected arguments, and how it is called."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ from typing import Any, Literal, TypeAlias, Unpack, overload
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from .._internal.retries import RetryPolicy
 from ..errors import AgentBuildError
-from ..models.base import ToolSpec
+from ..tools.spec import ToolSpec
 from .docstrings import read_docstring
 from .marks import CachePolicy, ToolOptions, wrong_marks
 from .provider_tools import is_provider_tool
 from .results import result_of
+from .retries import RetryPolicy
 from .runtime import (
     Fork,
     Injected,
@@ -98,7 +98,7 @@ class Tool:
         idempotent: The same call twice does no more than once.
         open_world: It may reach beyond this thread and its files (the protocol's default too).
         return_direct: A successful result ends the run as its answer; an error result goes to
-            the model (peers A3.17).
+            the model.
         timeout: Seconds after which the call is answered with an error; None for no bound.
         output_schema: JSON schema of the artifact, when the tool promises one.
         cacheable: A result may answer the same call later. True is for read-only tools whose
@@ -108,7 +108,7 @@ class Tool:
         once: A call must not run twice, also after a crash in the middle of it; it is then
             answered with an error that says so. With `ask`, a person decides whether it runs
             again.
-        strict: What it raises ends the run instead of becoming an error result (peers A3.16).
+        strict: What it raises ends the run instead of becoming an error result.
 
     Raises:
         AgentBuildError: The name or a combination of marks makes no sense, or nothing validates

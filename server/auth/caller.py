@@ -1,4 +1,4 @@
-"""Who is calling, what they may do, and whose a thread or run is.
+"""The caller: who calls, with which scopes, and which threads and runs are theirs.
 
 Ids carry their owner: `thr_<owner>_<random>`, where the owner is a digest of the principal, or
 `thr_<random>` for the local user. So whose something is needs no lookup and cannot be forgotten

@@ -1,7 +1,8 @@
-"""Finds out who a message comes from, before anything is done with it."""
+"""Identification: finds the principal of a message before anything is done with it."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio.to_thread
@@ -10,6 +11,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST
 
+from ...harness.errors import HarnessError
 from .caller import ALL_SCOPES, LOCAL, Caller, current_caller
 from .principals import Principals
 
@@ -21,12 +23,20 @@ class Identify:
 
     Args:
         principals: Told who has called.
+        prepare: Makes what is the caller's own, such as a directory.
         needs_token: Whether a message over HTTP without an authenticated user is refused; the
             guard in front of the transports lets none through, so that would be a mistake.
     """
 
-    def __init__(self, principals: Principals, *, needs_token: bool) -> None:
+    def __init__(
+        self,
+        principals: Principals,
+        prepare: Callable[[], Awaitable[None]],
+        *,
+        needs_token: bool,
+    ) -> None:
         self._principals = principals
+        self._prepare = prepare
         self._needs_token = needs_token
 
     async def __call__(
@@ -38,9 +48,16 @@ class Identify:
             await anyio.to_thread.run_sync(self._principals.note, caller)
         token = current_caller.set(caller)
         try:
+            await self._prepared()
             return await call_next(ctx)
         finally:
             current_caller.reset(token)
+
+    async def _prepared(self) -> None:
+        try:
+            await self._prepare()
+        except HarnessError as error:
+            raise MCPError(INVALID_REQUEST, str(error)) from error
 
     def _caller(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
         scope: dict[str, Any] = getattr(ctx.request, "scope", {})

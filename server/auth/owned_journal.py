@@ -1,4 +1,4 @@
-"""The journal as whoever is calling may read it: their own threads and runs, and no others."""
+"""Owned journal: the journal as the caller may read it, with their own threads and runs only."""
 
 from __future__ import annotations
 

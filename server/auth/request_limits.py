@@ -1,4 +1,4 @@
-"""What one caller may ask of an HTTP server at once: `429` with `Retry-After` beyond it."""
+"""Request limits of one caller: `429` with `Retry-After` beyond them."""
 
 from __future__ import annotations
 

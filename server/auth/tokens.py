@@ -133,7 +133,7 @@ class TokenFile:
         """Keep other commands from changing the file meanwhile."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS)
+            lock = FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS, mode=0o600)
             lock.acquire()
         except Timeout:
             raise TokenError(

@@ -1,4 +1,4 @@
-"""`deep-agent-mcp doctor`: what works here, what does not, and how to mend it."""
+"""`deep-agent-mcp doctor`: checks this machine, and says how to fix what is missing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def doctor(
     exit code is 1 if something that was asked for does not work.
     """
     from ..doctor import Examination
-    from ..install import Machine
+    from ..install.machine import Machine
 
     serve = ServeOptions(cast(click.Group, ctx.find_root().command).commands["serve"], options)
     examination = Examination(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 if TYPE_CHECKING:
-    from ..install import Change, PathOption, Placement, Request, Scope
+    from ..install.installer import Change, PathOption, Placement, Request
+    from ..install.places import Scope
 
 __all__ = ["INSTALLABLE", "ServeOptions", "install"]
 
@@ -73,14 +74,9 @@ def install(
     in the file stay as they are, and a backup is kept. The API key is not written down: the entry
     names the variable it is in, where the client can replace that.
     """
-    from ..install import (
-        Change,
-        ConfigFileError,
-        InstallError,
-        Machine,
-        NotInstalled,
-        Placement,
-    )
+    from ..install.config_file import ConfigFileError
+    from ..install.installer import Change, InstallError, Placement
+    from ..install.machine import Machine, NotInstalled
 
     machine = Machine.here()
     try:
@@ -102,7 +98,8 @@ def install(
 def _request(
     ctx: click.Context, placement: Placement, options: Sequence[str], with_key: bool
 ) -> Request:
-    from ..install import KEY_VARIABLE, Request
+    from ..install.clients import KEY_VARIABLE
+    from ..install.installer import Request
 
     serve = ServeOptions.of(ctx, options)
     model = str(serve.flags.get("model") or "")
@@ -161,7 +158,7 @@ class ServeOptions:
 
     def words(self) -> Iterator[str | PathOption]:
         """Yield them as they were given, paths among them marked."""
-        from ..install import PathOption
+        from ..install.installer import PathOption
 
         words = iter(self.given)
         for word in words:

@@ -15,6 +15,7 @@ import click
 
 from .doctor import doctor
 from .install import install
+from .journal import journal
 from .policy import policy
 from .threads import threads
 from .tokens import token
@@ -132,6 +133,18 @@ def cli(ctx: click.Context) -> None:
     help="Rules in front of every tool call; see `policy check`. Repeatable.",
 )
 @click.option(
+    "--protect",
+    metavar="ask|deny|off",
+    help="When an agent writes what programs read at their start, such as .mcp.json.  [ask]",
+)
+@click.option(
+    "--protect-path",
+    "protect_paths",
+    multiple=True,
+    metavar="GLOB",
+    help="More such files, such as '.github/**'; '!GLOB' for what is none. Repeatable.",
+)
+@click.option(
     "--execute",
     metavar="off|bubblewrap|docker|host",
     help="Let agents and clients run commands, in a sandbox or with all your rights.  [off]",
@@ -170,6 +183,11 @@ def cli(ctx: click.Context) -> None:
     "--read-only", is_flag=True, default=None, help="Offer only tools that change nothing."
 )
 @click.option("--wait-budget", metavar="SECONDS", help="How long a call waits for its run.  [45]")
+@click.option(
+    "--model-patience",
+    metavar="SECONDS",
+    help="How long a model call is repeated while the model is down or overloaded.  [600]",
+)
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
 def serve(config: str | None, **flags: object) -> None:
@@ -198,6 +216,8 @@ def demo(live: bool) -> None:
 @click.option("--profiles", multiple=True, metavar="DIR")
 @click.option("--approve", multiple=True, metavar="GLOB")
 @click.option("--policy", multiple=True, metavar="FILE")
+@click.option("--protect", metavar="ask|deny|off")
+@click.option("--protect-path", "protect_paths", multiple=True, metavar="GLOB")
 @click.option("--execute", metavar="off|bubblewrap|docker|host")
 @click.option("--config", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -223,6 +243,7 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
 
 cli.add_command(doctor)
 cli.add_command(install)
+cli.add_command(journal)
 cli.add_command(policy)
 cli.add_command(threads)
 cli.add_command(token)

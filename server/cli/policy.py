@@ -1,4 +1,4 @@
-"""`deep-agent-mcp policy …`: what a policy file means, and what it says about a call."""
+"""`deep-agent-mcp policy …`: checks a policy file, and explains its decision about a call."""
 
 from __future__ import annotations
 

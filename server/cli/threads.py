@@ -1,4 +1,4 @@
-"""`deep-agent-mcp threads …`: look at threads and keep them in order from the command line."""
+"""`deep-agent-mcp threads …`: shows, exports, rewinds and deletes threads."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
+from .work import Failed, with_settings
+
 if TYPE_CHECKING:
     from ..results import Answer
     from ..settings.settings import Settings
@@ -25,14 +27,6 @@ T = TypeVar("T")
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _limit = click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
-
-
-class _Failed(click.ClickException):
-    """One readable message on stderr and exit code 1."""
-
-    def show(self, file: Any = None) -> None:
-        """Print the message without the frame click would draw."""
-        click.echo(f"deep-agent-mcp: {self.message}", file=file or sys.stderr)
 
 
 def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -134,9 +128,24 @@ def fork(flags: dict[str, str | None], thread: str, at: str | None, to: str | No
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @click.pass_obj
 def export(flags: dict[str, str | None], thread: str, file: str) -> None:
-    """Write a thread to a new FILE, or standard output, as JSON lines."""
+    """Write a thread to a new FILE, or standard output, as JSON lines.
+
+    The export is plain text, also that of an encrypted journal. Only you can read FILE.
+    """
+
+    async def written(office: ThreadAdmin) -> bool:
+        await office.export(thread, output)
+        return office.encrypted
+
     with _output(file) as output:
-        _within(flags, lambda office: office.export(thread, output))
+        encrypted = _within(flags, written)
+    if encrypted:
+        name = "what was written" if file == "-" else file
+        click.echo(
+            f"The journal is encrypted, but {name} is not: it holds the thread in plain text. "
+            "Keep it where nobody else can read it.",
+            err=True,
+        )
 
 
 @threads.command("import")
@@ -213,7 +222,7 @@ def seal(flags: dict[str, str | None], plain: bool) -> None:
     """
     from ..threads.journals import seal_journal
 
-    done = _work(flags, lambda settings: seal_journal(settings, plain=plain))
+    done = with_settings(flags, lambda settings: seal_journal(settings, plain=plain))
     click.echo(f"Threads sealed with key {done.key_id}: {done.threads}.")
     if done.other_ids:
         click.echo(f"Not needed any more: {', '.join(done.other_ids)}.")
@@ -228,23 +237,30 @@ def unseal(flags: dict[str, str | None], yes: bool) -> None:
 
     if not yes:
         click.confirm("Store all threads readable for whoever can read the journal?", abort=True)
-    count = _work(flags, unseal_journal)
+    count = with_settings(flags, unseal_journal)
     click.echo(f"Threads unsealed: {count}. Remove the key from the settings now.")
 
 
 @contextmanager
 def _output(file: str) -> Generator[TextIO]:
-    """Open a new file, which is gone again if writing it fails, or standard output."""
+    """Open a new file for this user only, or standard output.
+
+    The file is gone again if writing it fails.
+    """
     if file == "-":
         stdout: Any = sys.stdout
         if isinstance(sys.stdout, TextIOWrapper):
             stdout.reconfigure(encoding="utf-8", newline="\n")
         yield stdout
         return
+
+    def private(path: str, how: int) -> int:
+        return os.open(path, how, 0o600)
+
     try:
-        output = open(file, "x", encoding="utf-8", newline="\n")  # noqa: SIM115 - closed below
+        output = open(file, "x", encoding="utf-8", newline="\n", opener=private)  # noqa: SIM115 - closed below
     except OSError as error:
-        raise _Failed(f"{file} cannot be written: {error.strerror}. Nothing was done.") from None
+        raise Failed(f"{file} cannot be written: {error.strerror}. Nothing was done.") from None
     try:
         with output:
             yield output
@@ -267,29 +283,7 @@ def _within(
         async with ThreadAdmin.open(settings, create=create) as office:
             return await work(office)
 
-    return _work(flags, in_office)
-
-
-def _work(flags: dict[str, str | None], work: Callable[[Settings], Awaitable[T]]) -> T:
-    """Do some work with the settings that flags, environment and file name."""
-    import anyio
-
-    from ...harness.backends.base import FileError
-    from ...harness.errors import HarnessError
-    from ..settings.settings import SettingsError
-    from ..settings.sources import load_settings
-    from ..settings.state_dir import StateDirError
-
-    given = dict(flags)
-    config = given.pop("config")
-
-    async def main() -> T:
-        return await work(load_settings(given, os.environ, config=config))
-
-    try:
-        return anyio.run(main)
-    except (SettingsError, StateDirError, HarnessError, FileError, OSError) as error:
-        raise _Failed(str(error)) from None
+    return with_settings(flags, in_office)
 
 
 def _print(answer: Answer, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`deep-agent-mcp token …`: who may reach a server over HTTP."""
+"""`deep-agent-mcp token …`: creates, lists and revokes tokens for HTTP."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ async def _story(view: object, folder: Path, log: Path, live: bool) -> None:
     root.mkdir()
     config.touch()  # so that the user's own settings have no say here
     arguments = ["--transport", "stdio", "--root", str(root), "--state-dir", str(state)]
-    arguments += ["--config", str(config), "--approve", GATED]
+    arguments += ["--config", str(config), "--approve", GATED, "--model-patience", "10"]
     if not live:
         arguments += ["--model", f"scripted:{SCRIPT}"]
     view.title(_opening(live))

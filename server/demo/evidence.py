@@ -1,4 +1,4 @@
-"""What the demo looks at to know that its claims are true: disk, journal, transcript."""
+"""Demo evidence: reads disk, journal and transcript to prove the demo's claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who called what in a run, gathered from the server's progress messages."""
+"""Run tree: who called what in a run, gathered from progress messages."""
 
 from __future__ import annotations
 

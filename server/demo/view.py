@@ -1,4 +1,4 @@
-"""What the demo puts on the screen: colour and a spinner on a terminal, plain text elsewhere."""
+"""Demo view: colour and a spinner on a terminal, plain text elsewhere."""
 
 from __future__ import annotations
 

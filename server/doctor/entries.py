@@ -1,4 +1,4 @@
-"""Which clients have an entry of ours, and whether what it starts is still there."""
+"""Installed entries: clients that start this server, and whether that still works."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ..install import (
-    CLIENTS,
-    KEY_VARIABLE,
-    PLACES,
-    ConfigFileError,
-    InstallError,
-    Machine,
-    Placement,
-    find_entry,
-)
+from ..install.clients import CLIENTS, KEY_VARIABLE
+from ..install.config_file import ConfigFileError
+from ..install.installer import InstallError, Placement, find_entry
+from ..install.machine import Machine
+from ..install.places import PLACES
 from .findings import Finding, broken, note, ok
 
 __all__ = ["examine_entries"]

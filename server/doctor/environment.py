@@ -1,24 +1,31 @@
-"""What runs need around them: a key, a sandbox, search, the operator's files, a port."""
+"""Environment checks: API key, sandbox, search, the operator's files, the port."""
 
 from __future__ import annotations
 
+import logging
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..runs.sampling_fallback import KEYS
 from ..settings.settings import Settings
 from .findings import Finding, broken, note, ok
 
+if TYPE_CHECKING:
+    from ...harness.subagents.registry import SubAgentRegistry
+
 __all__ = ["examine_files", "examine_key", "examine_port", "examine_sandbox", "examine_search"]
 
 PROBE_SECONDS = 10.0
+
+logger = logging.getLogger(__name__)
 
 
 def examine_key(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Look whether there is a key for the model; never what it is."""
     from ...harness.models.registry import DEFAULT_MODEL, full_name
-    from ..sampling.model import is_sampling
+    from ..settings.accepted import is_sampling
 
     name = settings.model or DEFAULT_MODEL
     if is_sampling(name):
@@ -138,19 +145,27 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
     """Read skills, subagents, memory, profiles and policy as a server does."""
     from ...harness.errors import HarnessError
     from ...harness.memory.files import MemoryFiles
+    from ...harness.policy import PolicyFiles
     from ...harness.profiles import ProfileRegistry
     from ...harness.skills.registry import SkillRegistry
     from ...harness.subagents.registry import SubAgentRegistry
-    from ..app import bundled_skills
+    from ..runs.workplaces import bundled_skills
 
-    skills = SkillRegistry([(bundled_skills(), "bundled"), *settings.skills])
-    agents = SubAgentRegistry(settings.agents)
-    memory = MemoryFiles(settings.memory)
-    problems = [*skills.errors.values(), *agents.errors.values(), *memory.snapshot.errors.values()]
-    try:
-        ProfileRegistry(settings.profiles)
-    except HarnessError as error:
-        problems.append(str(error))
+    settings = settings.of_nobody()
+    untrusted = settings.untrusted
+    skills = SkillRegistry([(bundled_skills(), "bundled"), *settings.skills], untrusted=untrusted)
+    agents = SubAgentRegistry(settings.agents, untrusted=untrusted)
+    memory = MemoryFiles(settings.memory, untrusted=untrusted)
+    problems = [*skills.errors.values(), *memory.snapshot.errors.values()]
+    for read in (
+        lambda: ProfileRegistry(settings.profiles, untrusted=untrusted),
+        lambda: PolicyFiles(settings.policy, untrusted=untrusted),
+    ):
+        try:
+            read()
+        except HarnessError as error:
+            problems.append(str(error))
+    problems += _of_subagents(settings, agents, skills.skills)
     for problem in problems:
         yield broken("files", problem, "Correct the file, or take it out of the settings.")
     if not problems:
@@ -160,6 +175,28 @@ def examine_files(settings: Settings) -> Iterator[Finding]:
             _counted(len(settings.policy), "policy file"),
         ]
         yield ok("files", f"{', '.join(counts)}: all valid")
+
+
+def _of_subagents(
+    settings: Settings, agents: SubAgentRegistry, skills: Collection[str]
+) -> Iterator[str]:
+    """Yield what is wrong with subagents, also what only shows when an agent is to use them."""
+    from ...harness.definitions.registry import no_such
+    from ...harness.errors import HarnessError
+    from ...harness.subagents.definitions import SubAgent
+    from ..app import built_agent
+
+    agent = None
+    try:
+        agent = built_agent(settings, agents)
+    except HarnessError as error:
+        logger.debug("no agent can be built: %s", error)  # other findings say why
+    yield from agents.errors.values()
+    del agent  # it had to be there until now
+    for one in agents.subagents.values():
+        for name in (one.skills or ()) if isinstance(one, SubAgent) else ():
+            if name not in skills:
+                yield f"subagent {one.name!r}: {no_such('skill', name, skills)}"
 
 
 def _counted(number: int, what: str) -> str:

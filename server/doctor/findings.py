@@ -1,4 +1,4 @@
-"""What the doctor says: one thing it looked at, how it is, and how to mend it."""
+"""Findings: one check each, with its result and how to fix it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the real server, and does with it what each client does first."""
+"""Handshakes: starts the real server and does what each client does first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 GOOD_SECONDS = 2.0
-"""Claude Code's probe gives up after 2.6 s (clients, appendix)."""
+"""Claude Code's probe gives up after 2.6 s."""
 
 LATE_SECONDS = 10.0
 """Codex, and others, give a server up that has not answered by then."""

@@ -1,4 +1,4 @@
-"""What each client says when it connects, and what it can bear (clients 2.1, 2.2, appendix).
+"""Known clients: what each sends when it connects, and its limits.
 
 Each line is measured on the published client, but for Claude Desktop, VS Code and Cursor, where it
 is what their documentation and users report.

@@ -9,8 +9,9 @@ import anyio
 from ...harness.errors import HarnessError
 from ...harness.messages.message import AIMessage, HumanMessage
 from ...harness.models.base import ChatRequest
-from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
-from ..sampling.model import is_sampling
+from ...harness.models.init_chat_model import init_chat_model
+from ...harness.models.registry import DEFAULT_MODEL
+from ..settings.accepted import is_sampling
 from ..settings.settings import Settings
 from .findings import Finding, broken, note, ok
 

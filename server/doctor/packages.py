@@ -1,4 +1,4 @@
-"""Whether Python and the packages this product needs are there, in versions it can work with."""
+"""Package checks: Python and the packages, in versions that work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what must survive a server can be kept: the state directory and the journal in it."""
+"""State checks: the state directory, and the journal in it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ async def examine_journal(settings: Settings) -> list[Finding]:
     from ...harness.checkpoint.sqlite.migrations import MIGRATIONS
 
     newest = len(MIGRATIONS)
-    restore = f"Restore a backup, or move {path} and its -wal and -shm files away."
+    restore = (
+        "Run `deep-agent-mcp journal salvage NEWFILE` to save what can be read, restore a backup, "
+        f"or move {path} and its -wal and -shm files away."
+    )
     try:
         version = _version(path)
     except sqlite3.Error as error:

@@ -1,6 +1,6 @@
 """The clients we can be put into: the shape of an entry, and how each one gets the API key.
 
-What differs is data here, one `Client` each (clients 2.6). Nothing in it touches a file.
+What differs is data here, one `Client` each. Nothing in it touches a file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Entry: TypeAlias = dict[str, JsonValue]
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 
 CODEX_CALL_SECONDS = 300
-"""Codex ends a call then; builds from before 2026 already after 60 s (clients 2.1, 2.2). The server
+"""Codex ends a call then; builds from before 2026 already after 60 s. The server
 answers a call of Codex within 280 s."""
 
 CODEX_START_SECONDS = 30

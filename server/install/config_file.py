@@ -88,7 +88,7 @@ class ConfigFile:
     def replace(self, text: str) -> Path | None:
         """Write a new text, if it is one; return the backup of the old one.
 
-        Mode and owner stay; a new file is for its owner only (0600).
+        Mode and owner stay; a new file, and each backup, is for its owner only (0600).
 
         Raises:
             ConfigFileError: It cannot be written, or somebody else has changed it meanwhile. It is
@@ -102,7 +102,7 @@ class ConfigFile:
             backup = None if self.data is None else self._write_backup(self.data)
             own = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
             try:
-                self._write(own, data)
+                self._write(own, data, self.status)
                 self._require_unchanged()
                 os.replace(own, self.path)
             except BaseException:
@@ -128,10 +128,11 @@ class ConfigFile:
     def _write_backup(self, data: bytes) -> Path:
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
         backup = self.path.with_name(f"{self.path.name}.{moment}.bak")
-        self._write(backup, data)
+        self._write(backup, data, None)
         return backup
 
-    def _write(self, path: Path, data: bytes) -> None:
+    def _write(self, path: Path, data: bytes, like: os.stat_result | None) -> None:
+        """Write a new file of the same owner, with the mode of another if one is given."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -140,7 +141,8 @@ class ConfigFile:
                 wanted = (self.status.st_uid, self.status.st_gid)
                 if (made.st_uid, made.st_gid) != wanted:
                     os.fchown(file.fileno(), *wanted)
-                os.fchmod(file.fileno(), stat.S_IMODE(self.status.st_mode))
+            if like is not None and sys.platform != "win32":
+                os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
             file.flush()
             os.fsync(file.fileno())
 

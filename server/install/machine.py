@@ -1,4 +1,4 @@
-"""What about this machine and process decides where files are and what a host shall start."""
+"""Machine: platform, home and program, which decide where files are and what is started."""
 
 from __future__ import annotations
 

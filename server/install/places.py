@@ -1,14 +1,15 @@
-"""Where each client keeps its list of MCP servers, by platform and scope."""
+"""Client files: where each client keeps its list of MCP servers, by platform and scope."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from .machine import Machine
 
-__all__ = ["PLACES", "Scope"]
+__all__ = ["PLACES", "PROJECT_FILES", "Scope"]
 
 Scope: TypeAlias = Literal["user", "project"]
 
@@ -36,38 +37,46 @@ def _claude_desktop(machine: Machine) -> Path:
     return _app_data(machine) / file
 
 
-def _opencode(folder: Path) -> Path:
-    with_comments = folder / "opencode.jsonc"
-    return with_comments if with_comments.exists() else folder / "opencode.json"
+_OPENCODE = ("opencode.jsonc", "opencode.json")
 
+PROJECT_FILES: Mapping[str, Sequence[str]] = {
+    "claude-code": (".mcp.json",),
+    "cursor": (".cursor/mcp.json",),
+    "vscode": (".vscode/mcp.json",),
+    "codex": (".codex/config.toml",),
+    "gemini": (".gemini/settings.json",),
+    "opencode": _OPENCODE,
+}
+"""Client -> the files of a project that it reads its servers from; the last is made if none is
+there. Agents do not write them unasked, see `server.settings.launch_files`."""
+
+
+def _one_of(folder: Path, names: Sequence[str]) -> Path:
+    """Return the first of some files that exists, or the last."""
+    paths = [folder.joinpath(*name.split("/")) for name in names]
+    return next((one for one in paths if one.exists()), paths[-1])
+
+
+def _in_project(client: str, machine: Machine) -> Path:
+    return _one_of(machine.directory, PROJECT_FILES[client])
+
+
+_USER: Mapping[str, Callable[[Machine], Path]] = {
+    "claude-desktop": _claude_desktop,
+    "claude-code": lambda here: here.variable("CLAUDE_CONFIG_DIR", here.home) / ".claude.json",
+    "cursor": lambda here: here.home / ".cursor" / "mcp.json",
+    "vscode": lambda here: _app_data(here) / "Code" / "User" / "mcp.json",
+    "codex": lambda here: here.variable("CODEX_HOME", here.home / ".codex") / "config.toml",
+    "gemini": lambda here: here.home / ".gemini" / "settings.json",
+    "opencode": lambda here: _one_of(
+        here.variable("XDG_CONFIG_HOME", here.home / ".config") / "opencode", _OPENCODE
+    ),
+}
 
 PLACES: Mapping[str, Mapping[Scope, Callable[[Machine], Path]]] = {
-    "claude-desktop": {"user": _claude_desktop},
-    "claude-code": {
-        "user": lambda here: here.variable("CLAUDE_CONFIG_DIR", here.home) / ".claude.json",
-        "project": lambda here: here.directory / ".mcp.json",
-    },
-    "cursor": {
-        "user": lambda here: here.home / ".cursor" / "mcp.json",
-        "project": lambda here: here.directory / ".cursor" / "mcp.json",
-    },
-    "vscode": {
-        "user": lambda here: _app_data(here) / "Code" / "User" / "mcp.json",
-        "project": lambda here: here.directory / ".vscode" / "mcp.json",
-    },
-    "codex": {
-        "user": lambda here: here.variable("CODEX_HOME", here.home / ".codex") / "config.toml",
-        "project": lambda here: here.directory / ".codex" / "config.toml",
-    },
-    "gemini": {
-        "user": lambda here: here.home / ".gemini" / "settings.json",
-        "project": lambda here: here.directory / ".gemini" / "settings.json",
-    },
-    "opencode": {
-        "user": lambda here: _opencode(
-            here.variable("XDG_CONFIG_HOME", here.home / ".config") / "opencode"
-        ),
-        "project": lambda here: _opencode(here.directory),
-    },
+    name: {"user": user, "project": partial(_in_project, name)}
+    if name in PROJECT_FILES
+    else {"user": user}
+    for name, user in _USER.items()
 }
-"""Client -> scope -> where the file is (clients 2.6). Claude Desktop knows no projects."""
+"""Client -> scope -> where the file is. Claude Desktop knows no projects."""

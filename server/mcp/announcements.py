@@ -1,4 +1,4 @@
-"""Tells clients what changed: everything goes out twice, once per protocol era (mcp 2.6).
+"""Announcements: tells clients of both protocol eras what changed.
 
 Clients of 2026-07-28 listen on the subscription bus, older ones on their connection. Changes of
 threads are collected for a moment and sent in one go, because a run commits many steps per second
@@ -23,8 +23,9 @@ from mcp.server.subscriptions import (
 )
 
 from ..auth.caller import owner_of
+from ..runs.thread_parts import ThreadPart
 from .sessions import SessionRegistry
-from .uris import THREADS_URI, thread_uri, thread_uris, threads_uri
+from .uris import THREADS_URI, moved_uri, thread_uri, threads_uri
 
 __all__ = ["Announcements"]
 
@@ -47,7 +48,7 @@ class Announcements:
     ) -> None:
         self.bus: SubscriptionBus = bus or InMemorySubscriptionBus()
         self.sessions = SessionRegistry() if sessions is None else sessions
-        self._changed: dict[str, set[str]] = {}
+        self._changed: dict[str, set[str]] = {}  # by thread, as in the URIs of its resources
         self._new_owners: set[str] = set()
         self._wake = anyio.Event()
 
@@ -71,16 +72,25 @@ class Announcements:
         self.sessions.resource_updated(uri)
 
     def thread_changed(
-        self, thread_id: str, *, files: Iterable[str] = (), is_new: bool = False
+        self,
+        thread_id: str,
+        *,
+        parts: Iterable[ThreadPart] = (),
+        files: Iterable[str] = (),
+        is_new: bool = False,
     ) -> None:
-        """Note that a thread moved on; `run` announces it soon.
+        """Note that something happened on a thread; `run` announces it soon.
 
         Args:
             thread_id: The thread.
-            files: Paths of files that were written.
+            parts: What of it has other content now; nothing if only a run's record changed.
+            files: Paths of files that were written, which changes the listing too.
             is_new: Whether this is its first step.
         """
-        self._changed.setdefault(thread_id, set()).update(files)
+        changed = self._changed.setdefault(thread_id, set())
+        changed.update(parts)
+        for path in files:
+            changed.update(("files", f"files{path}"))
         if is_new:
             self._new_owners.add(owner_of(thread_id))
         self._wake.set()
@@ -108,7 +118,7 @@ class Announcements:
         for owner in {owner_of(thread_id) for thread_id in changed}:
             await self.bus.publish(ResourceUpdated(uri=threads_uri(owner)))
             self.sessions.resource_updated(THREADS_URI, owner)
-        for thread_id, files in changed.items():
-            written = (thread_uri(thread_id, f"files{path}") for path in sorted(files))
-            for uri in (*thread_uris(thread_id), *written):
-                await self.resource_changed(uri)
+        for thread_id, parts in changed.items():
+            await self.bus.publish(ResourceUpdated(uri=moved_uri(thread_id)))
+            for part in sorted(parts):
+                await self.resource_changed(thread_uri(thread_id, part))

@@ -54,6 +54,7 @@ class Completions:
         """Return files that live in the thread; those on disk are too many to list."""
         if await self._services.journal.load(thread_id) is None:
             return []
-        state = await self._services.agent().get_state(thread_id)
+        await self._services.places.prepare(thread_id)
+        state = await self._services.places(thread_id).get_state(thread_id)
         files = cast("Iterable[str]", state.values.get("files") or ())
         return [path.lstrip("/") for path in files]

@@ -1,4 +1,4 @@
-"""What every client is told about this server, within the 2,000 characters that all of them show.
+"""Server instructions, within the 2,000 characters that every client shows.
 
 Most important first; of tools that are not offered it says nothing.
 """

@@ -122,8 +122,9 @@ class Prompts:
         )
         if not current_caller.get().owns(thread_id):
             raise missing
+        await self._services.places.prepare(thread_id)
         try:
-            state = await self._services.agent().get_state(thread_id)
+            state = await self._services.places(thread_id).get_state(thread_id)
         except UnknownThread as error:
             raise missing from error
         advice = (

@@ -1,4 +1,4 @@
-"""What clients can read: threads, and skills by the URIs of SEP-2640.
+"""Resources: threads, and skills by the URIs of SEP-2640.
 
 A thread has `todos`, `transcript`, `checkpoints`, `files` and one resource per file, a run has
 `events`; subagents describe themselves; and there is the page that shows runs (`server.viewer`).
@@ -228,10 +228,11 @@ class Resources:
     async def _thread(
         self, ctx: Context, uri: str, thread_id: str, part: str
     ) -> ReadResourceResult:
-        agent = self._services.agent()
         unknown = _missing(ctx, uri, f"There is no thread {thread_id!r}; read {THREADS_URI}.")
         if not current_caller.get().owns(thread_id):
             raise unknown
+        await self._services.places.prepare(thread_id)
+        agent = self._services.places(thread_id)
         try:
             state = await agent.get_state(thread_id)
         except UnknownThread as error:
@@ -251,9 +252,10 @@ class Resources:
         self, ctx: Context, uri: str, thread_id: str, part: str, state: StateSnapshot
     ) -> ReadResourceResult:
         services = self._services
-        policy = reading_policy(services.agent(), current_caller.get().principal)
+        policy = reading_policy(services.places(thread_id), current_caller.get().principal)
         runtime = reading_runtime(thread_id, state.values, policy)
-        files = authorized_files(services.backend.open(runtime), services.backend, runtime)
+        backend = services.places.of(thread_id).parts.backend
+        files = authorized_files(backend.open(runtime), backend, runtime)
         try:
             if part == "files":
                 entries = await files.ls("/")

@@ -1,31 +1,30 @@
-"""What the handlers of all requests share."""
+"""Services: everything the request handlers share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from mcp.server.context import ServerRequestContext
 
-from ...harness.agent import Agent
-from ...harness.backends.base import Backend
 from ...harness.skills.registry import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.owned_journal import JournalReader
 from ..auth.principals import Principals
 from ..runs.runs import RunManager
+from ..runs.workplaces import Workplaces
 from ..sampling.open_requests import OpenRequests
 from ..settings.reloadable_settings import ReloadableSettings
 from ..settings.settings import Settings
 from .announcements import Announcements
+from .cancelled_requests import CancelledRequests
 
 __all__ = ["Context", "Services", "wait_budget", "wait_seconds"]
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
 PATIENCE = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
-"""Seconds that clients are known to bear, by the start of their name (clients 2.1)."""
+"""Seconds that clients are known to bear, by the start of their name."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +33,34 @@ class Services:
 
     Attributes:
         live: What the operator chose, and has changed since.
-        agent: Returns the agent; it is built at the first call, and when it is out of date.
+        places: Where agents work; call it for an agent, which is built at the first call, and when
+            it is out of date.
         journal: The checkpoints, runs and questions of the caller's threads.
         runs: Work in progress.
         announcements: Tells clients of changes.
-        skills: The skills there are now.
-        subagents: The subagents there are now.
-        backend: Where files live.
         principals: Who has called.
         requests: What clients are being asked.
+        cancelled: What they have cancelled.
     """
 
     live: ReloadableSettings
-    agent: Callable[[], Agent]
+    places: Workplaces
     journal: JournalReader
     runs: RunManager
     announcements: Announcements
-    skills: SkillRegistry
-    subagents: SubAgentRegistry
-    backend: Backend
     principals: Principals
     requests: OpenRequests = field(default_factory=OpenRequests)
+    cancelled: CancelledRequests = field(default_factory=CancelledRequests)
+
+    @property
+    def skills(self) -> SkillRegistry:
+        """The caller's skills."""
+        return self.places.of().parts.skills
+
+    @property
+    def subagents(self) -> SubAgentRegistry:
+        """The caller's subagents."""
+        return self.places.of().parts.subagents
 
     @property
     def settings(self) -> Settings:

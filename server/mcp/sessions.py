@@ -3,7 +3,7 @@
 Clients of 2026-07-28 listen on `subscriptions/listen`; older ones are told on their connection. The
 SDK reaches that connection only from inside a request, so a middleware keeps the session of each
 successful `initialize` until the connection ends, and corrects what that handshake promises: the
-SDK says `listChanged: false` on its own (mcp 2.9).
+SDK says `listChanged: false` on its own.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Skills over MCP (SEP-2640): `skills/list`, `skills/get`, and the files and folders of skills.
 
-A thin module of ours that the SDK's own can replace one day (mcp 6).
+A thin module of ours that the SDK's own can replace one day.
 """
 
 from __future__ import annotations
 
 import hashlib
 import mimetypes
-import os
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,8 +14,9 @@ import anyio.to_thread
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, PaginatedRequestParams, RequestParams
 
+from ...harness.definitions.frontmatter import DefinitionError
 from ...harness.skills import SKILL_FILE, Skill, SkillFile, SkillRegistry
-from .services import Context
+from .services import Context, Services
 from .uris import SKILL_SCHEME, parse_skill, skill_uri
 
 __all__ = [
@@ -49,8 +48,12 @@ class DirectoryParams(PaginatedRequestParams):
 class SkillMethods:
     """Handlers of `skills/*` and of `resources/directory/read`."""
 
-    def __init__(self, skills: SkillRegistry) -> None:
-        self._skills = skills
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    @property
+    def _skills(self) -> SkillRegistry:
+        return self._services.skills
 
     async def list(self, ctx: Context, params: PaginatedRequestParams) -> dict[str, Any]:
         """Return a page of skills; the cursor is the name of the page's last skill."""
@@ -135,17 +138,14 @@ async def read_skill_file(skills: SkillRegistry, name: str, path: str) -> bytes 
         file = next((one for one in skill.files if one.path == path), None) if skill else None
         if skill is None or file is None:
             continue
-        data = await anyio.to_thread.run_sync(_read, skill.directory, path)
+        data = await anyio.to_thread.run_sync(_read, skills, skill, path)
         if data is not None and hashlib.sha256(data).hexdigest() == file.sha256:
             return data
     return None
 
 
-def _read(directory: Path, path: str) -> bytes | None:
-    real = Path(os.path.realpath(directory / path))
-    if not real.is_relative_to(os.path.realpath(directory.parent)):
-        return None
+def _read(skills: SkillRegistry, skill: Skill, path: str) -> bytes | None:
     try:
-        return real.read_bytes()
-    except OSError:
+        return skills.read(skill, path)
+    except (DefinitionError, OSError):
         return None

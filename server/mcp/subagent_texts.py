@@ -1,4 +1,4 @@
-"""Subagents in words, for clients that want to know whom they can ask."""
+"""Subagent texts: lists the subagents for clients."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ __all__ = ["described", "listed"]
 
 _EACH = 160
 _ALL = 2_000
+_PROBLEM = 400
+_PROBLEMS = 3
 
 
 def described(subagent: AnySubAgent) -> str:
@@ -32,8 +34,13 @@ def described(subagent: AnySubAgent) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def listed(subagents: Mapping[str, AnySubAgent]) -> str:
-    """Return one line for each subagent of the operator, cut to what a tool's description bears."""
+def listed(subagents: Mapping[str, AnySubAgent], errors: Mapping[str, str]) -> str:
+    """Return a line for each subagent of the operator, cut to what a tool's description bears.
+
+    Args:
+        subagents: By name.
+        errors: What is wrong with which file; those that are left out are missed by somebody.
+    """
     lines: list[str] = []
     own = [one for name, one in sorted(subagents.items()) if name != GENERAL_PURPOSE.name]
     for one in own:
@@ -41,8 +48,10 @@ def listed(subagents: Mapping[str, AnySubAgent]) -> str:
         lines.append(f"- {one.name}: {text if len(text) <= _EACH else text[: _EACH - 1] + '…'}")
         if sum(map(len, lines)) > _ALL:
             left = len(own) - len(lines) + 1
-            return "\n".join([*lines[:-1], f"- and {left} more, which are resources agent://NAME"])
-    return "\n".join(lines)
+            lines[-1] = f"- and {left} more, which are resources agent://NAME"
+            break
+    problems = [" ".join(one.split())[:_PROBLEM] for one in errors.values()][:_PROBLEMS]
+    return "\n".join([*lines, *(f"- (a file has a problem) {one}" for one in problems)])
 
 
 def _name(one: object) -> str:

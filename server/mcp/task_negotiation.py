@@ -1,4 +1,4 @@
-"""What a client has said about tasks."""
+"""Task negotiation: whether a client takes tasks, and for which calls."""
 
 from __future__ import annotations
 

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 from ..auth.caller import current_caller
+from ..runs.thread_parts import PARTS
 
 __all__ = [
     "AGENT_SCHEME",
     "SKILL_SCHEME",
     "THREADS_URI",
     "VIEWER_URI",
-    "ThreadPart",
     "agent_uri",
     "may_watch",
+    "moved_uri",
     "parse_agent",
     "parse_run_events",
     "parse_skill",
     "parse_thread",
     "skill_uri",
     "thread_uri",
-    "thread_uris",
     "threads_uri",
 ]
 
@@ -35,11 +34,6 @@ MAX_URI_CHARS = 2_048
 
 _RUN_EVENTS = re.compile(r"run://(?P<run>[^/?#]+)/events(\?after=(?P<after>\d{1,12}))?", re.ASCII)
 
-ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files"]
-"""What of a thread can be read; `files` is the listing."""
-
-PARTS: tuple[ThreadPart, ...] = ("todos", "transcript", "checkpoints", "files")
-
 
 def thread_uri(thread_id: str, part: str) -> str:
     """Return the URI of a part of a thread; for a file `files/<path>`."""
@@ -51,9 +45,9 @@ def threads_uri(owner: str) -> str:
     return f"{THREADS_URI}#{owner}" if owner else THREADS_URI
 
 
-def thread_uris(thread_id: str) -> tuple[str, ...]:
-    """Return the URIs of a thread that change when it moves on."""
-    return tuple(thread_uri(thread_id, part) for part in PARTS)
+def moved_uri(thread_id: str) -> str:
+    """Return what we call the news that something happened on a thread; no client may watch it."""
+    return f"{THREAD_SCHEME}{thread_id}#moved"
 
 
 def parse_thread(uri: str) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Says in the log what is wrong with the operator's files, and each problem once."""
+"""File reports: logs each problem of the operator's files once."""
 
 from __future__ import annotations
 

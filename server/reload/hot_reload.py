@@ -28,6 +28,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableType]
 
 from ...harness._internal.records import record
+from ...harness.definitions.confined_files import ConfinedFiles
 from ...harness.definitions.registry import DefinitionRegistry
 from .watch_plan import Plan
 
@@ -89,6 +90,7 @@ async def watch(
     debounce_ms: int = 50,
     step_ms: int = 20,
     force_polling: bool | None = None,
+    untrusted: Sequence[Path] = (),
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep registries current until cancelled.
@@ -100,9 +102,12 @@ async def watch(
         debounce_ms: Longest time for which changes that keep coming are gathered.
         step_ms: A pause this long ends the gathering. Less is quicker and costs more when idle.
         force_polling: Compare directories instead of asking the system; None decides by platform.
+        untrusted: Directories that agents can write: links there lead to nothing that is watched
+            outside of them.
         task_status: Started once every change from then on is noticed.
     """
-    follower = _Follower(registries, on_change, debounce_ms, step_ms, task_status)
+    files = ConfinedFiles().also(untrusted)
+    follower = _Follower(registries, on_change, debounce_ms, step_ms, files, task_status)
     failures = 0
     async with anyio.create_task_group() as group:
         group.start_soon(follower.tell)
@@ -186,9 +191,11 @@ class _Follower:
         on_change: OnChange,
         debounce_ms: int,
         step_ms: int,
+        files: ConfinedFiles,
         task_status: TaskStatus[None],
     ) -> None:
         self._registries = registries
+        self._files = files
         self._on_change = on_change
         self._awatch = partial(
             awatch,
@@ -254,7 +261,8 @@ class _Follower:
     async def _plan(self) -> Plan:
         return await anyio.to_thread.run_sync(
             lambda: Plan.of(
-                [root for registry in self._registries.values() for root in registry.roots]
+                [root for registry in self._registries.values() for root in registry.roots],
+                self._files,
             )
         )
 

@@ -8,10 +8,11 @@ from dataclasses import field
 from pathlib import Path
 
 from ...harness._internal.records import record
+from ...harness.definitions.confined_files import ConfinedFiles
 from ...harness.definitions.followed_files import FollowedFiles
 from ...harness.definitions.frontmatter import DefinitionError
 from ...harness.definitions.registry import SETTLED_SECONDS
-from ...harness.definitions.sources import FileStat, children, file_stat
+from ...harness.definitions.sources import FileStat
 from ...harness.profiles import ProfileRegistry
 
 __all__ = ["ProfileFiles", "ProfileSnapshot"]
@@ -42,15 +43,17 @@ class ProfileFiles(FollowedFiles[ProfileSnapshot]):
 
     Args:
         directories: As for `ProfileRegistry`.
+        untrusted: As for `ProfileRegistry`.
 
     Raises:
         DefinitionError: A file breaks a rule.
     """
 
-    def __init__(self, directories: Sequence[Path]) -> None:
+    def __init__(self, directories: Sequence[Path], *, untrusted: Sequence[Path] = ()) -> None:
         self._directories = tuple(directories)
-        self._seen = _seen(self._directories)
-        super().__init__(ProfileSnapshot(ProfileRegistry(self._directories)))
+        self._seen = _seen(self._directories, ConfinedFiles().also(untrusted))
+        registry = ProfileRegistry(self._directories, untrusted=untrusted)
+        super().__init__(ProfileSnapshot(registry), untrusted)
 
     @property
     def current(self) -> ProfileRegistry:
@@ -71,19 +74,19 @@ class ProfileFiles(FollowedFiles[ProfileSnapshot]):
         with self._lock:
             if tuple(directories) == self._directories:
                 return
-            seen = _seen(tuple(directories))
-            self._snapshot = ProfileSnapshot(ProfileRegistry(directories))
+            seen = _seen(tuple(directories), self._files)
+            self._snapshot = ProfileSnapshot(self._registry(directories))
             self._directories, self._seen = tuple(directories), seen
 
     def reload(self) -> bool:
         """Read the files again if one of them changed, and return whether anything did. Blocks."""
         with self._lock:
-            seen = _seen(self._directories)
+            seen = _seen(self._directories, self._files)
             if seen == self._seen and _is_settled(seen):
                 return False
             old = self._snapshot
             try:
-                fresh = ProfileSnapshot(ProfileRegistry(self._directories))
+                fresh = ProfileSnapshot(self._registry(self._directories))
             except (DefinitionError, OSError) as error:
                 problem = f"{error} The last good profiles stay in use until this is fixed."
                 where = ", ".join(map(str, self._directories))
@@ -94,19 +97,26 @@ class ProfileFiles(FollowedFiles[ProfileSnapshot]):
             self._snapshot = fresh
             return True
 
+    def _doubt(self) -> None:
+        self._snapshot = ProfileSnapshot(self._registry(self._directories))
 
-def _seen(directories: Sequence[Path]) -> tuple[FileStat | str, ...]:
+    def _registry(self, directories: Sequence[Path]) -> ProfileRegistry:
+        return ProfileRegistry(directories, untrusted=self._files.roots)
+
+
+def _seen(directories: Sequence[Path], files: ConfinedFiles) -> tuple[FileStat | str, ...]:
     """Return what tells one version of all files from the next."""
     seen: list[FileStat | str] = []
     for directory in directories:
         try:
-            names = [one.path for one in children(directory) if one.name.endswith(".toml")]
-        except OSError as error:
-            seen.append(f"{directory}: {error.errno}")
+            with files.entries(directory) as there:
+                paths = [directory / one.name for one in there if one.name.endswith(".toml")]
+        except (DefinitionError, OSError) as error:
+            seen.append(str(error))
             continue
-        for name in names:
+        for path in paths:
             try:
-                seen.append(file_stat(Path(name)))
+                seen.append(files.file_stat(path))
             except (DefinitionError, OSError) as error:
                 seen.append(str(error))
     return tuple(seen)

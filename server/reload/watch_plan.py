@@ -1,4 +1,4 @@
-"""What to watch so that nothing is missed: of given paths, what exists and what leads there."""
+"""Watch plan: the existing directories to watch so that no change of a file is missed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...harness._internal.records import record
+from ...harness.definitions.confined_files import ConfinedFiles
 
 __all__ = ["Plan"]
 
@@ -30,17 +31,17 @@ class Plan:
     identities: frozenset[tuple[str, int, int]]
 
     @classmethod
-    def of(cls, roots: Sequence[Path]) -> Plan:
-        """Look at the file system. Blocks."""
+    def of(cls, roots: Sequence[Path], files: ConfinedFiles) -> Plan:
+        """Look at the file system, and follow links as `files` does. Blocks."""
         trees: set[str] = set()
         anchors: set[str] = set()
         wanted: set[str] = set()
         for root in roots:
-            real = os.path.realpath(root)
-            if os.path.isdir(real):
+            real = files.real(root)
+            if real is not None and os.path.isdir(real):
                 trees.add(real)
-            for path in {str(root), real}:
-                anchor, step = _anchor(path)
+            for path in {str(root), real or str(root)}:
+                anchor, step = _anchor(path, files)
                 anchors.add(anchor)
                 wanted.add(step)
         return cls(
@@ -62,13 +63,14 @@ class Plan:
         return False
 
 
-def _anchor(path: str) -> tuple[str, str]:
+def _anchor(path: str, files: ConfinedFiles) -> tuple[str, str]:
     """Return the nearest existing directory above a path, and its entry that leads there."""
     step = path
     while True:
         parent = os.path.dirname(step)
-        if parent == step or os.path.isdir(parent):
-            real = os.path.realpath(parent)
+        real = files.real(Path(parent))
+        if parent == step or (real is not None and os.path.isdir(real)):
+            real = real or parent
             return real, os.path.join(real, os.path.basename(step))
         step = parent
 

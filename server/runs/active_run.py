@@ -1,8 +1,9 @@
-"""A run this process works on: who hears its events, what it has written, what it does now."""
+"""Active run: a run of this process, its listeners, and what it does now."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -13,6 +14,7 @@ from ...harness.errors import HarnessError
 from ...harness.loop.events import Emit, Event
 from ...harness.loop.run_context import RunControl
 from ..sampling.queue import Offer, SampledRun
+from .thread_parts import ThreadPart
 
 __all__ = ["ActiveRun"]
 
@@ -21,6 +23,12 @@ MAX_UNHEARD = 16
 
 WRITERS = ("write_file", "edit_file")
 """Tools that write the file at `path`."""
+
+COMMANDS = ("execute", "job")
+"""Tools that may write any file."""
+
+_PARTS: Mapping[str, ThreadPart] = {"messages": "transcript", "todos": "todos", "files": "files"}
+"""What clients read of a state key."""
 
 
 @dataclass(slots=True)
@@ -36,7 +44,8 @@ class ActiveRun:
         finished: Set when it has paused or ended.
         listeners: Receive its events.
         unheard: Events so far, while nobody has listened yet.
-        written: Paths of files it has written.
+        written: Paths of files it has written since that was last announced.
+        ran_commands: Whether it has run commands since.
         line: The newest thing it does that is worth a line.
         offer: What the client lends of its model that made it go; None if it goes on by itself.
         sampled: Its calls of a client's model, while it is carried.
@@ -55,6 +64,7 @@ class ActiveRun:
     listeners: list[Emit] = field(default_factory=list[Emit])
     unheard: deque[Event] = field(default_factory=lambda: deque(maxlen=MAX_UNHEARD))
     written: dict[str, None] = field(default_factory=dict[str, None])
+    ran_commands: bool = False
     line: str | None = None
     result: RunResult | None = None
     error: HarnessError | None = None
@@ -81,7 +91,26 @@ class ActiveRun:
 
     def note_written(self, tool: object, args: object) -> None:
         """Remember which file a call writes, for the notice that goes out after it."""
+        self.ran_commands = self.ran_commands or tool in COMMANDS
         if tool in WRITERS and isinstance(args, dict):
             path = cast("dict[str, object]", args).get("path")
             if isinstance(path, str):
                 self.written["/" + path.lstrip("/")] = None
+
+    def changed_by(self, event: Event) -> set[ThreadPart]:
+        """Return what of the thread a checkpoint has changed, but for files it does not hold.
+
+        That of a subagent is none of the thread's own: what it brings comes with its caller's.
+        """
+        if len(event.path) > 1:
+            return set()
+        keys = cast("list[str]", event.data.get("keys") or ())
+        return {"checkpoints", *(_PARTS[key] for key in keys if key in _PARTS)}
+
+    def take_written(self) -> tuple[set[ThreadPart], list[str]]:
+        """Return what is to be announced of files that were written, and forget it."""
+        parts: set[ThreadPart] = {"files"} if self.ran_commands else set()
+        files = [*self.written]
+        self.written.clear()
+        self.ran_commands = False
+        return parts, files

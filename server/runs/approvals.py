@@ -1,4 +1,4 @@
-"""Questions of a run, put to the person behind the client (mcp 4, clients 2.1).
+"""Questions of a run, put to the person behind the client.
 
 Which way a question goes depends on what the client declared, never on hope:
 

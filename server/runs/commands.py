@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, TypedDict
 from ...harness.backends.base import Backend
 from ...harness.backends.state import StateBackend
 from ...harness.errors import AgentBuildError
-from ..settings.protected_paths import places_in, protected_paths
+from ..settings.protected_paths import (
+    ProtectedPath,
+    instructing_paths,
+    protected_paths,
+)
+from ..settings.root_places import places_in
 from ..settings.settings import CommandSettings, Settings
 
 if TYPE_CHECKING:
-    from ...harness.middleware.execute import ExecuteMiddleware
+    from ...harness.middleware.commands.execute import ExecuteMiddleware
     from ...harness.shell.jobs import JobLimits
     from ...harness.shell.policies import ExecutionPolicy
 
@@ -43,18 +48,28 @@ def files_of(settings: Settings) -> Backend:
     return with_workspace(directory, confined=settings.execute != "host")
 
 
-def commands_of(settings: Settings, backend: Backend) -> ExecuteMiddleware | None:
+def commands_of(
+    settings: Settings, backend: Backend, principal: str = ""
+) -> ExecuteMiddleware | None:
     """Return what runs commands over the files; blocks while it looks whether that is possible.
+
+    Args:
+        settings: What the operator chose.
+        backend: Where files live.
+        principal: Whose commands, where each principal has a root.
 
     Raises:
         AgentBuildError: Commands are asked for and cannot be run so here.
     """
     if settings.execute == "off":
         return None
-    from ...harness.middleware.execute import ExecuteMiddleware  # few run commands
+    from ...harness.middleware.commands.execute import ExecuteMiddleware  # few run commands
 
+    told = instructing_paths(settings)
+    settings = settings.of(principal)
     _require_root(settings)
     _require_outside(settings)
+    _require_held(settings, told)
     try:
         return ExecuteMiddleware(
             backend,
@@ -108,6 +123,25 @@ def _require_outside(settings: Settings) -> None:
             f"commands could {could}: {one.name} {one.path} is inside the root {settings.root}. "
             "Keep it elsewhere"
         )
+
+
+def _require_held(settings: Settings, told: Sequence[ProtectedPath]) -> None:
+    """Refuse instructions of every user's agents that a command of one user could write.
+
+    What is there is mounted to be read; what is not there yet cannot be.
+
+    Raises:
+        AgentBuildError: There is one; the text names it.
+    """
+    if settings.root is None:
+        return
+    for one in told:
+        if not one.path.exists() and places_in(settings.root, one.path):
+            raise AgentBuildError(
+                f"a command of one user could write what every user's agents are told: {one.name} "
+                f"{one.path} is inside the root {settings.root} and not there yet. Make it (it may "
+                "be empty), or keep it elsewhere"
+            )
 
 
 def _instructions(settings: Settings) -> Sequence[Path]:

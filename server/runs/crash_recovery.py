@@ -1,4 +1,4 @@
-"""Which server processes live, and one at a time takes over what dead ones left."""
+"""Crash recovery: finds dead server processes and takes over their runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import anyio.to_thread
 
 from ...harness.errors import ThreadBusy
 from ..settings.state_dir import StateDir
+from .cancel_requests import CancelRequests
 
 __all__ = ["ServerProcesses"]
 
@@ -17,10 +18,15 @@ TAKEOVER_SECONDS = 20.0
 
 
 class ServerProcesses:
-    """The server processes that share a state directory."""
+    """The server processes that share a state directory.
+
+    Attributes:
+        cancel_requests: What they wish of each other.
+    """
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
+        self.cancel_requests = CancelRequests(state.path / "cancel-requests")
 
     def is_alive(self, owner: str) -> bool:
         """Whether the server with this id is running. Blocks for a moment."""
@@ -31,7 +37,9 @@ class ServerProcesses:
         """Keep every other process from resuming a run meanwhile."""
         from filelock import FileLock, Timeout  # not needed to begin serving
 
-        lock = FileLock(self._state.path / "takeover.lock", TAKEOVER_SECONDS, thread_local=False)
+        lock = FileLock(
+            self._state.path / "takeover.lock", TAKEOVER_SECONDS, thread_local=False, mode=0o600
+        )
         try:
             await anyio.to_thread.run_sync(lock.acquire)
         except Timeout as error:

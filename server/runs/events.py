@@ -1,4 +1,4 @@
-"""What happened in a run, for a client that was away, in words and as data."""
+"""Run events, as text and as data, for a client that was away."""
 
 from __future__ import annotations
 

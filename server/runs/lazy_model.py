@@ -11,8 +11,10 @@ from typing import Any
 
 from ...harness.messages.message import AIMessage
 from ...harness.models.base import ChatModel, ChatRequest, Delta
-from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
-from ..sampling.model import is_sampling, sampling_model
+from ...harness.models.init_chat_model import init_chat_model
+from ...harness.models.registry import DEFAULT_MODEL
+from ..sampling.model import sampling_model
+from ..settings.accepted import is_sampling
 
 __all__ = ["LazyModel"]
 

@@ -1,11 +1,14 @@
 """Progress of a call that waits for a run: one line per step, and a sign of life in between.
 
-The counter only rises, nothing is sent after the result, and steps that come faster than the
-client reads are left out (the newest line is the one that matters).
+Where the run has a todo list, progress is the todos that are done, of all of them; what happens
+between two of them is a fraction. It only rises, as the protocol demands. Nothing is sent after
+the result, and steps that come faster than the client reads are left out (the newest line is the
+one that matters).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
@@ -15,10 +18,18 @@ import anyio
 from ...harness.errors import HarnessError
 from ...harness.loop.events import Emit, Event
 
-__all__ = ["HEARTBEAT_SECONDS", "Report", "describe", "reporting"]
+__all__ = [
+    "HEARTBEAT_SECONDS",
+    "Report",
+    "RisingProgress",
+    "Todos",
+    "describe",
+    "reporting",
+    "todos_of",
+]
 
 HEARTBEAT_SECONDS = 10.0
-"""Several hosts give up on a silent call after 60 s (clients 2.1)."""
+"""Several hosts give up on a silent call after 60 s."""
 
 FLUSH_SECONDS = 1.0
 """How long a client that reads slowly may hold up the result."""
@@ -28,7 +39,10 @@ BACKLOG = 32
 AGENT_SEPARATOR = " \u203a "
 
 Report: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
-"""Sends one notice: counter, total (unknown), text. Does nothing when the client wants none."""
+"""Sends one notice: progress, total if known, text. Does nothing when the client wants none."""
+
+Todos: TypeAlias = tuple[int, int]
+"""How many todos are done, and how many there are."""
 
 
 def describe(event: Event) -> str | None:
@@ -49,6 +63,17 @@ def describe(event: Event) -> str | None:
         case "tool_end" if data.get("status") == "waiting":
             return f"{agents}: {data.get('name')} waits for an answer"
         case _:
+            return _noted(agents, data.get("data")) if event.mode == "custom" else None
+
+
+def _noted(agents: str, data: object) -> str | None:
+    """Return what middleware says of a model call that has to be made again."""
+    match data:
+        case {"event": "model_retry", "text": str(text)}:
+            return f"{agents}: {text}"
+        case {"event": "model_asked_again"}:
+            return f"{agents}: thinking"
+        case _:
             return None
 
 
@@ -63,25 +88,73 @@ def _subject(args: object) -> str:
     return ""
 
 
+def todos_of(event: Event) -> Todos | None:
+    """Return what an event says of the todo list of the main agent; None if nothing."""
+    data = event.data.get("data")
+    if event.mode != "custom" or len(event.path) > 2 or not isinstance(data, dict):
+        return None
+    counts = data.get("counts")
+    if data.get("event") != "todos" or not isinstance(counts, dict):
+        return None
+    done, total = counts.get("completed"), counts.get("total")
+    return (done, total) if isinstance(done, int) and isinstance(total, int) else None
+
+
+class RisingProgress:
+    """Turns the state of a todo list into progress that rises with each notice.
+
+    It stays below the total, since a run whose todos are all done still has to answer. When a
+    list is replaced by one with less done, both numbers move up, so that neither goes back.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._moved = 0
+        self._done = 0
+        self._steps = 1
+
+    def next(self, todos: Todos) -> tuple[float, float | None]:
+        """Return progress, and the total if there are todos."""
+        done, total = todos
+        if done > self._done:
+            self._steps = 0
+        self._done = done
+        share = 0.5 * self._steps / (self._steps + 1)
+        value = self._moved + (done + share if done < total or not total else done - 0.5 + share)
+        self._steps += 1
+        if value <= self._last:
+            more = math.floor(self._last - value) + 1
+            self._moved, value = self._moved + more, value + more
+        self._last = value
+        return value, float(total + self._moved) if total else None
+
+
 @asynccontextmanager
-async def reporting(report: Report) -> AsyncGenerator[Emit]:
-    """Yield a function for events; what it is given is reported until the block ends."""
+async def reporting(report: Report, todos: Todos = (0, 0)) -> AsyncGenerator[Emit]:
+    """Yield a function for events; what it is given is reported until the block ends.
+
+    Args:
+        report: Sends a notice.
+        todos: What is known of the todo list.
+    """
     send, receive = anyio.create_memory_object_stream[str](BACKLOG)
+    progress = RisingProgress()
 
     def emit(event: Event) -> None:
+        nonlocal todos
+        todos = todos_of(event) or todos
         line = describe(event)
         if line is not None and send.statistics().current_buffer_used < BACKLOG:
             send.send_nowait(line)
 
     async def pump() -> None:
-        counter, last = 0, "working"
+        last = "working"
         with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             while True:
                 with anyio.move_on_after(HEARTBEAT_SECONDS) as silence:
                     last = await receive.receive()
-                counter += 1
                 text = f"still at it: {last}" if silence.cancelled_caught else last
-                await report(counter, None, text)
+                await report(*progress.next(todos), text)
 
     refused: HarnessError | None = None
     with send, receive:

@@ -26,10 +26,12 @@ from ..auth.caller import current_caller
 from ..auth.owned_journal import OwnedJournal
 from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
+from .progress import Todos
 from .starting import RunStarter, Snapshot, call_id
 from .supervisor import RunSupervisor
 
 if TYPE_CHECKING:
+    from ...harness.middleware.todo_list import Todo
     from ...harness.subagents.background.launcher import BackgroundSubAgents
 
 __all__ = ["RunManager", "Snapshot"]
@@ -137,6 +139,19 @@ class RunManager(RunStarter):
             return f"{', '.join(one.agent for one in asked)}: waiting for the client's model"
         return live.line
 
+    async def todos(self, run_id: str) -> Todos:
+        """Return how many todos of a run's thread are done, and how many there are.
+
+        A list on which nothing is open is of work before, and counts as none.
+        """
+        try:
+            state = await self._agent().get_state((await self._find(run_id)).thread_id)
+        except HarnessError:  # it has none yet, or it cannot be read; nothing depends on it
+            return 0, 0
+        todos: Sequence[Todo] = state.values.get("todos", ())
+        done = sum(one.status == "completed" for one in todos)
+        return (done, len(todos)) if done < len(todos) else (0, 0)
+
     async def asked(self, run_id: str) -> Sequence[Interrupt]:
         """Return the questions of a run, answered or not, also while it works on other calls."""
         return await self._journal.interrupts(run_id)
@@ -159,7 +174,8 @@ class RunManager(RunStarter):
             UnknownRun: It was deleted in this moment, with its thread.
         """
         try:
-            state = await self._agent().get_state(run.thread_id)
+            await self._agent.prepare(run.thread_id)
+            state = await self._agent(run.thread_id).get_state(run.thread_id)
         except UnknownThread:
             await self._find(run.id)
             raise
@@ -210,7 +226,7 @@ class RunManager(RunStarter):
             # A server that died may have stored the last answer and not gone on.
             waits_in_vain = run.status == "needs_approval" and len(stored) == len(asked)
             if run_id in self._carrier.live:
-                await self._agent().answer(run_id, fresh)
+                await self._agent(run_id).answer(run_id, fresh)
             elif fresh or not answers or waits_in_vain:
                 await self._carrier.resume(run, fresh, most=self._max_runs, offer=offer)
         return {
@@ -257,7 +273,7 @@ class RunManager(RunStarter):
         Raises:
             UnknownRun: There is no such run.
             HarnessError: The caller may not cancel it.
-            ThreadBusy: Another living server process works on it.
+            ThreadBusy: Another server process works on it and is slow to end it; it will.
         """
         run = await self._find(run_id)
         caller = current_caller.get()
@@ -271,6 +287,7 @@ class RunManager(RunStarter):
 
     async def recover(self) -> list[str]:
         """Continue the runs of servers that died, and return their ids."""
+        await self._carrier.cancellation.forget_settled()
         left = await self._journal.find_runs(status="running", limit=1_000)
         if self._carrier.tasks is not None:
             waiting = await self._journal.find_runs(status="paused", limit=1_000)

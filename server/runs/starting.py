@@ -1,9 +1,10 @@
-"""How runs begin: driven calls and delegated goals, one at a time per thread."""
+"""Run starter: begins driven calls and delegated goals, one at a time per thread."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 import anyio
@@ -24,12 +25,16 @@ from ..auth.principals import Principals
 from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
 from .active_run import ActiveRun
-from .supervisor import Changed, RunSupervisor, Servers, busy
+from .cancellation import Servers
+from .supervisor import Agents, Changed, RunSupervisor, busy
 
-__all__ = ["RunStarter", "Snapshot", "call_id"]
+__all__ = ["Began", "RunStarter", "Snapshot", "call_id"]
 
 DRIVE_SECONDS = 45.0
 """How long a driven call is waited for unless its client bears more or less."""
+
+Began: TypeAlias = Callable[[str], None]
+"""Told the id of a run as soon as it is started."""
 
 LONG_TOOLS = frozenset({"execute"})
 """Driven calls that count as runs at work."""
@@ -44,7 +49,7 @@ class Snapshot:
         questions: Open questions, when it waits for answers.
         result: The result of its call, when it is a driven run that has ended.
         calls: Calls of a client's model that it, or its background tasks, wait for.
-        notes: What became of answers that were not taken.
+        notes: What became of answers that were not taken; why a call is not recorded.
         stuck: Why it cannot go on, while it is `running` and nobody works on it.
     """
 
@@ -61,11 +66,21 @@ def call_id(run_id: str) -> str:
     return "call_" + run_id.partition("_")[2]
 
 
+def _unrecorded(live: ActiveRun, why: HarnessError, *, is_new: bool) -> str:
+    """Return what the caller of a tool that only reads is told when its call is not recorded."""
+    begun = (
+        f" Thread {live.thread_id} was not begun: leave thread_id out in the next call."
+        if is_new
+        else ""
+    )
+    return f"Note: this call was answered, but it is not in the thread's history: {why}{begun}"
+
+
 class RunStarter:
     """Begins runs, and knows those of this process.
 
     Args:
-        agent: Returns the agent, built when it is first needed.
+        agent: Returns the agent of a thread or run, built when it is first needed.
         checkpointer: The journal.
         group: Where runs live.
         owner: Id of this server process.
@@ -78,7 +93,7 @@ class RunStarter:
 
     def __init__(
         self,
-        agent: Callable[[], Agent],
+        agent: Agents,
         checkpointer: Checkpointer,
         group: TaskGroup,
         owner: str,
@@ -117,7 +132,8 @@ class RunStarter:
         """
         await anyio.lowlevel.checkpoint_if_cancelled()
         await self._require_owned(thread_id)
-        if thread_id is not None and self._agent().recalls(thread_id):
+        await self._agent.prepare(thread_id or "")
+        if thread_id is not None and self._agent(thread_id).recalls(thread_id):
             try:
                 return await self._drive(tool, args, thread_id, seconds, trust_cache=True)
             except StaleThread:
@@ -147,7 +163,9 @@ class RunStarter:
             return await agent.adrive([call], thread_id=live.thread_id, options=options)
 
         is_new = thread_id is None
-        self._carrier.spawn(live, work, modes=(), is_new=is_new, trust_cache=trust_cache)
+        self._carrier.spawn(
+            live, work, modes=("checkpoints",), is_new=is_new, trust_cache=trust_cache
+        )
         with anyio.move_on_after(seconds):
             await live.finished.wait()
         if not live.finished.is_set():
@@ -158,8 +176,13 @@ class RunStarter:
             raise HarnessError(
                 f"The server is stopping. Run {live.run_id} goes on when it is started again."
             )
-        results = live.result.results
-        return Snapshot(live.result.run, live.result.interrupts, results[-1] if results else None)
+        results, unrecorded = live.result.results, live.result.unrecorded
+        return Snapshot(
+            live.result.run,
+            live.result.interrupts,
+            results[-1] if results else None,
+            notes=() if unrecorded is None else (_unrecorded(live, unrecorded, is_new=is_new),),
+        )
 
     async def start(
         self,
@@ -170,6 +193,7 @@ class RunStarter:
         task_id: str | None = None,
         key: str | None = None,
         offer: Offer | None = None,
+        began: Began | None = None,
     ) -> str:
         """Begin to work on a goal and return the run's id once the input is in the journal.
 
@@ -180,6 +204,7 @@ class RunStarter:
             task_id: One of an earlier call on the thread that goes on, as its result named it.
             key: Of the caller's choice: a second start with it finds the first one's run.
             offer: What the client lends of its model; None if nobody knows.
+            began: Told the run's id if this call starts it, before its input is stored.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -208,6 +233,8 @@ class RunStarter:
             await self._enter(live, known_idle=thread_id is None)
             self._require_room(live)
             self._carrier.spawn(live, work, key=key, is_new=thread_id is None)
+            if began is not None:
+                began(live.run_id)
             await live.control.accepted.wait()
         finally:
             if key is not None:
@@ -317,4 +344,4 @@ class RunStarter:
 
     def _unrecorded(self, live: ActiveRun) -> Run:
         """Return the record of a run at work whose input waits for its first act."""
-        return Run(live.run_id, live.thread_id, "drive", self._agent().name)
+        return Run(live.run_id, live.thread_id, "drive", self._agent(live.run_id).name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -24,13 +23,15 @@ from ..auth.caller import owner_of
 from ..auth.principals import Principals
 from ..sampling.queue import Offer, SamplingQueue
 from .active_run import ActiveRun
-from .progress import describe
+from .cancellation import Cancellation, Servers
+from .progress import describe, todos_of
 from .thread_locks import GateHolder, ThreadLocks
+from .thread_parts import ThreadPart
 
 if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents
 
-__all__ = ["Changed", "RunSupervisor", "Servers", "Work", "busy"]
+__all__ = ["Agents", "Changed", "RunSupervisor", "Work", "busy"]
 
 QUEUE_SECONDS = 30.0
 """How long a driven call waits for other calls on its thread."""
@@ -38,22 +39,33 @@ QUEUE_SECONDS = 30.0
 logger = logging.getLogger(__name__)
 
 
-class Servers(Protocol):
-    """Says which server processes live, and lets one at a time take over what dead ones left."""
+class Agents(Protocol):
+    """Returns the agent that works on a thread or run: not all have the same files."""
 
-    def is_alive(self, owner: str) -> bool:
-        """Whether the server with this id is running. May block."""
+    def __call__(self, id_: str = "") -> Agent:
+        """Return it; without an id that of the caller.
+
+        Raises:
+            HarnessError: There is none.
+        """
         ...
 
-    def takeover(self) -> AbstractAsyncContextManager[None]:
-        """Keep every other process from resuming a run meanwhile."""
+    async def prepare(self, id_: str = "") -> None:
+        """Make what takes time, so that the call does not; raises the same."""
         ...
 
 
 class Changed(Protocol):
-    """Told when a thread has moved on."""
+    """Told when a thread has moved on; see `Announcements.thread_changed`."""
 
-    def __call__(self, thread_id: str, *, files: Iterable[str] = (), is_new: bool = False) -> None:
+    def __call__(
+        self,
+        thread_id: str,
+        *,
+        parts: Iterable[ThreadPart] = (),
+        files: Iterable[str] = (),
+        is_new: bool = False,
+    ) -> None:
         """Announce it soon; must not block."""
         ...
 
@@ -77,11 +89,12 @@ class RunSupervisor:
     Attributes:
         live: Runs at work, by id.
         stuck: Why runs that nobody works on cannot go on, as far as was tried.
+        cancellation: Ends runs.
     """
 
     def __init__(
         self,
-        agent: Callable[[], Agent],
+        agent: Agents,
         journal: Checkpointer,
         group: TaskGroup,
         owner: str,
@@ -104,6 +117,7 @@ class RunSupervisor:
         self._principals = principals
         self._gates = ThreadLocks()
         self.tasks: BackgroundSubAgents | None = None
+        self.cancellation = Cancellation(journal, servers, self.live, self.is_left, self._was_ended)
 
     def agent_of(self, run: Run, main: Agent) -> Agent:
         """Return who a run belongs to: the main agent, or the subagent of a background task.
@@ -155,7 +169,7 @@ class RunSupervisor:
         live: ActiveRun,
         work: Work,
         *,
-        modes: Sequence[StreamMode] = ("tasks", "checkpoints"),
+        modes: Sequence[StreamMode] = ("tasks", "checkpoints", "custom"),
         key: str | None = None,
         is_new: bool = False,
         trust_cache: bool = False,
@@ -183,6 +197,7 @@ class RunSupervisor:
             principal=principal,
         )
         self.live[live.run_id] = live
+        self.cancellation.look_out(self._group)
         name = f"run {live.run_id}"
         self._group.start_soon(self._carry, live, work, options, is_new, name=name)
 
@@ -192,7 +207,8 @@ class RunSupervisor:
             with self.desk.carrying(
                 live.run_id, live.thread_id, live.control.pause, live.offer
             ) as live.sampled:
-                live.result = await work(self._agent(), options)
+                await self._agent.prepare(live.run_id)
+                live.result = await work(self._agent(live.run_id), options)
         except HarnessError as error:
             live.error = error
         except Exception as error:
@@ -207,7 +223,9 @@ class RunSupervisor:
             self._gates.leave(live.thread_id)
             live.control.accepted.set()
             live.finished.set()
-        self.changed(live.thread_id, files=list(live.written), is_new=is_new)
+        parts, files = live.take_written()
+        if live.result is None or live.result.unrecorded is None:
+            self.changed(live.thread_id, parts=parts, files=files, is_new=is_new)
         if self.tasks is not None:
             self.tasks.stirred(live.thread_id)
         await self._go_on_if_answered(live)
@@ -216,14 +234,20 @@ class RunSupervisor:
         decided.set()
 
     def _hear(self, live: ActiveRun, event: Event) -> None:
-        live.hear(event)
-        live.line = describe(event) or live.line
+        line = describe(event)
+        if event.mode != "custom" or line is not None or todos_of(event) is not None:
+            live.hear(event)
+        live.line = line or live.line
         if live.sampled is not None:
             live.sampled.hear(event)
         if event.data.get("event") == "tool_start":
             live.note_written(event.data.get("name"), event.data.get("args"))
         if event.mode == "checkpoints":
-            self.changed(live.thread_id)
+            parts, files = live.changed_by(event), list[str]()
+            if event.data.get("author") == "tools" and "checkpoints" in parts:
+                more, files = live.take_written()
+                parts |= more
+            self.changed(live.thread_id, parts=parts, files=files)
 
     async def _go_on_if_answered(self, live: ActiveRun) -> None:
         """Resume a run that got its answer in the moment in which it went to wait for it."""
@@ -274,9 +298,10 @@ class RunSupervisor:
         try:
             async with self._servers.takeover():
                 now = await self._journal.run(run.id)
-                working = now is not None and now.status == "running"
-                if now is not None and working and not await self.is_left(now):
-                    raise busy(run.thread_id, run.id)
+                if now is not None and now.status == "running":
+                    if not await self.is_left(now):
+                        raise busy(run.thread_id, run.id)
+                    await self.cancellation.require_unasked(now)
                 owner = owner_of(run.id)
                 if owner and most is not None and len(self.working(owner)) >= most:
                     raise ThreadBusy(
@@ -315,30 +340,12 @@ class RunSupervisor:
             await live.finished.wait()
 
     async def end(self, run: Run, reason: str) -> Run:
-        """End a run; what it has committed stays. One that has ended is returned as it is.
+        """End a run, whichever process works on it; see `Cancellation.end`."""
+        return await self.cancellation.end(run, reason)
 
-        Raises:
-            ThreadBusy: Another living server process works on it.
-        """
-        live = self.live.get(run.id)
-        if live is not None:
-            live.control.cancel(reason)
-            await live.finished.wait()
-        run = await self._journal.run(run.id) or run
-        if run.status in ("done", "failed", "cancelled"):
-            return run
-        if run.status == "running" and not await self.is_left(run):
-            raise ThreadBusy(
-                f"Run {run.id} belongs to another server process that is alive, so it was not "
-                "cancelled. Cancel it through the client that started it."
-            )
-        run = replace(run, status="cancelled", reason=reason)
-        await self._journal.commit(Batch(run.thread_id, runs=[run]))
+    def _was_ended(self, run: Run) -> None:
         self.stuck.pop(run.id, None)
-        if run.id in self.live:  # it began to go on in that moment
-            return await self.end(run, reason)
         self.changed(run.thread_id)
-        return run
 
     async def is_left(self, run: Run) -> bool:
         """Whether nobody works on a run that is recorded as `running`.

@@ -1,4 +1,4 @@
-"""What a run is doing besides waiting for the client's model, read off its events."""
+"""Activity: whether a run does anything besides waiting for the client's model."""
 
 from __future__ import annotations
 

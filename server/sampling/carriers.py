@@ -1,4 +1,4 @@
-"""Brings calls of the client's model to the client of a request (mcp 5).
+"""Brings calls of the client's model to the client of a request.
 
 - `live`: a client of the handshake era is asked while its call is open.
 - `retry`: a client of 2026-07-28 gets `input_required`, asks its model, and calls again.

@@ -40,7 +40,8 @@ from ...harness.messages.message import (
     ToolMessage,
     new_id,
 )
-from ...harness.models.base import ChatRequest, ToolSpec
+from ...harness.models.base import ChatRequest
+from ...harness.tools.spec import ToolSpec
 
 if TYPE_CHECKING:
     from mcp.types import RequestParamsMeta, Role, SamplingMessageContentBlock

@@ -12,14 +12,7 @@ from ...harness.models.registry import UnknownModel
 from .messages import MAX_TOKENS, answer_of, params_of
 from .queue import Offer, SampledCall, SampledRun, current_run
 
-__all__ = ["SamplingModel", "declared", "is_sampling", "sampling_model"]
-
-_NAME = "sampling"
-
-
-def is_sampling(name: str) -> bool:
-    """Whether a model's name stands for the client's model."""
-    return name.partition(":")[0] == _NAME
+__all__ = ["SamplingModel", "declared", "sampling_model"]
 
 
 def sampling_model(name: str, **settings: Any) -> SamplingModel:
@@ -73,7 +66,7 @@ class SamplingModel:
     @property
     def name(self) -> str:
         """`sampling`, or `sampling:<hint>`."""
-        return f"{_NAME}:{self._hint}" if self._hint else _NAME
+        return f"sampling:{self._hint}" if self._hint else "sampling"
 
     @property
     def context_window(self) -> int | None:

@@ -1,4 +1,4 @@
-"""What clients are being asked over open connections: forms for people, calls of their model.
+"""Open requests to clients: forms for people, and calls of their model.
 
 Whoever waits for a person would keep a server that shall end alive for as long as they think.
 """

@@ -1,4 +1,4 @@
-"""Where runs leave calls of the client's model, and requests of clients find them.
+"""Sampling queue: passes a run's model calls to requests of the client that answers them.
 
 A call is parked in the memory of the process that carries its run, which waits in it as it would
 for any other model. Nothing of it is in the journal and nothing is lost with it: a run that goes on

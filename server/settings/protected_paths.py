@@ -1,4 +1,4 @@
-"""The server's own files, where they lie inside of the root that agents work in.
+"""Protected paths: the server's own files inside the root that agents work in.
 
 What binds agents must not be in their hands. Of keys, and of the state with everybody's threads,
 they see nothing. Policy files, the configuration and profiles, which say who is sent the model's
@@ -6,14 +6,18 @@ key, they can read. Skills and memory are theirs to edit. So are the files of su
 those whom such a file bounds: a subagent could lift its own bounds. Where rules tell agents apart,
 nobody edits them: whoever writes one of a name that more is allowed to would have that too.
 
+Where several users share the root, nobody edits what every user's agents are told: skills, memory
+and the files of subagents. One user's words would be another one's instructions.
+
+What programs read when they start, such as the line in a client's file that starts this server, is
+a person's to change, see `launch_files`.
+
 Rules in front of the file tools say so. They reach what is not there yet, links, and spellings
 that lead to the same file. For commands that is not enough, see `server.runs.commands`.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,10 +30,18 @@ from ...harness.errors import AgentBuildError
 from ...harness.policy import CallPolicy, NarrowedPolicy, Policy, PolicyFiles, Rule
 from ...harness.policy.composite import CompositePolicy
 from ...harness.policy.policy_files import PolicySnapshot
+from .launch_rules import LaunchRules
+from .principal_roots import is_template
+from .root_places import below, place_glob, places_in
 from .settings import Settings
 from .sources import default_config_file
 
-__all__ = ["GuardedRules", "ProtectedPath", "places_in", "protected_paths"]
+__all__ = [
+    "GuardedRules",
+    "ProtectedPath",
+    "instructing_paths",
+    "protected_paths",
+]
 
 _SOURCE = "the server's own rules"
 _KEPT = "the server keeps its keys and its state there"
@@ -38,9 +50,8 @@ _OF_SUBAGENTS = "it says what a subagent may do, so subagents do not edit it"
 _OF_ANYBODY = (
     "the policy has rules for agents of some names, so agents do not edit the files that give them"
 )
+_OF_ALL = "every user's agents are told what it says, so only whoever runs the server edits it"
 _SUBAGENTS = "*/*/**"
-_WILD = re.compile(r"([*?{}\[\]\\])")
-_MOST_LINKS = 40
 
 
 @record
@@ -79,18 +90,15 @@ def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
     return found
 
 
-def places_in(root: Path, path: Path) -> Sequence[str]:
-    """Return where a file, and the links on the way to it, are in a directory.
-
-    Args:
-        root: The directory; it exists.
-        path: An absolute path; it need not exist.
-
-    Returns:
-        Paths from the root, such as `/conf/policy.toml`; `/` for the root itself.
-    """
-    found = (_below(root, step) for step in _steps(path))
-    return list(dict.fromkeys(one for one in found if one is not None))
+def instructing_paths(settings: Settings) -> Sequence[ProtectedPath]:
+    """Return what tells the agents of several users what to do, and is not the server's own."""
+    if not settings.serves_several:
+        return ()
+    found = [ProtectedPath("the skills", path, is_directory=True) for path in settings.skills]
+    if settings.agents is not None:
+        found.append(ProtectedPath("the subagents", settings.agents, is_directory=True))
+    found += [ProtectedPath("the memory", path) for path in settings.memory]
+    return [one for one in found if not is_template(one.path)]
 
 
 class GuardedRules(CompositePolicy):
@@ -103,17 +111,21 @@ class GuardedRules(CompositePolicy):
         settings: Where the files are.
         backend: Where agents have the root; see `files_of`.
         rules: The rules of the policy files.
+        principal: Whose agents, where each principal has a root.
 
     Raises:
         AgentBuildError: All of the root is the server's own.
     """
 
-    def __init__(self, settings: Settings, backend: Backend, rules: PolicyFiles) -> None:
+    def __init__(
+        self, settings: Settings, backend: Backend, rules: PolicyFiles, principal: str = ""
+    ) -> None:
         self._settings = settings
         self._backend = backend
         self._rules = rules
+        self._principal = principal
         self._lock = threading.RLock()
-        self._now = _guarded(settings, backend, rules)
+        self._now = self._guarded(settings)
 
     def parts(self) -> Sequence[CallPolicy]:
         """Return the rules as they are now."""
@@ -137,7 +149,7 @@ class GuardedRules(CompositePolicy):
         """
         with self._lock:
             changed = self._rules.reload()
-            self._now = _guarded(self._settings, self._backend, self._rules)
+            self._now = self._guarded(self._settings)
             return changed
 
     @contextmanager
@@ -148,7 +160,7 @@ class GuardedRules(CompositePolicy):
             AgentBuildError: All of the root would be the server's own; the block is not entered.
         """
         with self._lock:
-            before, after = self._now, _guarded(settings, self._backend, self._rules)
+            before, after = self._now, self._guarded(settings)
             self._now = NarrowedPolicy((before, after))
             try:
                 yield
@@ -156,19 +168,37 @@ class GuardedRules(CompositePolicy):
             finally:
                 self._now = before
 
+    def _guarded(self, settings: Settings) -> CallPolicy:
+        own = settings.of(self._principal)
+        if own.root is None:
+            return self._rules
+        prefix = _prefix(own, self._backend)
+        parts: list[CallPolicy] = [_with_own(own, settings, prefix, self._rules)]
+        if own.protect != "off":
+            parts.append(LaunchRules(own, own.root, prefix))
+        return NarrowedPolicy(parts)
 
-def _guarded(settings: Settings, backend: Backend, rules: PolicyFiles) -> CallPolicy:
-    if settings.root is None:
-        return rules
-    prefix = _prefix(settings, backend)
-    always = [
-        one for file in protected_paths(settings) for one in _rules(file, settings.root, prefix)
-    ]
+
+def _with_own(
+    settings: Settings, everybodys: Settings, prefix: str, rules: PolicyFiles
+) -> CallPolicy:
+    """Return the operator's rules with those about the server's own files.
+
+    Args:
+        settings: Those of a principal.
+        everybodys: The same before its own paths were put in.
+        prefix: Where the file tools have the root.
+        rules: The operator's.
+    """
+    root = settings.root
+    assert root is not None
+    always = [one for file in protected_paths(settings) for one in _rules(file, root, prefix)]
+    told = instructing_paths(everybodys)
+    always += [one for file in told for one in _told(file, root, prefix)]
     agents: Sequence[str] = ()
-    if settings.agents is not None:
+    if settings.agents is not None and all(one.path != settings.agents for one in told):
         agents = [
-            _glob(prefix, one, is_directory=True)
-            for one in places_in(settings.root, settings.agents)
+            place_glob(prefix, one, is_directory=True) for one in places_in(root, settings.agents)
         ]
     if agents:
         always.append(_unchanged(agents, _OF_SUBAGENTS, agent=_SUBAGENTS))
@@ -208,16 +238,30 @@ def _rules(file: ProtectedPath, root: Path, prefix: str) -> Iterator[Rule]:
                 f"the root {root} is {file.name}, or a link to it: agents would work in what they "
                 "must not see. Name another directory with --root"
             )
-        glob = _glob(prefix, place, is_directory=file.is_directory)
+        glob = place_glob(prefix, place, is_directory=file.is_directory)
         if file.secret:
             yield Rule("deny", path=glob, reason=_KEPT, source=_SOURCE)
         else:
             yield _unchanged([glob], _BINDING)
-    if file.is_directory and file.secret and _below(file.path, root) not in (None, "/"):
+    if file.is_directory and file.secret and below(file.path, root) not in (None, "/"):
         raise AgentBuildError(
             f"the root {root} is inside of {file.name} {file.path}, where agents would change "
             "what is not theirs. Name another directory with --root"
         )
+
+
+def _told(file: ProtectedPath, root: Path, prefix: str) -> Iterator[Rule]:
+    """Yield the rules about what every user's agents are told."""
+    if file.is_directory and below(file.path, root.resolve()) is not None:
+        raise AgentBuildError(
+            f"the root {root} is in {file.name}, {file.path}, so what one user writes would be "
+            "what other users' agents are told. Name another directory with --root"
+        )
+    within = [one for glob in ("*", "*/*") for one in file.path.glob(glob) if one.is_symlink()]
+    places = [place for path in (file.path, *within) for place in places_in(root, path)]
+    if places:
+        globs = [place_glob(prefix, place, is_directory=True) for place in dict.fromkeys(places)]
+        yield _unchanged(globs, _OF_ALL)
 
 
 def _unchanged(globs: Sequence[str], reason: str, agent: str | None = None) -> Rule:
@@ -225,11 +269,6 @@ def _unchanged(globs: Sequence[str], reason: str, agent: str | None = None) -> R
     return Rule(
         "deny", path=list(globs), reason=reason, read_only=False, agent=agent, source=_SOURCE
     )
-
-
-def _glob(prefix: str, place: str, *, is_directory: bool) -> str:
-    literal = _WILD.sub(r"\\\1", prefix + place).rstrip("/")
-    return f"{literal}/**" if is_directory else literal or "/"
 
 
 def _prefix(settings: Settings, backend: Backend) -> str:
@@ -244,34 +283,3 @@ def _prefix(settings: Settings, backend: Backend) -> str:
         if one.root is not None
     )
     return shared.place
-
-
-def _below(root: Path, path: Path) -> str | None:
-    """Return a path from a directory, or None if it is elsewhere; by identity, not by name."""
-    for above in path.parents if path.is_symlink() else (path, *path.parents):
-        try:
-            if os.path.samefile(above, root):
-                below = path.relative_to(above).as_posix()
-                return "/" if below == "." else f"/{below}"
-        except OSError:
-            continue  # not there, so neither is it the root
-    return None
-
-
-def _steps(path: Path) -> Iterator[Path]:
-    """Yield each link on the way to a file where it really stands, and the file at last."""
-    at, left, links = Path(path.anchor), [*reversed(path.parts[1:])], 0
-    while left:
-        name = left.pop()
-        here = at.parent if name == ".." else at / name
-        if not here.is_symlink():
-            at = here
-            continue
-        yield here
-        links += 1
-        if links > _MOST_LINKS:
-            return
-        target = Path(os.readlink(here))
-        at = Path(target.anchor) if target.is_absolute() else at
-        left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
-    yield at

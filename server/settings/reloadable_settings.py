@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _AT_ONCE = frozenset(
     {"limits", "log_level", "max_runs", "max_sessions", "wait_budget", "wait_budgets"}
 )
-_IN_THE_AGENT = frozenset({"approve", "beyond_allowed_tools", "model"})
+_IN_THE_AGENT = frozenset({"approve", "beyond_allowed_tools", "model", "model_patience"})
 _OF_FILES = frozenset({"agents", "memory", "policy", "profiles", "skills"})
 _MOST_BYTES = 1_000_000
 
@@ -159,11 +159,12 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         """Return what can change while the server runs.
 
         Background tasks belong to the one agent that started them; and what commands must not
-        touch is decided when their sandbox is made.
+        touch is decided when their sandbox is made, as what is a principal's own is when its files
+        are first used.
         """
         if self._started.background_subagents:
             return _AT_ONCE
-        if self._started.execute != "off":
+        if self._started.execute != "off" or self._started.per_principal:
             return _AT_ONCE | _IN_THE_AGENT
         return _AT_ONCE | _IN_THE_AGENT | _OF_FILES
 

@@ -1,4 +1,4 @@
-"""Everything an operator can choose, in one typed object.
+"""Settings: everything an operator can choose, in one typed object.
 
 `server.settings.sources` reads it from flags, the environment and a file.
 """
@@ -9,7 +9,6 @@ import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
-from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
@@ -18,10 +17,29 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SecretStr,
     model_validator,
 )
 
+from .accepted import (
+    AnyPath,
+    BindHost,
+    Budgets,
+    Directories,
+    ExistingDirectory,
+    ExistingFile,
+    HostName,
+    Keys,
+    Lowered,
+    ModelName,
+    Network,
+    Place,
+    PolicyFile,
+    StateDirectory,
+    Telemetry,
+    Url,
+)
+from .bounds import CommandSettings, LimitSettings
+from .principal_roots import is_template, of_principal, parent_of_all
 from .toolsets import TOOLSETS, Toolset, comma_list, known_tool, require_a_tool
 
 __all__ = [
@@ -32,7 +50,6 @@ __all__ = [
     "Settings",
     "SettingsError",
     "Transport",
-    "absolute",
     "is_loopback",
 ]
 
@@ -42,8 +59,8 @@ Transport: TypeAlias = Literal["stdio", "http", "sse"]
 Auth: TypeAlias = Literal["none", "token", "oauth"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 Action: TypeAlias = Literal["allow", "ask", "deny"]
+Protect: TypeAlias = Literal["ask", "deny", "off"]
 Execute: TypeAlias = Literal["off", "bubblewrap", "docker", "host"]
-Telemetry: TypeAlias = Literal["off", "otlp", "console"]
 
 
 class SettingsError(Exception):
@@ -60,150 +77,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def absolute(value: Path) -> Path:
-    """Return an absolute path, `~` expanded, links not followed."""
-    return Path(os.path.abspath(value.expanduser()))
-
-
-def _directory(value: Path) -> Path:
-    if not value.is_dir():
-        raise ValueError("not an existing directory")
-    return value
-
-
-def _not_a_file(value: Path) -> Path:
-    if value.exists() and not value.is_dir():
-        raise ValueError("it exists and is not a directory")
-    return value
-
-
-def _host_name(value: str) -> str:
-    if not value or any(char in value for char in "/@ *") or "://" in value:
-        raise ValueError("a bare host name or address, without scheme, path or wildcard")
-    return value.lower()
-
-
-def _budgets(value: object) -> object:
-    """Take `NAME=SECONDS,NAME=SECONDS` apart, as the environment has it."""
-    if not isinstance(value, str):
-        return value
-    pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
-    return {name.strip(): seconds.strip() for name, _, seconds in pairs}
-
-
-def _model_name(value: str) -> str:
-    from ...harness.models.registry import UnknownModel, full_name  # few name one
-    from ..sampling.model import is_sampling
-
-    if not is_sampling(value):
-        try:
-            full_name(value)
-        except UnknownModel as error:
-            raise ValueError(f"unknown model {value!r}") from error
-    return value
-
-
-def _policy_file(value: Path) -> Path:
-    from ...harness.policy import Policy, PolicyError  # few have a policy
-
-    try:
-        Policy.from_toml(value)
-    except PolicyError as error:
-        raise ValueError(str(error).rstrip(".")) from error
-    return value
-
-
-def _url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("a URL that begins with https:// (http:// for tests)")
-    return value
-
-
-def _address(value: str) -> str:
-    ipaddress.ip_network(value, strict=False)
-    return value
-
-
-def _file(value: Path) -> Path:
-    if not value.is_file():
-        raise ValueError("not an existing file")
-    return value
-
-
-def _journal_keys(value: SecretStr) -> SecretStr:
-    from ...harness.checkpoint.keyring import Keyring  # few have a key
-
-    Keyring.parse(value.get_secret_value())
-    return value
-
-
-def _telemetry_installed(value: Telemetry) -> Telemetry:
-    if value == "off":
-        return value
-    from importlib import import_module  # few have telemetry
-
-    try:
-        import_module("opentelemetry.sdk")
-        import_module("opentelemetry.exporter.otlp.proto.http")
-    except ImportError as missing:
-        raise ValueError(
-            "OpenTelemetry's SDK is not installed; pip install 'deep-agent-mcp[telemetry]'"
-        ) from missing
-    return value
-
-
-AnyPath = Annotated[Path, AfterValidator(absolute)]
-ExistingDirectory = Annotated[AnyPath, AfterValidator(_directory)]
-ExistingFile = Annotated[AnyPath, AfterValidator(_file)]
-
-
-_WHOLE = "a whole number, at least 1"
-_SECONDS = "seconds, more than 0"
-_BYTES = "bytes, at least 1024"
-
-
-class LimitSettings(BaseModel):
-    """Bounds for one run and all of its subagents; see `harness.limits.limits.Limits`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    model_calls: int = Field(default=200, ge=1, description=_WHOLE)
-    tool_calls: int = Field(default=1_000, ge=1, description=_WHOLE)
-    depth: int = Field(default=3, ge=0, description="a whole number, at least 0")
-    parallel_tool_calls: int = Field(default=16, ge=1, description=_WHOLE)
-    fan_out: int = Field(default=32, ge=1, description=_WHOLE)
-    tokens: int | None = Field(default=None, ge=1, description=_WHOLE)
-    cost: float | None = Field(default=None, gt=0, description="US dollars, more than 0")
-    seconds: float | None = Field(default=None, gt=0, description=_SECONDS)
-    thread_tokens: int | None = Field(default=None, ge=1, description=_WHOLE)
-    thread_cost: float | None = Field(default=None, gt=0, description="US dollars, more than 0")
-    thread_model_calls: int | None = Field(default=None, ge=1, description=_WHOLE)
-
-
-class CommandSettings(BaseModel):
-    """Bounds for commands of agents and clients; see `docs/commands.md`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    seconds: float = Field(default=30, gt=0, description=_SECONDS)
-    max_seconds: float = Field(default=600, gt=0, description=_SECONDS)
-    cpu_seconds: int | None = Field(default=None, ge=1, description=_WHOLE)
-    memory_bytes: int = Field(default=4 << 30, ge=32 << 20, description="bytes, at least 33554432")
-    processes: int = Field(default=1_024, ge=8, description="a whole number, at least 8")
-    output_lines: int = Field(default=100, ge=1, description=_WHOLE)
-    output_bytes: int = Field(default=8_000, ge=1_024, description=_BYTES)
-    kept_bytes: int = Field(default=1 << 20, ge=1_024, description=_BYTES)
-    jobs: int = Field(default=4, ge=0, description="a whole number, at least 0 (no jobs)")
-    jobs_in_all: int = Field(default=64, ge=1, description=_WHOLE)
-    job_seconds: float = Field(default=3_600, gt=0, description=_SECONDS)
-    job_output_bytes: int = Field(default=8 << 20, ge=1_024, description=_BYTES)
-
-
 class Settings(BaseModel):
     """Everything an operator can choose. The field descriptions say what is accepted.
 
@@ -211,13 +84,15 @@ class Settings(BaseModel):
         transport: How clients connect; `http` and `sse` are the same app.
         host: Address to bind (`http`, `sse`).
         port: Port to bind; 0 lets the system choose.
-        root: Directory the file tools work in; None keeps files inside the thread.
+        root: Directory the file tools work in; None keeps files inside the thread. With
+            `{principal}` in it each principal has one, and the next three may have it as well.
         skills: Directories of skills, added to the bundled ones; a later one wins.
         agents: Directory of subagent files.
         memory: Files (`AGENTS.md`) that every run reads; they need not exist yet.
         profiles: Directories of model profiles, added to the built-in ones; a later one wins.
         model: Name for the model registry, or `sampling` for that of the client; None means the
             registry's default or, while there is no key for it, that of the client.
+        model_patience: Seconds for which a model call that fails for what may pass is repeated.
         state_dir: Where the journal and the locks live.
         log_level: Least severe level that is logged to stderr.
         allow_hosts: Host names clients may use besides the loopback ones.
@@ -242,6 +117,9 @@ class Settings(BaseModel):
         beyond_allowed_tools: What follows when a skill in use states `allowed-tools` and an agent
             calls another tool.
         policy: Files of rules in front of every tool call, the first one's first.
+        protect: What follows when an agent or a client's model writes where programs take settings
+            or code from when they start: a person is asked, it is refused, or nothing.
+        protect_paths: Globs of more such places, from the root; with `!` in front, of what is none.
         execute: In what commands run that agents and clients start; `host` gives them all rights
             of this process.
         allow_network: Whether commands in a sandbox may reach the network.
@@ -259,49 +137,48 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    transport: Annotated[Transport, BeforeValidator(_lower)] = Field(
+    transport: Annotated[Transport, Lowered] = Field(
         default="stdio", description="'stdio', 'http' or 'sse'"
     )
-    host: Annotated[str, AfterValidator(_host_name)] = Field(
-        default="127.0.0.1", description="a host name or address to bind"
-    )
+    host: BindHost = Field(default="127.0.0.1", description="a host name or address to bind")
     port: int = Field(
         default=8000, ge=0, le=65_535, description="a whole number from 0 (any free port) to 65535"
     )
-    root: ExistingDirectory | None = Field(default=None, description="an existing directory")
-    skills: tuple[ExistingDirectory, ...] = Field(default=(), description="existing directories")
-    agents: ExistingDirectory | None = Field(default=None, description="an existing directory")
+    root: Directories | None = Field(
+        default=None, description="an existing directory, or a path with {principal}"
+    )
+    skills: tuple[Directories, ...] = Field(default=(), description="existing directories")
+    agents: Directories | None = Field(default=None, description="an existing directory")
     memory: tuple[AnyPath, ...] = Field(default=(), description="paths of files")
     profiles: tuple[ExistingDirectory, ...] = Field(default=(), description="existing directories")
-    model: Annotated[str, AfterValidator(_model_name)] | None = Field(
+    model: ModelName | None = Field(
         default=None,
         description="'anthropic:<model id>', 'claude-<model id>', 'scripted:<path>' or 'sampling'",
     )
-    state_dir: Annotated[AnyPath, AfterValidator(_not_a_file)] = Field(
+    model_patience: float = Field(
+        default=600, ge=0, le=86_400, description="seconds from 0 to 86400"
+    )
+    state_dir: StateDirectory = Field(
         default_factory=lambda: Path(platformdirs.user_state_dir(APP_NAME, appauthor=False)),
         description="a directory, made if missing",
     )
-    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
+    log_level: Annotated[LogLevel, Lowered] = Field(
         default="warning", description="'debug', 'info', 'warning' or 'error'"
     )
-    allow_hosts: tuple[Annotated[str, AfterValidator(_host_name)], ...] = Field(
+    allow_hosts: tuple[HostName, ...] = Field(
         default=(), description="host names without scheme, port or path"
     )
-    auth: tuple[Annotated[Auth, BeforeValidator(_lower)], ...] = Field(
+    auth: tuple[Annotated[Auth, Lowered], ...] = Field(
         default=(), description="'token', 'oauth' or both; or 'none'"
     )
-    public_url: Annotated[str, AfterValidator(_url)] | None = Field(
+    public_url: Url | None = Field(
         default=None, description="a URL such as https://agent.example.com/mcp"
     )
-    oauth_issuer: Annotated[str, AfterValidator(_url)] | None = Field(
-        default=None, description="the URL of an authorization server"
-    )
-    oauth_jwks_url: Annotated[str, AfterValidator(_url)] | None = Field(
-        default=None, description="the URL of a JSON Web Key Set"
-    )
+    oauth_issuer: Url | None = Field(default=None, description="the URL of an authorization server")
+    oauth_jwks_url: Url | None = Field(default=None, description="the URL of a JSON Web Key Set")
     tls_cert: ExistingFile | None = Field(default=None, description="a PEM file")
     tls_key: ExistingFile | None = Field(default=None, description="a PEM file")
-    trusted_proxies: tuple[Annotated[str, AfterValidator(_address)], ...] = Field(
+    trusted_proxies: tuple[Network, ...] = Field(
         default=(), description="addresses or networks, such as 10.0.0.0/8"
     )
     max_body_bytes: int = Field(
@@ -313,10 +190,7 @@ class Settings(BaseModel):
     max_sessions: int = Field(default=100, ge=1, description="a whole number, at least 1")
     max_runs: int = Field(default=32, ge=1, description="a whole number, at least 1")
     wait_budget: float = Field(default=45.0, ge=0, le=3_600, description="seconds from 0 to 3600")
-    wait_budgets: Annotated[
-        dict[Annotated[str, AfterValidator(str.lower)], Annotated[float, Field(ge=0, le=3_600)]],
-        BeforeValidator(_budgets),
-    ] = Field(
+    wait_budgets: Budgets = Field(
         default_factory=dict[str, float],
         description="a table of clients and seconds from 0 to 3600, such as 'claude-code' = 110",
     )
@@ -330,22 +204,27 @@ class Settings(BaseModel):
     approve: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="globs over tool names, such as 'write_*'"
     )
-    beyond_allowed_tools: Annotated[Action, BeforeValidator(_lower)] = Field(
+    beyond_allowed_tools: Annotated[Action, Lowered] = Field(
         default="allow", description="'allow', 'ask' or 'deny'"
     )
-    policy: tuple[Annotated[AnyPath, AfterValidator(_policy_file)], ...] = Field(
+    policy: tuple[PolicyFile, ...] = Field(
         default=(), description="policy files that `deep-agent-mcp policy check` accepts"
     )
-    execute: Annotated[Execute, BeforeValidator(_lower)] = Field(
+    protect: Annotated[Protect, Lowered] = Field(
+        default="ask", description="'ask', 'deny' or 'off'"
+    )
+    protect_paths: tuple[Place, ...] = Field(
+        default=(),
+        description="globs of paths from the root, such as 'deploy/**', or '!.idea/**' for none",
+    )
+    execute: Annotated[Execute, Lowered] = Field(
         default="off", description="'off', 'bubblewrap', 'docker' or 'host'"
     )
     allow_network: bool = Field(default=False, description="true or false")
     background_subagents: bool = Field(default=False, description="true or false")
-    telemetry: Annotated[
-        Telemetry, BeforeValidator(_lower), AfterValidator(_telemetry_installed)
-    ] = Field(default="off", description="'off', 'otlp' or 'console'")
+    telemetry: Telemetry = Field(default="off", description="'off', 'otlp' or 'console'")
     telemetry_content: bool = Field(default=False, description="true or false")
-    journal_key: Annotated[SecretStr, AfterValidator(_journal_keys)] | None = Field(
+    journal_key: Keys | None = Field(
         default=None,
         description="keys that `deep-agent-mcp threads new-key` prints, the newest first, with "
         "commas or line feeds between them",
@@ -406,11 +285,70 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _roots_fit(self) -> Settings:
+        own = [*self.skills, *self.memory, *([self.agents] if self.agents else [])]
+        if not self.per_principal:
+            if any(map(is_template, own)):
+                raise ValueError("{principal} stands in a path only if it stands in root, too.")
+            return self
+        if self.execute == "host":
+            raise ValueError(
+                "execute 'host' gives commands of one user the directories of all, so it does not "
+                "go with {principal} in root. Take 'bubblewrap' or 'docker'."
+            )
+        if self.background_subagents:
+            raise ValueError("background_subagents does not go with {principal} in root.")
+        return self
+
+    @model_validator(mode="after")
     def _some_tool_is_offered(self) -> Settings:
         require_a_tool(self)
         return self
 
     @property
+    def untrusted(self) -> tuple[Path, ...]:
+        """Directories that agents can write, so links in them are not an operator's; all names."""
+        if self.root is None:
+            return ()
+        root = parent_of_all(self.root) if is_template(self.root) else self.root
+        return tuple(dict.fromkeys((root, Path(os.path.realpath(root)))))
+
+    @property
     def needs_token(self) -> bool:
         """Whether HTTP clients must show who they are."""
         return bool({"token", "oauth"} & {*self.auth})
+
+    @property
+    def serves_several(self) -> bool:
+        """Whether several users, told apart by what they show, share the server."""
+        return self.needs_token and self.transport != "stdio"
+
+    @property
+    def per_principal(self) -> bool:
+        """Whether each principal has a root of its own."""
+        return self.root is not None and is_template(self.root)
+
+    def of(self, principal: str) -> Settings:
+        """Return the settings of one principal: with its own paths where each has one."""
+        if self.root is None or not self.per_principal:
+            return self
+        paths = {
+            "root": of_principal(self.root, principal),
+            "skills": tuple(of_principal(one, principal) for one in self.skills),
+            "agents": self.agents and of_principal(self.agents, principal),
+            "memory": tuple(of_principal(one, principal) for one in self.memory),
+        }
+        return self.model_copy(update=paths)
+
+    def of_nobody(self) -> Settings:
+        """Return the settings without what only a principal has: its root and what is in it."""
+        if not self.per_principal:
+            return self
+        paths = {
+            "root": None,
+            "execute": "off",
+            "skills": tuple(one for one in self.skills if not is_template(one)),
+            "agents": None if self.agents and is_template(self.agents) else self.agents,
+            "memory": tuple(one for one in self.memory if not is_template(one)),
+        }
+        return self.model_copy(update=paths)

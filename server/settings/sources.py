@@ -22,13 +22,13 @@ import platformdirs
 from pydantic import BaseModel, ValidationError
 
 from ...harness._internal.records import record
+from .accepted import absolute
 from .settings import (
     APP_NAME,
     CommandSettings,
     LimitSettings,
     Settings,
     SettingsError,
-    absolute,
 )
 
 __all__ = ["ENV_PREFIX", "default_config_file", "load_settings"]
@@ -57,11 +57,16 @@ _TABLES: Mapping[str, type[BaseModel]] = {
 
 _PATH_LISTS = frozenset({"skills", "memory", "policy", "profiles"})
 _NAME_LISTS = frozenset({"approve", "allow_hosts", "auth", "trusted_proxies"})
+_GLOB_LISTS = frozenset({"protect_paths"})
 _KEY_FILE = "journal_key_file"
 _CONFIG_FILE = "config_file"
 """Named by `--config` and `DEEP_AGENT_CONFIG`, and by nothing else."""
 _PATHS = frozenset({"root", "agents", "state_dir", "tls_cert", "tls_key", _KEY_FILE}) | _PATH_LISTS
-_FLAGS = {"allow_hosts": "--allow-host", "trusted_proxies": "--trusted-proxy"}
+_FLAGS = {
+    "allow_hosts": "--allow-host",
+    "protect_paths": "--protect-path",
+    "trusted_proxies": "--trusted-proxy",
+}
 
 
 def default_config_file() -> Path:
@@ -81,7 +86,7 @@ def load_settings(
     Args:
         flags: Values of command-line flags by field name; None and empty tuples are unset.
         environ: The environment; `DEEP_AGENT_<FIELD>`, and of tables `DEEP_AGENT_LIMITS_<NAME>`.
-            Lists are separated as in `PATH` (paths) or by commas (names).
+            Lists are separated as in `PATH` (paths, globs of paths) or by commas (names).
         config: The `--config` flag.
         warn: Told about `DEEP_AGENT_` variables that mean nothing.
 
@@ -128,7 +133,7 @@ def _environ_layer(environ: Mapping[str, str], warn: Callable[[str], None]) -> _
 
 
 def _split(key: str, text: str) -> object:
-    if key in _PATH_LISTS:
+    if key in _PATH_LISTS | _GLOB_LISTS:
         return [part for part in text.split(os.pathsep) if part]
     if key in _NAME_LISTS:
         return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,4 +1,4 @@
-"""The directory where a server keeps what must survive it, and how servers see each other in it.
+"""State directory: what must survive a server, and how servers find each other in it.
 
 Several servers may share one directory (a host starts one per session). Each holds a lock on a
 file named after its id for as long as it lives, and the operating system drops the lock when the
@@ -79,7 +79,7 @@ class StateDir:
 
         owner = secrets.token_hex(8)
         try:
-            with FileLock(self._lock_file(owner)):
+            with FileLock(self._lock_file(owner), mode=0o600):
                 # After the lock, as `alone` looks the other way round: one of both sees the other.
                 if self._alone_file.exists():
                     with self._held_alone(_NOT_STARTED.format(path=self.path)):
@@ -104,7 +104,7 @@ class StateDir:
     def _held_alone(self, refusal: str) -> Generator[None]:
         from filelock import FileLock, Timeout
 
-        lock = FileLock(self._alone_file)
+        lock = FileLock(self._alone_file, mode=0o600)
         try:
             # Those who claim the directory hold this for a moment, to see that they can.
             lock.acquire(timeout=ALONE_SECONDS, poll_interval=0.01)
@@ -139,7 +139,7 @@ def _is_locked(path: Path) -> bool:
     from filelock import FileLock, Timeout
 
     try:
-        with FileLock(path, blocking=False):
+        with FileLock(path, blocking=False, mode=0o600):
             return False
     except Timeout:
         return True

@@ -1,4 +1,4 @@
-"""Which tools clients are offered, and how not to speak of the others.
+"""Toolsets: the tools that clients are offered.
 
 An operator chooses sets (`toolsets`), takes single tools out (`exclude_tools`), or leaves only
 what changes nothing (`read_only`). The choice holds for all clients alike: 2026-07-28 forbids
@@ -8,12 +8,9 @@ lists that differ by connection. Agents have tools of their own, which this does
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
-
-if TYPE_CHECKING:
-    from .settings import Settings
+from typing import Literal, Protocol, TypeAlias, cast
 
 __all__ = [
     "ANSWERING",
@@ -69,40 +66,57 @@ def known_tool(name: str) -> str:
     return name
 
 
-def require_a_tool(settings: Settings) -> None:
+class ToolChoice(Protocol):
+    """The settings that say which tools clients are offered."""
+
+    @property
+    def execute(self) -> str: ...
+    @property
+    def toolsets(self) -> tuple[Toolset, ...]: ...
+    @property
+    def exclude_tools(self) -> tuple[str, ...]: ...
+    @property
+    def read_only(self) -> bool: ...
+    @property
+    def approve(self) -> Collection[str]: ...
+    @property
+    def policy(self) -> Collection[object]: ...
+
+
+def require_a_tool(choice: ToolChoice) -> None:
     """Refuse a choice that is a mistake.
 
     Raises:
         ValueError: It leaves no tool, or names commands where there are none.
     """
     there = _TOOLS
-    if settings.execute == "off":
-        if "commands" in settings.toolsets:
+    if choice.execute == "off":
+        if "commands" in choice.toolsets:
             raise ValueError(
                 "toolset 'commands' needs --execute, without which there are no commands. Nothing "
                 "was started."
             )
         there -= {"execute", "job"}
-    if not there - withheld_tools(settings):
+    if not there - withheld_tools(choice):
         raise ValueError(
             "toolsets, exclude_tools and read_only together leave no tool at all. Nothing was "
             "started."
         )
 
 
-def withheld_tools(settings: Settings) -> frozenset[str]:
+def withheld_tools(choice: ToolChoice) -> frozenset[str]:
     """Return the names of the tools that clients are not offered.
 
     `wait`, `reply` and `cancel` come with every set, too, if calls may stop for an approval.
     """
     offered = set(_TOOLS)
-    if settings.toolsets:
-        offered = {name for one in settings.toolsets for name in TOOLSETS[one]}
-        if settings.approve or settings.policy:
+    if choice.toolsets:
+        offered = {name for one in choice.toolsets for name in TOOLSETS[one]}
+        if choice.approve or choice.policy:
             offered |= {*ANSWERING}
-    if settings.read_only:
+    if choice.read_only:
         offered &= READ_ONLY
-    return _TOOLS - offered | {*settings.exclude_tools}
+    return _TOOLS - offered | {*choice.exclude_tools}
 
 
 def without(text: str, withheld: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ from ..auth.caller import current_caller
 from ..mcp.services import Context, Services
 from ..mcp.sessions import MAX_WATCHED
 from ..mcp.task_negotiation import require_tasks
-from ..mcp.uris import THREADS_URI, may_watch, thread_uri, threads_uri
+from ..mcp.uris import THREADS_URI, may_watch, moved_uri, threads_uri
 from .methods import detailed
 from .states import TaskState, look_at, may_ask
 
@@ -154,7 +154,7 @@ class _Watch:
         """
         for task_id in self._ids:
             state = await self._find(task_id)
-            self._places.add(thread_uri(state.run.thread_id, "checkpoints"))
+            self._places.add(moved_uri(state.run.thread_id))
 
     def hear(self, event: ServerEvent) -> None:
         """Notice that one of the threads moved on."""

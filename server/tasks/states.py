@@ -1,4 +1,4 @@
-"""What a run looks like as a task: a status, and its questions, its outcome or its error."""
+"""Task states: a run's status, questions, outcome or error as a task."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def task_state(
 def _outcome(services: Services, snapshot: Snapshot) -> CallToolResult:
     """Return what the call that began the run would have returned."""
     called = snapshot.result.name if snapshot.result is not None else None
-    tool = services.agent().tools.get(called or "")
+    tool = services.places().tools.get(called or "")
     if snapshot.run.kind == "drive" and tool is not None and called != "task":
         outcome = driven_result(tool, snapshot)
     else:

@@ -1,4 +1,4 @@
-"""What the command line can do with threads, beside servers that may be at work on them."""
+"""Thread administration for the command line, safe beside running servers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import TextIO
 
 from ...harness.agent import Agent
 from ...harness.checkpoint.base import Checkpointer, Run
+from ...harness.checkpoint.encryption import EncryptedCheckpointer
 from ...harness.checkpoint.retention import prune_to_size
 from ...harness.checkpoint.transfer import export_thread, import_thread
 from ...harness.deep_agent import create_deep_agent
 from ...harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownThread
 from ...harness.messages.message import new_id
 from ...harness.subagents.background.threads import delete_with_tasks, task_threads
+from ..auth.principals import Principals
 from ..results import Answer, unknown
 from ..runs.commands import files_of
 from ..runs.crash_recovery import ServerProcesses
@@ -45,14 +47,16 @@ class ThreadAdmin:
     """
 
     def __init__(self, settings: Settings, state: StateDir, journal: Checkpointer) -> None:
+        self._settings = settings
         self._journal = journal
         self._processes = ServerProcesses(state)
-        self._backend = files_of(settings)
+        self._principals = Principals(state.path / "principals.jsonl")
+        backend = files_of(settings.of_nobody())
 
         @cache
         def agent() -> Agent:
             model = LazyModel(settings.model)  # never asked
-            return create_deep_agent(model, backend=self._backend, checkpointer=journal)
+            return create_deep_agent(model, backend=backend, checkpointer=journal)
 
         self._agent = agent
 
@@ -80,6 +84,11 @@ class ThreadAdmin:
         with state.claim():
             async with open_journal(settings, state) as journal:
                 yield ThreadAdmin(settings, state, journal)
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the journal is."""
+        return isinstance(self._journal, EncryptedCheckpointer)
 
     async def list(self, limit: int, before: float | None) -> Answer:
         """Return a page of threads, last changed first."""
@@ -131,6 +140,7 @@ class ThreadAdmin:
             UnknownThread: There is no such thread.
             UnknownCheckpoint: It has no such checkpoint.
             ThreadBusy: A run on it has not ended.
+            HarnessError: With a root for each user, it is not known whose the thread is.
             FileError: A file cannot be put back; see `server.threads.rewinding.rewind`.
         """
         async with self._processes.takeover():
@@ -142,13 +152,19 @@ class ThreadAdmin:
                 )
             return await rewind(
                 self._agent(),
-                self._backend,
+                files_of(self._settings_of(thread_id)),
                 thread_id,
                 checkpoint_id,
                 run_id=new_id("run"),
                 force=force,
                 advice=f"`threads show {thread_id}` lists them.",
             )
+
+    def _settings_of(self, thread_id: str) -> Settings:
+        if not self._settings.per_principal:
+            return self._settings
+        principal = self._principals.of(thread_id)
+        return self._settings.of(principal) if principal else self._settings.of_nobody()
 
     async def fork(self, thread_id: str, checkpoint_id: str | None, target: str | None) -> str:
         """Copy a thread's history into a new one, which stands at a checkpoint; return its id.

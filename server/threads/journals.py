@@ -13,7 +13,7 @@ from ...harness.checkpoint.sqlite import SqliteCheckpointer
 from ..settings.settings import Settings, SettingsError
 from ..settings.state_dir import StateDir, StateDirError
 
-__all__ = ["Sealed", "open_journal", "seal_journal", "unseal_journal"]
+__all__ = ["Sealed", "keys_of", "open_journal", "seal_journal", "unseal_journal"]
 
 
 @asynccontextmanager
@@ -29,7 +29,7 @@ async def open_journal(settings: Settings, state: StateDir) -> AsyncGenerator[Ch
             await require_plain(journal)
             yield journal
         else:
-            encrypted = EncryptedCheckpointer(journal, _keys(settings))
+            encrypted = EncryptedCheckpointer(journal, keys_of(settings))
             await encrypted.check()
             yield encrypted
 
@@ -61,7 +61,7 @@ async def seal_journal(settings: Settings, *, plain: bool) -> Sealed:
         StateDirError: There is no journal, or somebody uses it; nothing was done.
         HarnessError: Something cannot be opened; what was sealed before it stays so.
     """
-    keys = _keys(settings)
+    keys = keys_of(settings)
     async with _journal_alone(settings, keys) as journal:
         count = await (journal.seal_plain() if plain else journal.reseal())
         await journal.vacuum()
@@ -74,13 +74,18 @@ async def unseal_journal(settings: Settings) -> int:
     Raises:
         SettingsError, StateDirError, HarnessError: As for `seal_journal`.
     """
-    async with _journal_alone(settings, _keys(settings)) as journal:
+    async with _journal_alone(settings, keys_of(settings)) as journal:
         count = await journal.unseal()
         await journal.vacuum()
     return count
 
 
-def _keys(settings: Settings) -> Keyring:
+def keys_of(settings: Settings) -> Keyring:
+    """Return the keys that the journal is sealed with.
+
+    Raises:
+        SettingsError: None is set.
+    """
     if settings.journal_key is None:
         raise SettingsError(
             "no journal key is set; nothing was done. Make one with `deep-agent-mcp threads "

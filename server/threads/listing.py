@@ -85,6 +85,9 @@ async def show_thread(
         more: How to ask for the next page.
         todos_after: How many todos to leave out.
         room: How many characters of JSON todos may have, and checkpoints.
+
+    Raises:
+        UnknownCheckpoint: The thread has no checkpoint `before`.
     """
     runs = await journal.find_runs(thread_id=thread_id, limit=LAST_RUNS)
     if not runs and await journal.load(thread_id) is None:
@@ -96,7 +99,7 @@ async def show_thread(
     shown_todos = agent().definition.schema["todos"].to_json(todos)
     assert isinstance(shown_todos, list)
     count = _fitting(shown_todos, room)
-    history = await journal.history(thread_id, before=before, limit=limit + 1)
+    history = await agent().get_state_history(thread_id, before=before, limit=limit + 1)
     shown = [_checkpoint(one) for one in history[:limit]]
     page = history[: _fitting(shown, room)]
     questions = await _questions(journal, runs)

@@ -13,6 +13,7 @@ from ...harness.checkpoint.base import Checkpoint
 from ...harness.errors import UnknownCheckpoint
 from ...harness.policy import Verdict, strictest
 from ...harness.policy.composite import Caller
+from ...harness.policy.path_verdicts import path_verdict
 from ..auth.caller import current_caller
 from ..results import unknown
 
@@ -77,7 +78,8 @@ async def rewind(
     target = await journal.load(thread_id, checkpoint_id=checkpoint_id)
     if target is None:
         known = [one.id for one in await journal.history(thread_id, limit=50)]
-        raise UnknownCheckpoint(unknown("checkpoint", checkpoint_id, known, advice))
+        owner = f"Thread {thread_id!r} has"
+        raise UnknownCheckpoint(unknown("checkpoint", checkpoint_id, known, advice, owner=owner))
     before = await _files(agent, thread_id)
     changes = await journal.file_changes(thread_id, target.checkpoint.seq)
     guarded = _guarded(agent, {one.path for one in changes})
@@ -108,18 +110,18 @@ async def rewind(
 
 
 def _guarded(agent: Agent, paths: Collection[str]) -> Mapping[str, Verdict]:
-    """Return which of these files the policy forbids to write, and why."""
+    """Return which of these files only a person may write, or nobody, and why."""
     policy, tools = agent.definition.pipeline.policy, agent.definition.tools
     if not policy.reads_paths:
         return {}
     who = Caller(agent=(agent.name,), principal=current_caller.get().principal)
     found = {
         path: strictest(
-            policy.judge(name, {"path": path}, tools.get(name), **who) for name in _WRITERS
+            path_verdict(policy, name, path, tools.get(name), **who) for name in _WRITERS
         )
         for path in sorted(paths)
     }
-    return {path: verdict for path, verdict in found.items() if verdict.action == "deny"}
+    return {path: verdict for path, verdict in found.items() if verdict.action != "allow"}
 
 
 def _refused(guarded: Mapping[str, Verdict]) -> FileError:
@@ -129,7 +131,7 @@ def _refused(guarded: Mapping[str, Verdict]) -> FileError:
         path,
         f"files on disk were changed since that the policy guards: {_names([*guarded])} "
         f"({verdict.reason}). Nothing was done. To leave them as they are and put back the rest, "
-        "repeat with force.",
+        "repeat with force. To put them back, too, a person runs `deep-agent-mcp threads rewind`.",
     )
 
 

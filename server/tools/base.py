@@ -1,4 +1,4 @@
-"""What every tool of the MCP face is: a definition, validated arguments and a handler."""
+"""Face tools: a definition, validated arguments and a handler each."""
 
 from __future__ import annotations
 

@@ -27,9 +27,10 @@ from .base import (
     plain_schema,
 )
 from .driven import THREAD_ID
+from .own_run import OwnRun, own_run
 from .replies import Reply, hand_over
 from .run_results import RUN_SCHEMA, run_result
-from .wait_for_run import resumed_run, wait_for_run
+from .wait_for_run import resumed_run, resumes_own, wait_for_run
 
 __all__ = ["Delegation"]
 
@@ -111,9 +112,9 @@ class ReplyArguments(Arguments):
     run_id: RunId
     decision: Literal["", "approve", "reject", "respond"] = Field(
         default="",
-        description="Decides every pending approval: approve runs the call, reject does not and "
-        "message says why, respond does not and message is its result. What a run asks after "
-        "it was given this decision before needs answers.",
+        description="Decides the one approval that is pending: approve runs the call, reject does "
+        "not and message says why, respond does not and message is its result. If more is "
+        "pending, or the run was given this decision before, use answers.",
     )
     message: str = Field(
         default="",
@@ -122,7 +123,7 @@ class ReplyArguments(Arguments):
     )
     answers: dict[str, Any] = Field(
         default_factory=dict,
-        description='Instead of decision: one answer per question id, such as {"int_1f": '
+        description='Instead of decision, one answer per question id, such as {"int_1f": '
         '{"decision": "edit", "args": {"path": "/a.txt"}}, "int_2b": "approve"}.',
     )
     wait_seconds: WaitSeconds = None
@@ -187,7 +188,7 @@ class Delegation:
             "Answer a run",
             """Answer what a run asks, then wait for it like wait. Pass on what the user decided;
             never approve on your own. For a run with status "needs_approval" give answers (by
-            question id), or decision for all its approvals. For a failed or paused run call it
+            question id), or decision if it asks one thing only. For a failed or paused run call it
             with run_id alone to go on where it stopped. With message alone on a run that has
             ended, the agent goes on in the same thread with that message.""",
             plain_schema(ReplyArguments),
@@ -217,27 +218,30 @@ class Delegation:
     ) -> ToolReply:
         """Start a run, or find the one an earlier call started, and wait for it."""
         given = parse(TaskArguments, "task", args)
-        run_id = resumed_run(params)
-        if run_id is None:
-            agents = self._services.subagents.subagents
-            if given.agent and given.agent not in agents:
-                advice = "Leave agent out for the main agent."
-                return error(unknown("subagent", given.agent, agents, advice))
-            if given.task_id and not given.thread_id:
-                return error(
-                    "Nothing was started: task_id goes with the thread_id of the result it is from."
+        async with own_run(ctx, self._services) as own:
+            run_id = resumed_run(params)
+            if run_id is None:
+                agents = self._services.subagents.subagents
+                if given.agent and given.agent not in agents:
+                    advice = "Leave agent out for the main agent."
+                    return error(unknown("subagent", given.agent, agents, advice))
+                if given.task_id and not given.thread_id:
+                    return error(
+                        "Nothing was started: task_id goes with the thread_id of the result it is "
+                        "from."
+                    )
+                run_id = await self._services.runs.start(
+                    given.goal,
+                    thread_id=given.thread_id or None,
+                    agent=given.agent or None,
+                    task_id=given.task_id or None,
+                    key=given.idempotency_key or None,
+                    offer=offer_of(ctx),
+                    began=own.began,
                 )
-            run_id = await self._services.runs.start(
-                given.goal,
-                thread_id=given.thread_id or None,
-                agent=given.agent or None,
-                task_id=given.task_id or None,
-                key=given.idempotency_key or None,
-                offer=offer_of(ctx),
-            )
-            if takes_tasks(ctx, params):
-                return TaskStarted(run_id)
-        return await self._settled(ctx, params, run_id, given.wait_seconds)
+                if takes_tasks(ctx, params):
+                    return TaskStarted(run_id)
+            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own)
 
     async def wait(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
@@ -252,15 +256,16 @@ class Delegation:
     ) -> ToolReply:
         """Answer a run, or let it go on, and wait for it."""
         given = parse(ReplyArguments, "reply", args)
-        run_id = resumed_run(params)
-        if run_id is None:
-            reply = Reply(given.decision, given.message, given.answers)
-            runs = self._services.runs
-            outcome = await hand_over(runs, given.run_id, reply, offer_of(ctx))
-            if isinstance(outcome, CallToolResult):
-                return outcome
-            run_id = outcome
-        return await self._settled(ctx, params, run_id, given.wait_seconds)
+        async with own_run(ctx, self._services) as own:
+            run_id = resumed_run(params)
+            if run_id is None:
+                reply = Reply(given.decision, given.message, given.answers)
+                runs = self._services.runs
+                outcome = await hand_over(runs, given.run_id, reply, offer_of(ctx), own.began)
+                if isinstance(outcome, CallToolResult):
+                    return outcome
+                run_id = outcome
+            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own)
 
     async def cancel(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
@@ -277,12 +282,17 @@ class Delegation:
         run_id: str,
         asked: float | None,
         given: WaitArguments | None = None,
+        own: OwnRun | None = None,
     ) -> ToolReply:
+        if own is not None and resumes_own(params):
+            own.began(run_id)
+        is_own = own is not None and own.run_id is not None
         if asked == 0:  # a look, which must not block on a person either
             settled = await self._services.runs.wait(run_id, 0)
         else:
             seconds = wait_seconds(ctx, self._services.settings, asked)
-            settled = await wait_for_run(ctx, self._services, params, run_id, seconds)
+            services = self._services
+            settled = await wait_for_run(ctx, services, params, run_id, seconds, own=is_own)
         if isinstance(settled, InputRequiredResult):
             return settled
         doing = self._services.runs.doing(run_id)

@@ -1,4 +1,4 @@
-"""The tools a client's own model drives: each call is one run through the loop (DESIGN 1).
+"""The tools a client's own model drives: each call is one run through the loop.
 
 Names, schemas and behaviour are those of the agent's own tools; added is `thread_id`, because
 nothing here depends on a connection.
@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from ...harness.messages.message import ToolMessage
 from ...harness.tools.tool import Tool
+from ..auth.caller import Scope
 from ..mcp.services import Context, Services, wait_seconds
 from ..mcp.task_negotiation import takes_tasks
 from ..results import Answer, error
@@ -21,10 +22,13 @@ from .base import FaceTool, Handler, TaskStarted, ToolReply, define, plain
 from .run_results import run_result
 from .wait_for_run import resumed_run, wait_for_run
 
-__all__ = ["DRIVEN", "driven_result", "driven_tool"]
+__all__ = ["DRIVEN", "DRIVING", "driven_result", "driven_tool"]
 
 DRIVEN = ("write_todos", "ls", "read_file", "write_file", "edit_file", "glob", "grep", "skill")
 """Tools of the agent that clients may drive, in the order they are listed."""
+
+DRIVING: frozenset[Scope] = frozenset({"drive"})
+"""The scopes of which a caller of theirs needs one."""
 
 TASK_AFTER_SECONDS = 0.5
 """How long a call may take before it goes on as a task, where the client takes one."""
@@ -63,7 +67,7 @@ def driven_tool(tool: Tool, services: Services) -> FaceTool:
         always_load=tool.name in ALWAYS_LOAD,
         tasks="forbidden" if tool.name in DRIVEN else "optional",
     )
-    return FaceTool(definition, _handler(tool, services), frozenset({"drive"}))
+    return FaceTool(definition, _handler(tool, services), DRIVING)
 
 
 def _handler(tool: Tool, services: Services) -> Handler:

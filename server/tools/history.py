@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mcp.types import CallToolRequestParams, CallToolResult
 from pydantic import Field, JsonValue
 
 from ...harness.backends.base import FileError
+from ..auth.caller import current_caller
 from ..mcp.services import Context, Services
 from ..results import Answer, error, unknown
+from ..runs.thread_parts import PARTS
 from ..threads.listing import list_threads, show_thread
 from ..threads.rewinding import Rewound, rewind
 from .base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
@@ -95,8 +99,10 @@ class History:
             except ValueError:
                 return error(f"before={given.before!r} is no next_before of an earlier answer.")
             return (await list_threads(journal, given.limit, before, room=LIST_CHARS)).result()
+        if current_caller.get().owns(given.thread_id):
+            await services.places.prepare(given.thread_id)
         shown = await show_thread(
-            services.agent,
+            partial(services.places, given.thread_id),
             journal,
             given.thread_id,
             given.limit,
@@ -117,9 +123,10 @@ class History:
         services = self._services
         async with services.runs.exclusive(given.thread_id) as run_id:
             try:
+                await services.places.prepare(given.thread_id)
                 done = await rewind(
-                    services.agent(),
-                    services.backend,
+                    services.places(given.thread_id),
+                    services.places.of(given.thread_id).parts.backend,
                     given.thread_id,
                     given.checkpoint_id,
                     run_id=run_id,
@@ -128,7 +135,7 @@ class History:
                 )
             except FileError as refused:
                 return error(f"Nothing was rewound: {refused}")
-        services.announcements.thread_changed(given.thread_id, files=done.files)
+        services.announcements.thread_changed(given.thread_id, parts=PARTS, files=done.files)
         return _rewound(given, done)
 
 

@@ -1,4 +1,4 @@
-"""What `reply` says to a run: answers to its questions, or a word to go on with."""
+"""Replies: what `reply` says to a run: answers to its questions, or a message to go on with."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from ...harness._internal.records import record
 from ...harness.checkpoint.base import Interrupt
 from ...harness.errors import HarnessError
 from ..auth.caller import current_caller
-from ..runs.approvals import too_late
+from ..runs.approvals import show, too_late
 from ..runs.runs import RunManager, Snapshot
+from ..runs.starting import Began
 from ..sampling.queue import Offer
-from .run_results import run_result
+from .run_results import example, question_line, run_result
 
 __all__ = ["REPEATED", "Reply", "hand_over"]
 
@@ -24,15 +25,19 @@ REPEATED = (
     "may be that one come again. Answer what is asked now by its id."
 )
 
+MOST_LISTED = 20
+MAX_ARGS_CHARS = 200
+
 
 @record
 class Reply:
     """A reply as it was given.
 
     Attributes:
-        decision: On every approval; empty for none.
-        message: What goes with it; alone, words for a question or for a run that has ended.
-        answers: Instead of these, by question.
+        decision: On the one approval that is open; empty for none.
+        message: What goes with it; alone, words for the one question that is open, or for a run
+            that has ended.
+        answers: Instead of these, by question, however many are open.
     """
 
     decision: str
@@ -75,22 +80,12 @@ class Reply:
         """
         if self.answers:
             return False
-        before = [one for one in asked if one.answered]
-        return any(
-            old.answer == answers[new.id] and not _beside(old, new)
-            for new in asked
-            if new.id in answers
-            for old in before
-        )
-
-
-def _beside(one: Interrupt, other: Interrupt) -> bool:
-    """Whether two calls of the same step asked, so that who saw one question saw both."""
-    return one.step_id == other.step_id and one.index != other.index
+        before = [one.answer for one in asked if one.answered]
+        return any(answer in before for answer in answers.values())
 
 
 async def hand_over(
-    runs: RunManager, run_id: str, reply: Reply, offer: Offer
+    runs: RunManager, run_id: str, reply: Reply, offer: Offer, began: Began | None = None
 ) -> str | CallToolResult:
     """Hand a reply over.
 
@@ -99,6 +94,7 @@ async def hand_over(
         run_id: The run.
         reply: What is said to it.
         offer: What the client lends of its model.
+        began: Told of the run that it starts.
 
     Returns:
         The run to wait for; or what is told at once: that the reply answers nothing of what the
@@ -106,8 +102,8 @@ async def hand_over(
         Who says the same once more just waits.
 
     Raises:
-        HarnessError: The run asks nothing of that kind, or the caller may not say it; nothing was
-            stored.
+        HarnessError: The run asks nothing of that kind, or more than one thing and the reply does
+            not name them, or the caller may not say it; nothing was stored.
     """
     snapshot = await runs.snapshot(run_id)
     run, asked = snapshot.run, await runs.asked(run_id)
@@ -118,6 +114,8 @@ async def hand_over(
         if not answers:
             return run_result(snapshot)
         _require_approver(answers, asked)
+        if len(pending) > 1 and not reply.answers:
+            raise HarnessError(_several(run.id, pending))
         if reply.may_be_an_old_one(answers, asked):
             return run_result(replace(snapshot, notes=(REPEATED,)))
     elif reply.decides:
@@ -129,15 +127,39 @@ async def hand_over(
                 "See where it stands with wait."
             )
     else:
-        return await _go_on(runs, snapshot, reply.message, asked, offer)
+        return await _go_on(runs, snapshot, reply.message, asked, offer, began)
     stored = await runs.reply(run.id, answers)
     if stored:
         return run_result(replace(await runs.snapshot(run.id), notes=too_late(stored)))
     return run.id
 
 
+def _several(run_id: str, pending: Sequence[Interrupt]) -> str:
+    """Return the refusal of a reply that does not say which of several questions it answers."""
+    shown = pending[:MOST_LISTED]
+    lines = [question_line(_short(show(one))) for one in shown]
+    if len(pending) > len(shown):
+        lines.append(f"- and {len(pending) - len(shown)} more, which come once these are answered")
+    return (
+        f"Nothing was decided: run {run_id} asks {len(pending)} things, and this reply does not "
+        "say which of them it answers. Put them to the user, then call "
+        f'reply(run_id="{run_id}", answers={example(pending)}), with what they decide for each id. '
+        "Open are:\n" + "\n".join(lines)
+    )
+
+
+def _short(shown: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    args = str(shown.get("args", ""))
+    return {**shown, "args": args[:MAX_ARGS_CHARS] + "…"} if len(args) > MAX_ARGS_CHARS else shown
+
+
 async def _go_on(
-    runs: RunManager, snapshot: Snapshot, message: str, asked: Sequence[Interrupt], offer: Offer
+    runs: RunManager,
+    snapshot: Snapshot,
+    message: str,
+    asked: Sequence[Interrupt],
+    offer: Offer,
+    began: Began | None,
 ) -> str:
     """Let a run go on, or its thread with a message; return the run to wait for."""
     run = snapshot.run
@@ -157,7 +179,8 @@ async def _go_on(
     if message or goes_on:
         _require_delegate()
     if message:
-        return await runs.start(message, thread_id=run.thread_id, offer=offer)
+        thread_id = run.thread_id
+        return await runs.start(message, thread_id=thread_id, offer=offer, began=began)
     if goes_on:
         await runs.reply(run.id, {}, offer=offer)
     return run.id

@@ -1,4 +1,4 @@
-"""How a run is shown in results: the same shape from `task`, `wait`, `reply` and `cancel`."""
+"""Run results: the same shape from `task`, `wait`, `reply` and `cancel`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..runs.events import EventPage
 from ..runs.runs import Snapshot
 from ..sampling.queue import is_parked
 
-__all__ = ["RUN_SCHEMA", "run_result"]
+__all__ = ["RUN_SCHEMA", "example", "question_line", "run_result"]
 
 MAX_ANSWER_CHARS = 6_000
 
@@ -33,7 +33,11 @@ RUN_SCHEMA: dict[str, JsonValue] = {
             "type": "string",
             "enum": ["running", "needs_approval", "paused", "done", "failed", "cancelled"],
         },
-        "answer": {"type": "string", "description": "The agent's final words, once done"},
+        "answer": {
+            "type": "string",
+            "description": "The agent's final words, once done; or those that were cut off, with a "
+            "mark at their end, when it failed for that",
+        },
         "reason": {
             "type": "string",
             "description": "Why it failed, paused, was cancelled, or cannot go on",
@@ -91,7 +95,7 @@ def run_result(
     }
     lines = [f"Run {run.id} on thread {run.thread_id}: {run.status}."]
     following = _next(snapshot)
-    if run.status == "done":
+    if run.status == "done" or (run.status == "failed" and run.answer):
         room = MAX_ANSWER_CHARS if events is None else MAX_ANSWER_CHARS // 2
         answer, following = _answer_page(run.id, run.answer or "", answer_offset, room, following)
         data["answer"] = answer
@@ -109,7 +113,7 @@ def run_result(
     if snapshot.questions:
         shown = [show(one) for one in snapshot.questions]
         data["pending"] = cast("JsonValue", shown)
-        lines += [_question_line(one) for one in shown]
+        lines += [question_line(one) for one in shown]
     used = _used(run)
     if used is not None:
         data["usage"] = used.to_json()
@@ -138,7 +142,7 @@ def _answer_page(
     if end < len(answer):
         following = (
             f"the answer has {len(answer)} characters; the rest comes with "
-            f'wait(run_id="{run_id}", answer_offset={end}).'
+            f'wait(run_id="{run_id}", answer_offset={end}). Then: {following}'
         )
     return page, following
 
@@ -156,7 +160,8 @@ def _used_line(used: Used) -> str:
     return f"Used: {used.model_calls} model calls, {tokens}{cost}."
 
 
-def _question_line(shown: dict[str, JsonValue]) -> str:
+def question_line(shown: dict[str, JsonValue]) -> str:
+    """Return a question, as `show` gives it, in words."""
     line = f"- {shown['id']}: {shown['question']} (asked by {shown['asked_by']})"
     if "tool" in shown:
         choices = " | ".join(cast("list[str]", shown["decisions"]))
@@ -172,7 +177,7 @@ def _next(snapshot: Snapshot) -> str:
         case "needs_approval":
             return (
                 "put the pending questions to the user, then call "
-                f'reply(run_id="{run.id}", answers={_example(snapshot.questions)}), with what '
+                f'reply(run_id="{run.id}", answers={example(snapshot.questions)}), with what '
                 "they decide. Do not decide for the user."
             )
         case "paused" if is_parked(run):
@@ -204,7 +209,7 @@ def _next(snapshot: Snapshot) -> str:
             )
 
 
-def _example(questions: Sequence[Interrupt]) -> str:
+def example(questions: Sequence[Interrupt]) -> str:
     """Return what answers of some questions look like, as JSON."""
     answers = {one.id: "approve" if one.kind == "approval" else "…" for one in questions[:3]}
     return json.dumps(answers, ensure_ascii=False)

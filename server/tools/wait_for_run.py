@@ -20,7 +20,7 @@ from ..runs.progress import reporting
 from ..runs.runs import Snapshot
 from ..sampling.carriers import LiveLender, SamplingWay, lending, way_to_sample
 
-__all__ = ["resumed_run", "wait_for_run"]
+__all__ = ["resumed_run", "resumes_own", "wait_for_run"]
 
 LIVE_ANSWER_SECONDS = 600.0
 """How long a person may think while the client's call stays open."""
@@ -40,23 +40,26 @@ class _Repetition:
         run_id: The run.
         rounds: How often the call was answered with `input_required`.
         asked: What the last of these asked.
+        own: Whether the call has started the run.
     """
 
     run_id: str
     rounds: int = 0
     asked: tuple[str, ...] = ()
+    own: bool = False
 
     @staticmethod
     def of(params: CallToolRequestParams) -> _Repetition | None:
         if params.request_state is None:
             return None
         state = cast("dict[str, Any]", json.loads(params.request_state))
-        return _Repetition(state["run_id"], state.get("rounds", 1), tuple(state.get("asked", ())))
+        rounds, asked = state.get("rounds", 1), tuple(state.get("asked", ()))
+        return _Repetition(state["run_id"], rounds, asked, bool(state.get("own")))
 
     def next(self, asked: Iterable[str]) -> str:
         """Return the state of the next round, which asks these keys."""
         state = {"run_id": self.run_id, "rounds": self.rounds + 1, "asked": [*asked]}
-        return json.dumps(state)
+        return json.dumps({**state, "own": True} if self.own else state)
 
 
 def resumed_run(params: CallToolRequestParams) -> str | None:
@@ -65,14 +68,24 @@ def resumed_run(params: CallToolRequestParams) -> str | None:
     return None if repetition is None else repetition.run_id
 
 
+def resumes_own(params: CallToolRequestParams) -> bool:
+    """Whether a repeated call has started the run that it goes on with."""
+    repetition = _Repetition.of(params)
+    return repetition is not None and repetition.own
+
+
 async def wait_for_run(
     ctx: Context,
     services: Services,
     params: CallToolRequestParams,
     run_id: str,
     seconds: float,
+    *,
+    own: bool = False,
 ) -> Snapshot | InputRequiredResult:
     """Wait until a run pauses or ends, or the time is over; bring what it asks to the client.
+
+    `own` says that the call has started the run; a repeated call knows by itself.
 
     Raises:
         HarnessError: The run cannot be waited for.
@@ -84,12 +97,19 @@ async def wait_for_run(
     if sampling != "none":
         await runs.unpark(run_id)
         thread_id = (await runs.snapshot(run_id)).run.thread_id
+    todos = await runs.todos(run_id) if _wants_progress(ctx) else (0, 0)
     async with (
-        reporting(ctx.session.report_progress) as emit,
+        reporting(ctx.session.report_progress, todos) as emit,
         lending(ctx, runs.desk, services.requests, thread_id, sampling) as lender,
     ):
         waiting = _Waiting(ctx, services, run_id, seconds, sampling, lender, emit)
-        return await waiting.settled(params)
+        round_ = _Repetition.of(params) or _Repetition(run_id, own=own)
+        return await waiting.settled(params, round_)
+
+
+def _wants_progress(ctx: Context) -> bool:
+    meta = (ctx.params or {}).get("_meta")
+    return isinstance(meta, Mapping) and "progressToken" in meta
 
 
 class _Waiting:
@@ -117,12 +137,12 @@ class _Waiting:
         self._asking = "none" if reads_only else approvals.way_to_ask(ctx)
         self._notes: list[str] = []
 
-    async def settled(self, params: CallToolRequestParams) -> Snapshot | InputRequiredResult:
+    async def settled(
+        self, params: CallToolRequestParams, round_: _Repetition
+    ) -> Snapshot | InputRequiredResult:
         """Return where the run stands, or what the client shall ask before it calls again."""
-        repetition = _Repetition.of(params)
-        if repetition is not None:
-            await self._take_responses(params.input_responses or {}, repetition.asked)
-        round_ = repetition or _Repetition(self._run_id)
+        if round_.rounds:
+            await self._take_responses(params.input_responses or {}, round_.asked)
         until = anyio.current_time() + self._seconds
         while True:
             snapshot = await self._next_stop()

@@ -1,4 +1,4 @@
-"""What went out on the event streams of the handshake era, so that lost ones can be resumed.
+"""Event store: keeps sent events of handshake-era streams, so that clients can resume them.
 
 A client of Streamable HTTP whose connection is cut in the middle of a call connects again with
 `Last-Event-ID`, and gets what it has missed and then what comes. Each session has a store of its

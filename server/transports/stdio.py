@@ -1,11 +1,10 @@
 """MCP over the process's standard streams, on POSIX without worker threads.
 
 The SDK's own `stdio_server` pays two or three thread hops per message; here a line is read when the
-descriptor is readable and written with `os.write`, which costs a third less per call (mcp 8). It
+descriptor is readable and written with `os.write`, which costs a third less per call. It
 also does what the SDK's does not:
 
-- A line that is no JSON gets `-32700`, one that is no JSON-RPC message `-32600`, one that is too
-  long is dropped unread with `-32600`; the server goes on serving.
+- A line that is no message is answered with an error (`lines`); the server goes on serving.
 - When the client closes its end, requests that were read are still answered, for a short grace.
 - A message whose writer is cancelled is written whole or not at all.
 - Descriptor 1 points at stderr and descriptor 0 at the null device while serving, and buffered
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import stat
 import sys
@@ -26,34 +24,25 @@ from collections import deque
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from mcp.shared.message import SessionMessage
 from mcp.types import (
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
     RequestId,
-    jsonrpc_message_adapter,
 )
-from pydantic import ValidationError
-from pydantic_core import from_json
 
-from ...harness._internal.records import record
+from .lines import Line, LineSplitter, Refused, parse
 
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["MAX_LINE_BYTES", "LineReader", "LineWriter", "stdio_streams"]
-
-MAX_LINE_BYTES: Final = 16 * 1024 * 1024
-"""The longest message accepted. A larger one is skipped without being held in memory."""
+__all__ = ["LineReader", "LineWriter", "stdio_streams"]
 
 EOF_GRACE_SECONDS: Final = 1.0
 """How long requests already read may still be answered after the client closed its end."""
@@ -162,9 +151,6 @@ class LineWriter:
         await self.aclose()
 
 
-_Line: TypeAlias = "bytes | ErrorData"
-
-
 class LineReader:
     """The read half: messages in order; lines that are none are answered through `writer`."""
 
@@ -172,9 +158,8 @@ class LineReader:
         self._fd = fd
         self._writer = writer
         self._unanswered = unanswered or _Unanswered()
-        self._lines: deque[_Line] = deque()
-        self._partial: list[bytes] = []
-        self._partial_size = 0
+        self._lines: deque[Line] = deque()
+        self._splitter = LineSplitter()
         self._eof = False
         self._closed = False
         self._pollable = _is_pollable(fd)
@@ -194,8 +179,8 @@ class LineReader:
             if not self._lines:
                 await self._read_more()
                 continue
-            parsed = _parse(self._lines.popleft())
-            if isinstance(parsed, _Refused):
+            parsed = parse(self._lines.popleft())
+            if isinstance(parsed, Refused):
                 with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                     await self._writer.send(SessionMessage(parsed.answer))
             else:
@@ -246,31 +231,11 @@ class LineReader:
 
     def _take(self, chunk: bytes) -> None:
         if chunk:
-            self._feed(chunk)
+            self._lines.extend(self._splitter.feed(chunk))
         else:
             self._unwatch()
             self._eof = True
-            self._end_line(b"")
-
-    def _feed(self, chunk: bytes) -> None:
-        *ended, rest = chunk.split(b"\n")
-        for line in ended:
-            self._end_line(line)
-        self._partial_size += len(rest)
-        if self._partial_size > MAX_LINE_BYTES:
-            self._partial.clear()
-        elif rest:
-            self._partial.append(rest)
-
-    def _end_line(self, tail: bytes) -> None:
-        size = self._partial_size + len(tail)
-        line = b"".join([*self._partial, tail])
-        self._partial.clear()
-        self._partial_size = 0
-        if size > MAX_LINE_BYTES:
-            self._lines.append(_too_long(size))
-        elif not line.isspace() and line:
-            self._lines.append(line)
+            self._lines.extend(self._splitter.end())
 
     async def aclose(self) -> None:
         """Read no more."""
@@ -301,68 +266,6 @@ class LineReader:
 def _is_pollable(fd: int) -> bool:
     mode = os.fstat(fd).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
-
-
-def _too_long(size: int) -> ErrorData:
-    return ErrorData(
-        code=INVALID_REQUEST,
-        message=f"the message is {size} bytes long and was not read; at most {MAX_LINE_BYTES} are "
-        "accepted. Send large content in several calls.",
-    )
-
-
-@record
-class _Refused:
-    """A line that is no message, and what its sender is told; errors are messages themselves."""
-
-    answer: JSONRPCError
-
-
-def _parse(line: _Line) -> JSONRPCMessage | _Refused:
-    if isinstance(line, ErrorData):
-        return _Refused(JSONRPCError(jsonrpc="2.0", id=None, error=line))
-    try:
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValidationError as error:
-        return _Refused(_refusal(line, _unreadable(error)))
-    if isinstance(message, JSONRPCNotification) and _has_id(line):
-        return _Refused(_refusal(line))
-    return message
-
-
-def _has_id(line: bytes) -> bool:
-    """Whether a request passes for a notification, because its id is none that is allowed."""
-    return b'"id"' in line and "id" in cast("dict[str, object]", from_json(line))
-
-
-def _unreadable(error: ValidationError) -> str | None:
-    """Return what makes a line no JSON for us, such as half a surrogate pair in a string."""
-    if error.error_count() > 1:
-        return None
-    (one,) = error.errors(include_url=False, include_input=False)
-    return one["msg"] if one["type"] == "json_invalid" else None
-
-
-def _refusal(line: bytes, unreadable: str | None = None) -> JSONRPCError:
-    """Return what the sender of a line is told, by the request's id if there is one."""
-    try:
-        value = cast("object", json.loads(line))
-    except (ValueError, RecursionError) as error:
-        data = ErrorData(code=PARSE_ERROR, message=f"Parse error: the line is not JSON: {error}")
-        return JSONRPCError(jsonrpc="2.0", id=None, error=data)
-    request_id: RequestId | None = None
-    if isinstance(value, dict):
-        given = cast("dict[str, object]", value).get("id")
-        if isinstance(given, str | int) and not isinstance(given, bool):
-            request_id = given
-    if unreadable is not None:
-        data = ErrorData(code=PARSE_ERROR, message=f"Parse error: {unreadable}. Nothing was done.")
-        return JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
-    what = (
-        "batches are not accepted" if isinstance(value, list) else "it is no JSON-RPC 2.0 message"
-    )
-    data = ErrorData(code=INVALID_REQUEST, message=f"Invalid request: {what}; send one per line")
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ Every transport serves both protocol eras; the SDK tells them apart by what the 
 
 The HTTP app has `/mcp` (Streamable HTTP), `/sse` with `/messages/` (the older pair),
 `/healthz`, and `/ui`, the page that shows runs.
-Host and Origin are checked on every path, whatever address is bound (mcp 2.5), then who is calling
+Host and Origin are checked on every path, whatever address is bound, then who is calling
 (`server.auth`) and how often.
 """
 
@@ -28,13 +28,13 @@ import anyio
 from mcp.server.lowlevel import Server
 from pydantic import JsonValue
 
+from ..settings.hosts import ServedHosts
 from ..settings.settings import Settings, is_loopback
 from ..version import NAME, version
 
 if TYPE_CHECKING:
     import uvicorn
     from mcp.server.sse import SseServerTransport
-    from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -45,7 +45,6 @@ __all__ = [
     "Status",
     "bind",
     "http_app",
-    "security",
     "serve_http",
     "serve_stdio",
     "stop_on_signals",
@@ -56,8 +55,6 @@ Status = Callable[[], Mapping[str, JsonValue]]
 
 HTTP_DRAIN_SECONDS = 1
 """How long requests in flight may take once the HTTP server is told to stop."""
-
-_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +67,9 @@ class AddressError(Exception):
 def stop_on_signals() -> Generator[anyio.Event]:
     """Yield an event that SIGINT or SIGTERM sets; a second SIGINT ends the process at once.
 
-    The bare SDK does not end on SIGINT alone. Hosts send SIGTERM soon after SIGINT (clients,
-    appendix), which must cut neither the clean shutdown short nor the interpreter's own: once a
-    signal came, signals are ignored after the exit. Main thread only.
+    The bare SDK does not end on SIGINT alone. Hosts send SIGTERM soon after SIGINT, which must cut
+    neither the clean shutdown short nor the interpreter's own: once a signal came, signals are
+    ignored after the exit. Main thread only.
     """
     stop = anyio.Event()
     loop = asyncio.get_running_loop()
@@ -119,21 +116,6 @@ async def serve_stdio(server: Server[Any], stop: anyio.Event) -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
-def security(settings: Settings) -> TransportSecuritySettings:
-    """Hosts and origins that are served: the loopback names and those the operator allows."""
-    from mcp.server.transport_security import TransportSecuritySettings
-
-    hosts: list[str] = []
-    origins: list[str] = []
-    for name in (*_LOOPBACK_NAMES, *(_bracketed(host) for host in settings.allow_hosts)):
-        hosts += [name, f"{name}:*"]
-        for scheme in ("http", "https"):
-            origins += [f"{scheme}://{name}", f"{scheme}://{name}:*"]
-    return TransportSecuritySettings(
-        enable_dns_rebinding_protection=True, allowed_hosts=hosts, allowed_origins=origins
-    )
-
-
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
@@ -144,22 +126,26 @@ class _CheckedHosts:
     Clients that vanish while they send one are no error of ours.
     """
 
-    def __init__(self, app: ASGIApp, settings: TransportSecuritySettings) -> None:
-        from mcp.server.transport_security import TransportSecurityMiddleware
-
+    def __init__(self, app: ASGIApp, served: ServedHosts) -> None:
         self._app = app
-        self._check = TransportSecurityMiddleware(settings)
+        self._served = served
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        from starlette.requests import ClientDisconnect, Request
+        from starlette.datastructures import Headers
+        from starlette.requests import ClientDisconnect
+        from starlette.responses import PlainTextResponse
 
-        refusal = await self._check.validate_request(Request(scope, receive))
+        headers = Headers(scope=scope)
+        refusal = self._served.refusal(headers.getlist("host"), headers.getlist("origin"))
+        if refusal is not None:
+            await PlainTextResponse(refusal.text, refusal.status)(scope, receive, send)
+            return
         arriving = _arriving(receive) if scope["method"] == "POST" else receive
         try:
-            await (self._app if refusal is None else refusal)(scope, arriving, send)
+            await self._app(scope, arriving, send)
         except ClientDisconnect:
             logger.debug("a client went away before its request had come whole")
 
@@ -216,6 +202,7 @@ def http_app(
     """
     from mcp.server.sse import SseServerTransport
     from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
+    from mcp.server.transport_security import TransportSecuritySettings
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.requests import Request
@@ -227,7 +214,8 @@ def http_app(
     from ..viewer.page import viewer_routes
     from .resumable_sessions import ResumableSessions
 
-    checks = security(settings)
+    # Hosts are checked in front of all paths; the SDK compares the beginnings of names only.
+    checks = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     sessions = ResumableSessions(server, checks, settings.max_body_bytes)
     sse = SseServerTransport("/messages/", checks, settings.max_body_bytes)
 
@@ -245,7 +233,7 @@ def http_app(
             *metadata_routes(settings),
         ],
         middleware=[
-            Middleware(_CheckedHosts, checks),
+            Middleware(_CheckedHosts, ServedHosts(settings.allow_hosts)),
             *auth_middleware(settings, scopes_of),
             Middleware(
                 RequestLimits,

@@ -59,7 +59,7 @@ function showResult(result) {
   }
   const page = new RunPage({});
   page.showRun({ ...data, pending: [] });
-  if (data.status === "done") page.showAnswer(data.answer ?? "", 0);
+  if ("answer" in data) page.showAnswer(data.answer, 0);
   page.buttons.replaceChildren();
   main.replaceChildren(page.element);
   showTrouble("This application lets pages call no tools: what you see is where the run stood.");

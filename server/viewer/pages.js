@@ -31,7 +31,7 @@ async function followRun(server, runId, linked, signal) {
       lastThread = now;
     }
     if (behind) return 0;
-    if (data.status === "done" && !page.hasAnswer()) await rest(0);
+    if ("answer" in data && !page.hasAnswer()) await rest(0);
     if (data.status === "running") return server.patience ? 0 : HOST_LOOK_SECONDS;
     if (["done", "cancelled"].includes(data.status)) return null;
     return ANSWERED_BY_OTHERS_SECONDS;

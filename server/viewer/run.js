@@ -119,14 +119,20 @@ class RunLog {
 
   noted(agent, event, touched) {
     const { seq, time, path, mode, event: name, ...data } = event;
-    if (isTodos(data.data)) return; // they have a list of their own
-    const args = "data" in data ? data.data : data;
-    this.add({ kind: "note", agent, name: name ?? mode, args, state: "success", time }, touched);
+    const told = toldBy(data.data);
+    if (told.event === "todos" || told.event === "model_asked_again") return; // seen elsewhere
+    const waits = told.event === "model_retry";
+    const args = waits ? told.text : "data" in data ? data.data : data;
+    const row = { kind: "note", agent, name: waits ? "waits" : (name ?? mode), args, time };
+    this.add({ ...row, state: "success" }, touched);
   }
 }
 
-function isTodos(data) {
-  return data?.event === "todos" || String(data).startsWith('{"event": "todos"');
+/** What middleware notes, as { event, text }; of long notes only the beginning has come. */
+function toldBy(data) {
+  if (typeof data !== "string") return data ?? {};
+  const [, event, text] = /^\{"event": "(\w+)"(?:, "text": "([^"\\]*)")?/.exec(data) ?? [];
+  return { event, text };
 }
 
 function taskOf(call) {

@@ -7,7 +7,6 @@ from deep_agent_mcp.harness.backends import base, search
 from deep_agent_mcp.harness.backends.base import FileError
 from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.workbench import Bench
-from tests.ports_and_waits import growing
 
 pytestmark = pytest.mark.anyio
 
@@ -146,30 +145,20 @@ async def test_long_lines_come_back_cut_around_the_match(bench: Bench):
     assert "needle" in match.text and len(match.text) < 600
 
 
-async def test_an_expression_that_could_run_for_ever_is_stopped_and_holds_nobody_up(
+async def test_an_expression_that_elsewhere_runs_for_ever_finds_its_line_at_once(bench: Bench):
+    await bench.seed("/a", b"a" * 2_000 + b"b")
+    with anyio.fail_after(20):
+        page = await bench.files().grep("(.*a)*(.*a)*(.*a)*c?b$")
+    assert [one.line for one in page.matches] == [1]
+
+
+async def test_a_search_over_its_time_says_that_there_may_be_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    await bench.seed("/a", b"a" * 2_000 + b"b")
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            await anyio.sleep(0.01)
-            turns += 1
-
-    for seconds in growing(0.5):
-        monkeypatch.setattr(search, "SEARCH_SECONDS", seconds)
-        turns = 0
-        with anyio.fail_after(60 + seconds):
-            async with anyio.create_task_group() as group:
-                group.start_soon(others)
-                with pytest.raises(ToolError, match="too many ways"):
-                    await bench.files().grep("(.*a)*(.*a)*c?$")
-                group.cancel_scope.cancel()
-        if turns > 5:
-            break
-    assert turns > 5
+    await bench.seed("/a", b"a\n" * 1_000)
+    monkeypatch.setattr(search, "SEARCH_SECONDS", 0.0)
+    page = await bench.files().grep("a")
+    assert page.truncated and len(page.matches) < 1_000
 
 
 async def test_a_wrong_expression_says_how_to_search_literally(bench: Bench):

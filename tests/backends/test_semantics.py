@@ -1,4 +1,4 @@
-"""Names, patterns, lines and odd contents mean the same in every backend (peers F2)."""
+"""Names, patterns, lines and odd contents mean the same in every backend."""
 
 import re
 

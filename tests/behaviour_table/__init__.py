@@ -6,7 +6,7 @@ state, A8 structured output, B middleware, C1 file tools, C2 backends, C3 summar
 rubric, C5 permissions, C6 subagents, C7 subagents in the background, C8 skills, C9 memory, C10
 planning, C11 prompts, C12 profiles, D1 the step loop, D3 interrupts and durability, D4 time
 travel, D8 streams, E what users complain of. Each row names the tests that show our behaviour, or
-says where and why it differs. `test_rows.py` checks that the table is complete and the tests
+says where and why it differs. `test_behaviours.py` checks that the table is complete and the tests
 exist.
 """
 

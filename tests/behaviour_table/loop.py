@@ -320,10 +320,15 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "A5.11": Row(
-        "trace policies",
+        "what traces hold",
+        (
+            "tests/telemetry/test_spans.py::test_contents_are_recorded_only_when_asked_for",
+            "tests/telemetry/test_spans.py::test_recorded_contents_are_redacted_as_the_agent_redacts",
+            "tests/telemetry/test_private.py::test_texts_of_errors_are_contents",
+        ),
         differs=(
-            "No tracing service is built in, so nothing of hooks is sent anywhere; events are the "
-            "trace."
+            "Spans hold contents only with `capture_content`, redacted by the agent's rules; no "
+            "functions per middleware; hooks' inputs are never recorded."
         ),
     ),
     "A5.12": Row(

@@ -19,7 +19,8 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
     Usage,
 )
-from deep_agent_mcp.harness.models.base import ChatRequest, PromptSection, ToolSpec
+from deep_agent_mcp.harness.models.base import ChatRequest, PromptSection
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 
 MODEL = "anthropic:claude-sonnet-5"
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from deep_agent_mcp.harness._internal.postgres_database import Tables
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.harness.checkpoint.postgres.schema import JOURNAL
 from deep_agent_mcp.harness.checkpoint.postgres.session import Session
+from deep_agent_mcp.harness.databases.postgres import Tables
 from tests.databases import Database
 
 

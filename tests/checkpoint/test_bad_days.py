@@ -403,7 +403,7 @@ OPERATIONS: list[Operation] = [
     lambda journal: journal.vacuum(),
 ]
 
-REMEDIES = ("restore a backup", "check the disk")
+REMEDIES = ("journal salvage newfile", "check the disk")
 
 
 async def refusals(path: Path, journal: SqliteCheckpointer) -> int:

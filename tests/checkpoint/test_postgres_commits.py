@@ -12,7 +12,6 @@ from anyio import create_task_group, fail_after
 from anyio.abc import Process
 from psycopg.conninfo import make_conninfo
 
-from deep_agent_mcp.harness._internal.postgres_database import Tables
 from deep_agent_mcp.harness._internal.records import changed
 from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
@@ -28,6 +27,7 @@ from deep_agent_mcp.harness.checkpoint.base import (
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
 from deep_agent_mcp.harness.checkpoint.postgres import committer as postgres_committer
 from deep_agent_mcp.harness.checkpoint.postgres.session import Session
+from deep_agent_mcp.harness.databases.postgres import Tables
 from deep_agent_mcp.harness.errors import CheckpointError, StaleThread
 from tests.checkpoint.postgres_journals import count, locked, opened, rows
 from tests.checkpoint.records import (

@@ -32,13 +32,13 @@ class RawClient:
     async def request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the response, with `result` or `error`."""
         self._id += 1
-        await self._send({"id": self._id, "method": method, "params": params})
+        await self.send({"id": self._id, "method": method, "params": params})
         while True:
             message = await self._receive()
             if message.get("id") == self._id and "method" not in message:
                 return message
             if "id" in message and self._answer is not None:
-                await self._send({"id": message["id"], "result": self._answer(message)})
+                await self.send({"id": message["id"], "result": self._answer(message)})
 
     async def result(self, method: str, **params: Any) -> dict[str, Any]:
         """Return the result of a request that must succeed."""
@@ -48,9 +48,10 @@ class RawClient:
 
     async def notify(self, method: str) -> None:
         """Send a notification."""
-        await self._send({"method": method})
+        await self.send({"method": method})
 
-    async def _send(self, message: Mapping[str, Any]) -> None:
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message without waiting for an answer."""
         await self._stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     async def _receive(self) -> dict[str, Any]:

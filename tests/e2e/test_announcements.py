@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -10,7 +11,7 @@ from mcp import MCPDeprecationWarning
 from mcp.client.subscriptions import PromptsListChanged, ResourceUpdated
 from mcp.types import PromptListChangedNotification, ResourceUpdatedNotification
 
-from tests.e2e.servers import HttpServer, Setup, call, connected, text_of
+from tests.e2e.servers import ERAS, Era, HttpServer, Setup, call, connected, data_of, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -74,6 +75,7 @@ async def test_todos_and_files_of_a_thread_are_announced_to_those_who_watch_them
                 await call(
                     modern, "write_file", path="/watched.txt", content="x", thread_id=thread_id
                 )
+                await call(modern, "write_todos", todos=[{"content": "x"}], thread_id=thread_id)
                 wanted = {todos, file}
                 async for event in changes:
                     if isinstance(event, ResourceUpdated):
@@ -83,3 +85,35 @@ async def test_todos_and_files_of_a_thread_are_announced_to_those_who_watch_them
                 await complete.wait()
                 with pytest.warns(MCPDeprecationWarning):
                     await legacy.unsubscribe_resource(todos)
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_call_that_waits_is_told_how_many_todos_are_done(mode: Era, tmp_path: Path) -> None:
+    plan = {"name": "write_todos", "args": {"todos": [{"content": "one"}, {"content": "two"}]}}
+    done = {"todos": [{"id": "t1", "status": "completed"}], "merge": True}
+    turns = [
+        {"tool_calls": [plan]},
+        {"tool_calls": [{"name": "write_todos", "args": done}]},
+        {"text": "One is done."},
+    ]
+    runs = [
+        {"match": "plan", "agents": {"main": turns}},
+        {"match": "go on", "agents": {"main": [{"text": "Later."}]}},
+    ]
+    heard: list[tuple[float, float | None]] = []
+
+    async def hear(value: float, total: float | None, message: str | None) -> None:
+        heard.append((value, total))
+
+    with anyio.fail_after(60):
+        async with connected(Setup(tmp_path, script={"runs": runs}).stdio(), mode) as client:
+            planned = data_of(
+                await client.call_tool("task", {"goal": "plan it"}, progress_callback=hear)
+            )
+            assert heard[0][1] is None and heard[-1][1] == 2
+            assert 1 <= heard[-1][0] < 2
+            assert [value for value, _ in heard] == sorted({value for value, _ in heard})
+            heard.clear()
+            more = {"goal": "go on", "thread_id": planned["thread_id"]}
+            await client.call_tool("task", more, progress_callback=hear)
+            assert heard and {total for _, total in heard} == {2}  # the list is the thread's

@@ -158,7 +158,7 @@ async def test_a_failing_provider_fails_the_run_which_can_go_on_later(tmp_path: 
     ]
     async with FakeAnthropic(failures) as api:
         env = {"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "test"}
-        setup = Setup(tmp_path, env=env)
+        setup = Setup(tmp_path, flags=["--model-patience", "0"], env=env)
         with anyio.fail_after(60):
             async with served(setup, "auto") as client:
                 for goal, word in (

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.types import ElicitRequestParams, ElicitResult
 
-from tests.e2e.servers import ERAS, Era, Setup, call, connected, served, until_progress
+from tests.e2e.servers import (
+    ERAS,
+    Era,
+    HttpServer,
+    Setup,
+    call,
+    connected,
+    served,
+    until_progress,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -71,8 +83,9 @@ async def test_a_killed_run_is_finished_by_the_next_server_and_repeats_no_call(
     with anyio.fail_after(60):
         with setup.serving() as server:
             async with connected(server.target(transport), mode) as client:
+                begun = await call(client, "task", goal="survive", wait_seconds=0)
                 call_given_up = await until_progress(
-                    client, "general-purpose: thinking", 2, "task", goal="survive"
+                    client, "general-purpose: thinking", 2, "wait", run_id=begun["run_id"]
                 )
                 assert call_given_up is None
                 (thread,) = (await call(client, "threads"))["threads"]
@@ -169,12 +182,89 @@ async def test_two_servers_on_one_state_directory_leave_each_others_runs_alone(
             served(setup, "auto") as other,
         ):
             run_id = (await call(one, "task", goal="a moment", wait_seconds=0))["run_id"]
-            kept = await other.call_tool("cancel", {"run_id": run_id})
-            assert kept.is_error
             # Long enough to look at it several times, and to take it over if it were left behind.
             assert (await call(other, "wait", run_id=run_id, wait_seconds=1.2))[
                 "status"
             ] == "running"
             assert (await call(one, "wait", run_id=run_id, wait_seconds=0))["status"] == "running"
-            await call(one, "cancel", run_id=run_id)
-            assert (await call(other, "wait", run_id=run_id))["status"] == "cancelled"
+
+
+async def test_a_run_can_be_cancelled_through_another_server(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, script=STUCK)
+    with anyio.fail_after(60):
+        async with served(setup, "auto") as one, served(setup, "auto") as other:
+            kept, ended = [
+                await call(one, "task", goal="a moment", wait_seconds=0) for _ in range(2)
+            ]
+            began = anyio.current_time()
+            cancelled = await call(other, "cancel", run_id=ended["run_id"])
+            assert (cancelled["status"], cancelled["reason"]) == (
+                "cancelled",
+                "cancelled by the client",
+            )
+            assert anyio.current_time() - began < 5
+            seen = await call(one, "wait", run_id=ended["run_id"], wait_seconds=0)
+            assert seen["status"] == "cancelled"
+            again = await call(other, "cancel", run_id=ended["run_id"])
+            assert again["status"] == "cancelled"
+            other_run = await call(one, "wait", run_id=kept["run_id"], wait_seconds=0)
+            assert other_run["status"] == "running"
+            assert not list(_requests(setup).glob("*"))
+            # The thread is free, on either server.
+            args = {"thread_id": ended["thread_id"], "path": "/"}
+            for client in (one, other):
+                assert not (await client.call_tool("ls", args)).is_error
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be stopped there")
+@pytest.mark.parametrize("asker_dies_too", [False, True])
+async def test_a_run_that_was_cancelled_while_its_server_died_is_not_started_again(
+    asker_dies_too: bool, tmp_path: Path
+) -> None:
+    setup = Setup(tmp_path, script=STUCK)
+    with anyio.fail_after(60):
+        with setup.serving() as carrier, setup.serving() as asker:
+            async with connected(carrier.target("http"), "auto") as client:
+                run_id = (await call(client, "task", goal="a moment", wait_seconds=0))["run_id"]
+            carrier.process.send_signal(signal.SIGSTOP)
+            if asker_dies_too:
+                await _ask_to_cancel_and_die(setup, asker, run_id)
+                carrier.kill()
+            else:
+                async with (
+                    connected(asker.target("http"), "auto") as client,
+                    anyio.create_task_group() as group,
+                ):
+                    group.start_soon(_kill_once_asked, setup, carrier)
+                    cancelled = await call(client, "cancel", run_id=run_id)
+                    assert cancelled["status"] == "cancelled"
+        setup.script = GOES_ON
+        async with served(setup, "auto") as client:
+            seen = await call(client, "wait", run_id=run_id)
+            assert (seen["status"], seen["reason"]) == ("cancelled", "cancelled by the client")
+            assert not list(_requests(setup).glob("*"))
+
+
+def _requests(setup: Setup) -> Path:
+    return setup.state / "cancel-requests"
+
+
+async def _kill_once_asked(setup: Setup, server: HttpServer) -> None:
+    while not list(_requests(setup).glob("*.json")):  # noqa: ASYNC110  another process writes it
+        await anyio.sleep(0.02)
+    server.kill()
+
+
+async def _ask_to_cancel_and_die(setup: Setup, server: HttpServer, run_id: str) -> None:
+    """Have a server store a request to cancel a run, and kill it while it waits for the end."""
+
+    async def ask(scope: anyio.CancelScope) -> None:
+        with scope, suppress(MCPError, ExceptionGroup, OSError):
+            async with connected(server.target("http"), "auto") as client:
+                await client.call_tool("cancel", {"run_id": run_id})
+
+    async with anyio.create_task_group() as group:
+        asking = anyio.CancelScope()
+        group.start_soon(ask, asking)
+        await _kill_once_asked(setup, server)
+        asking.cancel()

@@ -60,6 +60,7 @@ class Answer(BaseModel):
         truncate_after: End the response properly after this many events.
         stall_after: After this many events, stay silent until the client hangs up.
         error_after: After this many events, an `error` event of `error_type`.
+        stream: Text of the whole event stream, sent as it is in place of the answer's own.
         delay: Seconds before the answer begins.
     """
 
@@ -84,6 +85,7 @@ class Answer(BaseModel):
     truncate_after: int | None = None
     stall_after: int | None = None
     error_after: int | None = None
+    stream: str | None = None
     delay: float = 0.0
 
     def error_body(self) -> dict[str, Any]:

@@ -234,6 +234,11 @@ def _merged(messages: list[Any]) -> list[dict[str, Any]]:
             merged[-1]["content"].extend(blocks)
         else:
             merged.append({"role": role, "content": list(blocks)})
+        last = blocks[-1]["type"]
+        if role == "assistant" and last in ("thinking", "redacted_thinking"):
+            raise Refused(
+                f"messages.{place}: The final block in an assistant message cannot be `thinking`."
+            )
     return merged
 
 
@@ -277,6 +282,8 @@ def _media(block: Mapping[str, Any], place: str, kind: str) -> None:
 def _thinking(block: Mapping[str, Any], place: str, kind: str) -> None:
     if "cache_control" in block:
         raise Refused(f"{place}.{kind}.cache_control: Extra inputs are not permitted")
+    if kind == "redacted_thinking" and not block.get("data"):
+        raise Refused(f"{place}.redacted_thinking.data: Field required")
     if kind == "thinking" and block.get("signature") != sign(block.get("thinking", "")):
         raise Refused(f"{place}: Invalid `signature` in `thinking` block")
 

@@ -147,6 +147,10 @@ class FakeAnthropic:
     async def _stream(self, connection: _Connection, record: Recorded, answer: Answer) -> None:
         headers = {"content-type": "text/event-stream; charset=utf-8", **answer.headers}
         await connection.head(200, headers)
+        if answer.stream is not None:
+            await connection.text(answer.stream)
+            await connection.end()
+            return
         for count, event in enumerate(answer.events(record.body["model"])):
             if count == answer.hang_up_after:
                 raise _HangUp
@@ -211,7 +215,9 @@ class _Connection:
         await self.json(status, body, {})
 
     async def event(self, event: Mapping[str, Any]) -> None:
-        text = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+        await self.text(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n")
+
+    async def text(self, text: str) -> None:
         await self._send(h11.Data(data=text.encode()))
 
     async def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Static breakpoints: where a run stops to be looked at, and how it goes on (peers A1.10, D3.6)."""
+"""Static breakpoints: where a run stops to be looked at, and how it goes on."""
 
 import pytest
 
@@ -90,7 +90,7 @@ async def test_a_run_stops_once_in_every_round_and_a_resume_goes_past(options, e
     result = await agent.ainvoke("go", thread_id="t")
     assert await stops(agent, result) == expected
     assert log == ["a", "b"]
-    # It is not remembered as passed: the next turn stops again (peers D3.6).
+    # It is not remembered as passed: the next turn stops again.
     again = await agent.ainvoke("more", thread_id="t")
     stops_again = [one for one in expected if one.endswith("model")][:1]
     assert await stops(agent, again) == (stops_again if "before model" in expected else [])

@@ -1,4 +1,4 @@
-"""Stopping a run: at once, after the step, or when its time is up (peers D1.11, D1.12, A5.12)."""
+"""Stopping a run: at once, after the step, or when its time is up."""
 
 import itertools
 import threading

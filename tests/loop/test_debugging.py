@@ -1,4 +1,4 @@
-"""`debug=True` prints each step and changes nothing else (peers A1.11)."""
+"""`debug=True` prints each step and changes nothing else."""
 
 from typing import Any
 

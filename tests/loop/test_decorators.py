@@ -1,4 +1,4 @@
-"""Middleware from functions, and how hooks are found and checked (peers A5.1, A5.6 to A5.10)."""
+"""Middleware from functions, and how hooks are found and checked."""
 
 import functools
 import inspect

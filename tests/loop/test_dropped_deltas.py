@@ -13,8 +13,8 @@ from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
 from deep_agent_mcp.harness.loop.run_context import RunControl
 from deep_agent_mcp.harness.messages.message import AIMessage
-from deep_agent_mcp.harness.middleware.model_fallback import ModelFallbackMiddleware
-from deep_agent_mcp.harness.middleware.model_retry import ModelRetryMiddleware
+from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
+from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from tests.loop.models import Turns, call, says

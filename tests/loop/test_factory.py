@@ -1,4 +1,4 @@
-"""What an option of `create_agent` promises, it does (peers A1)."""
+"""What an option of `create_agent` promises, it does."""
 
 import socket
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.messages.message import AIMessage, ProviderBlock, ToolMessage
 from deep_agent_mcp.harness.models.base import PromptSection
-from deep_agent_mcp.harness.models.registry import UnknownModel, init_chat_model
+from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
+from deep_agent_mcp.harness.models.registry import UnknownModel
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 
@@ -124,7 +125,7 @@ def test_what_makes_no_sense_is_refused_when_the_agent_is_built():
     ]:
         with pytest.raises(AgentBuildError, match=text):
             create_agent(Turns(), tools, middleware=middleware)
-    with pytest.raises(AgentBuildError, match="no tools named nope; tools: look"):
+    with pytest.raises(AgentBuildError, match=r"there is no tool 'nope'\. Available: look"):
         create_agent(Turns(), [look], tool_names=["nope"])
     with pytest.raises(AgentBuildError, match=r"no node 'nope' to stop at; nodes: .*model"):
         create_agent(Turns(), [look], interrupt_before=["nope"])

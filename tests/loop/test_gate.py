@@ -1,4 +1,4 @@
-"""Attacks on the gate: a refused call never runs, by whatever way it comes (peers E6, E7)."""
+"""Attacks on the gate: a refused call never runs, by whatever way it comes."""
 
 from dataclasses import replace
 
@@ -156,7 +156,9 @@ async def test_jump_to_tools_does_not_run_a_rejected_call():
 
 async def test_the_first_decision_wins():
     ran = Ran()
-    model = Turns(says("", call("1", "delete", path="/a"), call("2", "delete", path="/b")), says())
+    model = Turns(
+        says("", call("1", "delete", path="/a"), call("2", "delete", path="/b")), says("ok")
+    )
     agent = create_agent(model, ran.tools(), policy=ASK_DELETE)
     waiting = await agent.ainvoke("go")
     first, second = (one.id for one in waiting.interrupts)

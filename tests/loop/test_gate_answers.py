@@ -20,16 +20,6 @@ from tests.loop.test_gate_attacks import APPROVE, REJECT, approving, deletes
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_edit_into_an_unknown_tool_runs_nothing_and_names_the_tools():
-    ran = Ran()
-    agent = create_agent(Turns(deletes("/a"), says("ok")), ran.tools(), policy=ASK_DELETE)
-    waiting = await agent.ainvoke("go")
-    edit = {"decision": "edit", "tool": "delete_all", "args": {"path": "/a"}}
-    result = await agent.aresume(waiting.run.id, {waiting.interrupts[0].id: edit})
-    assert ran == []
-    assert "no tool 'delete_all'" in results(result)[0].text
-
-
 async def test_an_edit_into_another_tool_that_needs_approval_is_asked_about_again():
     ran = Ran()
     policy = Policy((Rule("ask", "*"),))

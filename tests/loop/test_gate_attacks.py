@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from deep_agent_mcp.harness._internal.retries import RetryPolicy
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import InvalidUpdate
@@ -17,6 +16,7 @@ from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.loop.requests import Command, Send
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule, Verdict
+from deep_agent_mcp.harness.tools.retries import RetryPolicy
 from deep_agent_mcp.harness.tools.tool import Tool, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_gate import ASK_DELETE, DENY_DELETE, Ran, results
@@ -282,7 +282,9 @@ async def test_of_injected_calls_that_share_an_id_the_first_runs_once():
 
 async def test_a_name_in_another_case_is_another_name():
     ran = Ran()
-    model = Turns(says("", call("1", "Delete", path="/a"), call("2", "DELETE", path="/a")), says())
+    model = Turns(
+        says("", call("1", "Delete", path="/a"), call("2", "DELETE", path="/a")), says("ok")
+    )
     result = await create_agent(model, ran.tools(), policy=DENY_DELETE).ainvoke("go")
     assert ran == []
     assert all("there is no tool" in one.text for one in results(result))

@@ -1,4 +1,4 @@
-"""Node hooks: their order, what they return, where they jump, what they send (peers A3, A4, A5)."""
+"""Node hooks: their order, what they return, where they jump, what they send."""
 
 import anyio
 import pytest

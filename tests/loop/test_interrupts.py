@@ -1,4 +1,4 @@
-"""Durable questions: who may ask, how they are answered, what runs again (peers D3, E8, E9)."""
+"""Durable questions: who may ask, how they are answered, what runs again."""
 
 import operator
 from collections import Counter
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness._internal.retries import RetryPolicy
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import InvalidAnswer, RunEnded, UnknownInterrupt
@@ -17,6 +16,7 @@ from deep_agent_mcp.harness.loop.middleware import HOOKS, AgentMiddleware
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.state.schema import Reducer
+from deep_agent_mcp.harness.tools.retries import RetryPolicy
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 

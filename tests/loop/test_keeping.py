@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.errors import CheckpointError, ModelError
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
 from deep_agent_mcp.harness.messages.message import ToolCall, ToolMessage
-from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.state.schema import Mark, State
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says

@@ -2,7 +2,7 @@
 
 Whatever happens, and once the thread has come to rest again: every call of every answer has
 exactly one result, right after the answer and in call order; and a call whose result was stored
-never runs again (peers A3.13, A7.9, D1.4, D1.6, E8, E9).
+never runs again.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""What hooks are handed: immutable requests that change through `override` (peers A6.1 to A6.6),
+"""What hooks are handed: immutable requests that change through `override`,
 and what of them reaches the model."""
 
 from dataclasses import FrozenInstanceError, fields, replace
@@ -9,7 +9,8 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.loop.decorators import wrap_model_call, wrap_tool_call
 from deep_agent_mcp.harness.loop.requests import ModelRequest, ModelResponse
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolCall
-from deep_agent_mcp.harness.models.base import PromptSection, ToolSpec
+from deep_agent_mcp.harness.models.base import PromptSection
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 

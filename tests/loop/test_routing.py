@@ -1,4 +1,4 @@
-"""What follows what: the order of hooks, the way of the loop, and jumps (peers A3 to A5)."""
+"""What follows what: the order of hooks, the way of the loop, and jumps."""
 
 from typing import Annotated, NotRequired, TypedDict
 

@@ -50,7 +50,7 @@ def subagents_of(agent) -> SubAgentMiddleware:
 def test_the_stack_of_a_deep_agent_and_of_its_subagents():
     agent = create_deep_agent(Turns(), middleware=[Extra()], interrupt_on={"ls": True})
     around = ["PatchToolCalls", "RepeatGuard", "BudgetWarning", "Summarization", "TodoList",
-              "Extra", "HumanInTheLoop", "PromptCaching"]  # fmt: skip
+              "ModelRetry", "Extra", "HumanInTheLoop", "PromptCaching"]  # fmt: skip
     assert stack(agent) == ["Filesystem", "Skills", "SubAgent", *around]
     assert stack(subagents_of(agent).agent("general-purpose")) == ["Filesystem", "Skills", *around]
 

@@ -1,4 +1,4 @@
-"""Limits of a whole run tree while it works: stops, wrap-up, counting on (peers E13, E14)."""
+"""Limits of a whole run tree while it works: stops, wrap-up, counting on."""
 
 import anyio
 import anyio.lowlevel

@@ -1,5 +1,4 @@
-"""State keys: whose schema counts, who sees and sets them, how long they live, how writes join
-(peers A7.1 to A7.9)."""
+"""State keys: whose schema counts, who sees and sets them, how long they live, how writes join."""
 
 from typing import Annotated, NotRequired, TypedDict
 
@@ -209,7 +208,7 @@ async def test_marks_say_who_sees_a_key_and_how_long_it_lives():
     }  # fmt: skip
     visible = {"plain", "made", "run", "messages"}
     assert set(result.state) == visible
-    # Private keys are stored, keys of the run are not (peers A7.2, A7.3).
+    # Private keys are stored, keys of the run are not.
     hooks[0] = before_agent(name="a", state_schema=Marked)(look("begin"))
     fresh = create_agent(Turns(says("1"), says("2"), says("3")), middleware=hooks,
                          checkpointer=agent.checkpointer)  # fmt: skip

@@ -1,5 +1,4 @@
-"""A `CancelledError` that nobody asked for is a failure like any other; a real one goes through
-(peers D1.12)."""
+"""A `CancelledError` that nobody asked for is a failure like any other; a real one goes through."""
 
 import asyncio
 import itertools
@@ -9,13 +8,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from deep_agent_mcp.harness._internal.retries import RetryPolicy
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import MiddlewareError, ToolFailed
 from deep_agent_mcp.harness.loop.cancellation import StrayCancellation
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import ToolMessage
+from deep_agent_mcp.harness.tools.retries import RetryPolicy
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 

@@ -20,7 +20,7 @@ from deep_agent_mcp.harness.messages.message import (
     TextBlock,
     ThinkingBlock,
 )
-from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
+from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.state.schema import Mark

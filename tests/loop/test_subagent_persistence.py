@@ -1,4 +1,4 @@
-"""What a subagent remembers: its own unfinished call, and nothing else (peers D3.7, D4.5)."""
+"""What a subagent remembers: its own unfinished call, and nothing else."""
 
 import pytest
 

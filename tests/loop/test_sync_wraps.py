@@ -1,4 +1,4 @@
-"""Plain functions as wrappers: in threads, nested with async ones, many at once (peers A5.6)."""
+"""Plain functions as wrappers: in threads, nested with async ones, many at once."""
 
 import itertools
 import threading

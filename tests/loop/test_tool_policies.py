@@ -1,4 +1,4 @@
-"""What is said about a tool holds while a run works (peers A1.16, D1.10)."""
+"""What is said about a tool holds while a run works."""
 
 import anyio
 import anyio.lowlevel

@@ -1,5 +1,4 @@
-"""What tools return becomes one result per call, state, and further calls (peers A6.9, A3.16 to
-A3.18, D1.9)."""
+"""What tools return becomes one result per call, state, and further calls."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""What `wrap_model_call` may do with a model call, and what becomes of its updates (peers A5.2 to
-A5.4, A4.11)."""
+"""What `wrap_model_call` may do with a model call, and what becomes of its updates."""
 
 from typing import Annotated, NotRequired, TypedDict
 

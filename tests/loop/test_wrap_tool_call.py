@@ -1,4 +1,4 @@
-"""What `wrap_tool_call` may do with a call (peers A5.5, A5.14, A6.4)."""
+"""What `wrap_tool_call` may do with a call."""
 
 from dataclasses import replace
 from typing import Annotated, NotRequired, TypedDict

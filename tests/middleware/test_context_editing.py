@@ -23,15 +23,18 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
     Usage,
 )
-from deep_agent_mcp.harness.middleware.context_editing import (
+from deep_agent_mcp.harness.middleware.context.context_editing import (
     ClearToolUsesEdit,
     ContextEditingMiddleware,
     ContextEditingState,
     Frontier,
 )
-from deep_agent_mcp.harness.middleware.context_edits import frontier_place
-from deep_agent_mcp.harness.middleware.prompt_caching import PromptCachingMiddleware
-from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware, SummaryChunk
+from deep_agent_mcp.harness.middleware.context.context_edits import frontier_place
+from deep_agent_mcp.harness.middleware.context.summarization import (
+    SummarizationMiddleware,
+    SummaryChunk,
+)
+from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
 from deep_agent_mcp.harness.models.base import PromptSection
 from deep_agent_mcp.harness.models.token_counting import messages_tokens
 from deep_agent_mcp.harness.state.schema import Mark, StateSchema

@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.loop.decorators import wrap_tool_call
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
-from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
+from deep_agent_mcp.harness.middleware.instructions.skills import SkillsMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
@@ -49,10 +49,10 @@ async def look() -> str:
 
 
 async def test_a_subagent_that_says_nothing_is_said_to_have_said_nothing() -> None:
-    model = delegating(tasks("a"), says("", call("l", "look")), says(""))
+    model = delegating(tasks("a"), says("", call("l", "look")), says(""), says(""))
     result = await create_deep_agent(model, [look]).ainvoke("go")
     (report,) = told(result)
-    assert "without a report" in report.text
+    assert "answer was empty" in report.text
     assert "seen" not in report.text
 
 

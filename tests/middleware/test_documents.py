@@ -21,12 +21,12 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
     VideoBlock,
 )
-from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
-from deep_agent_mcp.harness.middleware.unsupported_content import (
+from deep_agent_mcp.harness.middleware.context.unsupported_content import (
     MediaSupport,
     UnsupportedContentMiddleware,
 )
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.models.token_counting import messages_tokens
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says

@@ -18,7 +18,7 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolCall, ToolMessage
-from deep_agent_mcp.harness.middleware.execute import ExecuteMiddleware
+from deep_agent_mcp.harness.middleware.commands.execute import ExecuteMiddleware
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.policy import Policy, PolicyFiles, Rule

@@ -4,13 +4,11 @@ import pytest
 
 from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, InvalidAnswer
+from deep_agent_mcp.harness.loop.interrupt_config import InterruptOnConfig
 from deep_agent_mcp.harness.loop.requests import ToolCallRequest
 from deep_agent_mcp.harness.loop.run_executor import RunResult
 from deep_agent_mcp.harness.messages.message import ToolCall, ToolMessage
-from deep_agent_mcp.harness.middleware.human_in_the_loop import (
-    HumanInTheLoopMiddleware,
-    InterruptOnConfig,
-)
+from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.policy import ALL_DECISIONS, Verdict
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says

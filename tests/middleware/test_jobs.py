@@ -23,7 +23,7 @@ from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import ToolError
 from deep_agent_mcp.harness.messages.message import HumanMessage, ToolCall, ToolMessage
-from deep_agent_mcp.harness.middleware.execute import ExecuteMiddleware
+from deep_agent_mcp.harness.middleware.commands.execute import ExecuteMiddleware
 from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from deep_agent_mcp.harness.shell.jobs import JobLimits, JobPool
 from deep_agent_mcp.harness.shell.session import open_session

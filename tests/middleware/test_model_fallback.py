@@ -18,9 +18,9 @@ from deep_agent_mcp.harness.messages.message import (
     TextBlock,
     ThinkingBlock,
 )
-from deep_agent_mcp.harness.middleware.model_fallback import ModelFallbackMiddleware
-from deep_agent_mcp.harness.middleware.model_retry import ModelRetryMiddleware
-from deep_agent_mcp.harness.middleware.prompt_caching import PromptCachingMiddleware
+from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
+from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware
+from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
 from deep_agent_mcp.harness.models.registry import UnknownModel
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.harness.tools.tool import tool
@@ -90,10 +90,17 @@ async def test_the_next_one_is_asked_in_order_until_one_answers():
     assert result.used.model_calls == 3
 
 
-async def test_when_all_fail_the_last_error_is_raised():
-    last = ModelError("no key", kind="auth")
-    result = await run(own(DOWN), ModelFallbackMiddleware(other(DOWN), other(last)))
-    assert (result.run.status, result.error) == ("failed", last)
+async def test_when_all_fail_the_last_error_that_may_pass_is_raised():
+    refused, worse = ModelError("no key", kind="auth"), ModelError("no model", kind="auth")
+    busy = ModelError("busy", kind="overloaded", retryable=True)
+    for errors, raised in (
+        ((DOWN, busy, refused), busy),
+        ((refused, DOWN, busy), busy),
+        ((refused, worse), worse),
+    ):
+        first, *others = [own(one) for one in errors]
+        result = await run(first, ModelFallbackMiddleware(*others))
+        assert (result.run.status, result.error) == ("failed", raised)
 
 
 @pytest.mark.parametrize(

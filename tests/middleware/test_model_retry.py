@@ -3,14 +3,14 @@
 import anyio
 import pytest
 
-from deep_agent_mcp.harness._internal.retries import RetryPolicy
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, CheckpointError, ModelError
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.decorators import before_model, wrap_model_call
 from deep_agent_mcp.harness.loop.events import Event
 from deep_agent_mcp.harness.loop.run_context import RunControl
-from deep_agent_mcp.harness.middleware.model_retry import ModelRetryMiddleware
+from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware
+from deep_agent_mcp.harness.tools.retries import RetryPolicy
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.loop.models import Turns, says
 from tests.models.calls import claude
@@ -48,7 +48,9 @@ async def events_of(model, retry) -> list[Event]:
 
 async def delays_of(model, retry) -> list[float]:
     events = await events_of(model, retry)
-    return [one.data["data"]["delay"] for one in events if one.mode == "custom"]  # type: ignore[index, call-overload]
+    told = [one.data["data"] for one in events if one.mode == "custom"]
+    assert [one["event"] for one in told[1::2]] == ["model_asked_again"] * (len(told) // 2)  # type: ignore[index, call-overload]
+    return [one["delay"] for one in told[::2]]  # type: ignore[index, call-overload]
 
 
 # --- which errors, how often ---------------------------------------------------------------
@@ -250,13 +252,16 @@ async def test_questions_are_asked_once_and_attempts_begin_anew_after_the_answer
 
 async def test_readers_of_the_stream_learn_that_what_they_saw_is_void():
     events = await events_of(flaky(BUSY), quick(jitter=False))
-    assert [one.mode for one in events] == ["messages", "messages", "custom", "messages"]
+    modes = ["messages", "messages", "custom", "custom", "messages"]
+    assert [one.mode for one in events] == modes
     assert events[2].data["data"] == {
         "event": "model_retry",
+        "text": "The model is overloaded; next try in 0 s",
         "attempt": 2,
         "delay": 0,
         "error": "529 overloaded",
     }
+    assert events[3].data["data"] == {"event": "model_asked_again", "attempt": 2}
 
 
 async def test_refusals_and_broken_answers_of_a_provider_are_repeated_as_it_asks():
@@ -281,6 +286,8 @@ def test_a_long_wait_is_capped_after_the_jitter():
     ("options", "text"),
     [
         ({"max_retries": -1}, "max_retries must be 0 or more; got -1"),
+        ({"patience": -1}, "patience is seconds, 0 or more; got -1"),
+        ({"patience": float("nan")}, "patience is seconds"),
         ({"initial_delay": -1}, "initial_delay is seconds, 0 or more; got -1"),
         ({"max_delay": float("nan")}, "max_delay is seconds"),
         ({"max_delay": float("inf")}, "max_delay is seconds"),

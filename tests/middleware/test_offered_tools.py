@@ -9,11 +9,11 @@ from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import MiddlewareError
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from deep_agent_mcp.harness.middleware.shell import ShellToolMiddleware
-from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
-from deep_agent_mcp.harness.middleware.tool_emulation import LLMToolEmulator
-from deep_agent_mcp.harness.middleware.tool_error import ToolErrorMiddleware
-from deep_agent_mcp.harness.middleware.tool_retry import ToolRetryMiddleware
+from deep_agent_mcp.harness.middleware.commands.shell import ShellToolMiddleware
+from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_emulation import LLMToolEmulator
+from deep_agent_mcp.harness.middleware.tools.tool_error import ToolErrorMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_retry import ToolRetryMiddleware
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 

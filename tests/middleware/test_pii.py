@@ -1,4 +1,4 @@
-"""No secret gets past the redaction, whichever way it takes (peers B10, E25)."""
+"""No secret gets past the redaction, whichever way it takes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
-from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIDetectionError, PIIMiddleware
+from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.models.base import Delta
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.redaction.rules import Strategy
@@ -158,7 +158,7 @@ async def test_streamed_text_is_the_stored_text() -> None:
     }
 
 
-# --- what the field misses (peers B10.2) -----------------------------------------------------
+# --- what the field misses -----------------------------------------------------
 
 
 async def test_messages_from_before_the_middleware_are_redacted_for_model_and_callers() -> None:

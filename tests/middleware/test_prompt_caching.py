@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
 from deep_agent_mcp.harness.loop.requests import ModelRequest
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Message, TextBlock
-from deep_agent_mcp.harness.middleware.prompt_caching import (
+from deep_agent_mcp.harness.middleware.models.prompt_caching import (
     MAX_BREAKPOINTS,
     PromptCachingMiddleware,
 )
-from deep_agent_mcp.harness.models.base import ChatModel, PromptSection, ToolSpec
+from deep_agent_mcp.harness.models.base import ChatModel, PromptSection
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns
 from tests.middleware.support import Sent, answer, loops, model_request

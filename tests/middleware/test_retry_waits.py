@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness._internal.retries import RetryPolicy
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.loop.decorators import wrap_model_call
 from deep_agent_mcp.harness.loop.run_context import RunControl
-from deep_agent_mcp.harness.middleware.model_fallback import ModelFallbackMiddleware
-from deep_agent_mcp.harness.middleware.model_retry import ModelRetryMiddleware
+from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
+from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware
+from deep_agent_mcp.harness.tools.retries import RetryPolicy
 from tests.loop.models import Turns, says
 
 pytestmark = pytest.mark.anyio

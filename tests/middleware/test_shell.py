@@ -18,8 +18,8 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
 from deep_agent_mcp.harness.loop.run_context import RunControl
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolCall, ToolMessage
+from deep_agent_mcp.harness.middleware.commands.shell import OUTPUT_DIRECTORY, ShellToolMiddleware
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.middleware.shell import OUTPUT_DIRECTORY, ShellToolMiddleware
 from deep_agent_mcp.harness.policy import Policy, PolicyFiles, Rule
 from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
@@ -596,7 +596,7 @@ def test_wrong_arguments_are_refused_when_it_is_built(
 
 def test_it_can_be_imported_where_there_is_no_posix() -> None:
     hidden = "sys.modules.update(fcntl=None, resource=None)"
-    code = f"import sys; {hidden}; import deep_agent_mcp.harness.middleware.shell"
+    code = f"import sys; {hidden}; import deep_agent_mcp.harness.middleware.commands.shell"
     with other_process("-W", "error", "-c", code) as child:
         assert child.wait(60) == 0
 

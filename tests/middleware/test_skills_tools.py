@@ -11,11 +11,15 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Message, ToolMessage
+from deep_agent_mcp.harness.middleware.context.summarization import (
+    SummarizationMiddleware,
+    SummaryChunk,
+)
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
-from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware, SummaryChunk
-from deep_agent_mcp.harness.models.base import ChatRequest, ToolSpec
+from deep_agent_mcp.harness.middleware.instructions.skills import SkillsMiddleware
+from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.skills import SkillRegistry
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.hooks import Thread

@@ -19,14 +19,14 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
     Usage,
 )
-from deep_agent_mcp.harness.middleware.summarization import (
+from deep_agent_mcp.harness.middleware.context.summarization import (
     SummarizationMiddleware,
     SummarizationState,
     SummaryChunk,
     Trigger,
     build_view,
 )
-from deep_agent_mcp.harness.middleware.summary_view import cuts
+from deep_agent_mcp.harness.middleware.context.summary_view import cuts
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta, PromptSection
 from deep_agent_mcp.harness.models.token_counting import messages_tokens, text_tokens
 from deep_agent_mcp.harness.state.schema import Mark, StateSchema

@@ -17,8 +17,8 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
+from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.middleware.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, says

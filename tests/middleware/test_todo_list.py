@@ -13,13 +13,13 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import ToolError
 from deep_agent_mcp.harness.messages.message import HumanMessage, Message, ToolCall, ToolMessage
-from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.middleware.todo_list import (
     Todo,
     TodoListMiddleware,
     TodoState,
     render_todos,
 )
+from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.state.schema import Mark, StateSchema
 from deep_agent_mcp.harness.tools.tool import InvalidArguments, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says

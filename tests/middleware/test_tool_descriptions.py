@@ -6,8 +6,8 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.middleware.tool_descriptions import ToolDescriptionMiddleware
-from deep_agent_mcp.harness.models.base import ToolSpec
+from deep_agent_mcp.harness.middleware.tools.tool_descriptions import ToolDescriptionMiddleware
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, model_request

@@ -20,12 +20,13 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     Usage,
 )
-from deep_agent_mcp.harness.middleware.human_in_the_loop import HumanInTheLoopMiddleware
-from deep_agent_mcp.harness.middleware.tool_selection import (
+from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_selection import (
     LLMToolSelectorMiddleware,
     ToolSelection,
 )
-from deep_agent_mcp.harness.models.base import ChatRequest, Delta, ToolSpec
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 from deep_agent_mcp.harness.tools.tool import Tool, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, loops, model_request

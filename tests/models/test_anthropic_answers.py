@@ -18,7 +18,8 @@ from deep_agent_mcp.harness.messages.message import (
     Usage,
 )
 from deep_agent_mcp.harness.models._anthropic_stream import AnswerBuilder
-from deep_agent_mcp.harness.models.base import ChatRequest, Delta, ToolSpec
+from deep_agent_mcp.harness.models.base import ChatRequest, Delta
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 from tests.fake_anthropic import Answer, FakeAnthropic, sign
 from tests.models.calls import ask, claude, collect, request
 
@@ -282,12 +283,14 @@ async def test_a_call_of_ours_keeps_the_search_that_waits_beside_it() -> None:
 
 def test_blocks_of_unknown_types_keep_what_comes_in_pieces() -> None:
     answer = AnswerBuilder()
+    answer.feed({"type": "message_start", "message": {}})
     block = {"type": "compaction", "content": None, "signature": "s"}
     answer.feed({"type": "content_block_start", "index": 0, "content_block": block})
     for piece in ({"content": "So "}, {"content": "far."}, {"encrypted_content": "b64=="}):
         delta = {"type": "compaction_delta", **piece}
         answer.feed({"type": "content_block_delta", "index": 0, "delta": delta})
     answer.feed({"type": "content_block_stop", "index": 0})
+    answer.feed({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})
     answer.feed({"type": "message_stop"})
     whole = {**block, "content": "So far.", "encrypted_content": "b64=="}
     assert answer.message("m", None).content == (ProviderBlock("anthropic", whole),)
@@ -307,6 +310,9 @@ def test_blocks_that_begin_with_something_keep_it() -> None:
         answer.feed({"type": "content_block_start", "index": index, "content_block": block})
     for index, delta in enumerate(deltas):
         answer.feed({"type": "content_block_delta", "index": index, "delta": delta})
+    for index in range(len(starts)):
+        answer.feed({"type": "content_block_stop", "index": index})
+    answer.feed({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})
     answer.feed({"type": "message_stop"})
     message = answer.message("m", None)
     assert message.model == "anthropic:m"

@@ -15,7 +15,8 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
-from deep_agent_mcp.harness.models.base import PromptSection, ToolSpec
+from deep_agent_mcp.harness.models.base import PromptSection
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 from tests.fake_anthropic import FakeAnthropic
 from tests.models.calls import ask, claude
 
@@ -272,11 +273,19 @@ async def test_a_breakpoint_never_sits_on_a_thought() -> None:
     assert marked(body["messages"][1]["content"]) == [0]
 
 
-async def test_arguments_that_are_no_valid_unicode_are_refused_before_sending() -> None:
+async def test_arguments_that_json_cannot_hold_are_sent_in_other_words() -> None:
+    args = {"a": "\ud800", "\ud83d": [float("nan"), 1.5, {"b": float("-inf")}]}
+    body = await sent("go", ai(ToolCall("c1", "x", args)), ToolMessage("c1", "r"))
+    assert body["messages"][1]["content"][0]["input"] == {
+        "a": "\ufffd",
+        "\ufffd": ["nan", 1.5, {"b": "-inf"}],
+    }
+
+
+async def test_settings_that_are_no_valid_unicode_are_refused_before_sending() -> None:
     async with FakeAnthropic(["ok"]) as api, claude(api.url) as model:
-        call = ai(ToolCall("c1", "x", {"a": "\ud800"}))
         with pytest.raises(ModelError, match="lone surrogate") as raised:
-            await ask(model, "go", call, ToolMessage("c1", "r"))
+            await ask(model, "go", settings={"metadata": {"user_id": "\ud800"}})
     assert raised.value.kind == "invalid_request"
     assert api.requests == []
 

@@ -15,8 +15,9 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
     Usage,
 )
-from deep_agent_mcp.harness.models.base import Delta, PromptSection, ToolSpec
+from deep_agent_mcp.harness.models.base import Delta, PromptSection
 from deep_agent_mcp.harness.models.scripted import ScriptedModel, ScriptError
+from deep_agent_mcp.harness.tools.spec import ToolSpec
 from tests.models.calls import ask, collect, request
 
 pytestmark = pytest.mark.anyio

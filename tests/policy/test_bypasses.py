@@ -844,6 +844,17 @@ def test_what_a_line_does_not_name_is_not_seen():
         "perl -e " + "'a b' " * 3_000,
         "sh -c '" + 'env x="a b=c d" ' * 1_200 + "'",
         "sudo -u " * 2_400,
+        'echo "$(x)" ' * 1_600,
+        'echo "' + "$(" * 9_900,
+        "`" * 19_900,
+        'echo "`' + "'" * 19_900,
+        "let 'a[$(x)]' " * 1_400,
+        "let '" + "a[$(" * 4_900 + "'",
+        "x='$(y)' " * 2_200,
+        "[[ " + "'`x`' " * 3_300,
+        "let " + "\\x24( " * 3_300,
+        "eval " * 3 + '"$(x)" ' * 2_000,
+        'echo "case ' + "$(x) " * 3_900 + '"',
     ],
 )
 def test_no_line_takes_long(line: str):

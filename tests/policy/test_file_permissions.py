@@ -1,4 +1,4 @@
-"""Path rules in front of the real file tools, on every kind of backend (peers C5.2, F2)."""
+"""Path rules in front of the real file tools, on every kind of backend."""
 
 from __future__ import annotations
 

@@ -8,13 +8,11 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.loop.interrupt_config import InterruptOnConfig
 from deep_agent_mcp.harness.loop.run_executor import RunOptions
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.middleware.file_search import FilesystemFileSearchMiddleware
-from deep_agent_mcp.harness.middleware.human_in_the_loop import (
-    HumanInTheLoopMiddleware,
-    InterruptOnConfig,
-)
+from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry

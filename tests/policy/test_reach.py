@@ -172,6 +172,28 @@ def test_a_hundred_thousand_paths_take_seconds():
     assert time.thread_time() - start < 10
 
 
+def test_what_is_only_looked_for_nearby_costs_little_and_hides_nothing():
+    tree = {
+        "/": [("node_modules", True), (".git", True), ("a", True), (".envrc", False)],
+        "/.git": [("hooks", True), ("objects", True)],
+        "/a": [("b", True), (".envrc", False)],
+        "/a/b": [("c", True), (".envrc", False)],
+    }
+    listed: list[tuple[str, bool]] = []
+
+    def children(path: str, *, optional: bool = False):
+        listed.append((path, optional))
+        return tree.get(path, ())
+
+    rules = [Rule("ask", path=["**/.envrc", "**/.git/hooks/**"])]
+    policy = Policy([Rule("deny", path="/secret/**")]).narrowed(Policy(rules, search_depth=2))
+    found = dict(access_changes(policy, children))
+    assert found == dict.fromkeys(
+        ("/.envrc", "/a/.envrc", "/a/b/.envrc", "/.git/hooks"), "hidden"
+    ) | {"/": "write"}
+    assert listed == [("/", False), ("/", True), ("/.git", True), ("/a", True), ("/a/b", True)]
+
+
 # laws
 
 NAMES = [
@@ -209,6 +231,7 @@ policies = st.builds(
     rules=st.lists(rules, max_size=5),
     default=actions,
     defaults=st.dictionaries(st.sampled_from(["destructive", "read_only"]), actions, max_size=1),
+    search_depth=st.sampled_from([None, None, 9]),
 )
 agents = st.sampled_from([(), ("main",), ("main", "r")])
 others = st.dictionaries(
@@ -262,7 +285,7 @@ def test_boundaries_say_of_each_existing_path_what_reach_says(first, second, fou
             tree.setdefault(path, set())
             path = above
 
-    def children(path: str):
+    def children(path: str, *, optional: bool = False):
         return [(name, bool(tree[posixpath.join(path, name)])) for name in sorted(tree[path])]
 
     table = dict(access_changes(policy, children, agent=agent))

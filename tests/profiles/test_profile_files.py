@@ -1,12 +1,14 @@
 """Profiles as files: what they may say, and what their user reads when one is wrong."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from anthropic.types import model as anthropic_models
 
+from deep_agent_mcp.harness.definitions.confined_files import ConfinedFiles
 from deep_agent_mcp.harness.definitions.frontmatter import DefinitionError
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.limits.prices import PRICES
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
 from deep_agent_mcp.harness.profiles import GeneralPurpose, Profile, ProfileRegistry, profile_for
 from deep_agent_mcp.harness.profiles.files import load_profile
@@ -48,7 +50,7 @@ def write(directory: Path, name: str, text: str) -> Path:
 
 
 def test_a_file_can_say_all_of_it(tmp_path: Path) -> None:
-    loaded = load_profile(write(tmp_path, "mine", WHOLE))
+    loaded = load_profile(write(tmp_path, "mine", WHOLE), ConfinedFiles())
     assert loaded.name == "mine"
     assert loaded.models == ("anthropic:claude-opus-*", "other")
     assert loaded.profile == Profile(
@@ -103,6 +105,11 @@ def test_a_file_can_say_all_of_it(tmp_path: Path) -> None:
             'models = ["a"]\n[extra_middleware]\nTodoListMiddleware = {}\nMine = {}\n',
             4,
             "extra_middleware names 'Mine'; accepted are ",
+        ),
+        (
+            'models = ["a"]\n[extra_middleware.SummarizationMiddleware]\nmodel = "haiku"\n',
+            2,
+            "SummarizationMiddleware(model='haiku') cannot be made: unknown model 'haiku'",
         ),
         (
             'models = ["a"]\n\n[extra_middleware.PromptCachingMiddleware]\nttl = "2h"\n',
@@ -213,7 +220,7 @@ def test_an_empty_file_of_its_name_removes_a_built_in_profile(tmp_path: Path) ->
     assert after.for_model("anthropic:claude-sonnet-5-5") == Profile()
 
 
-@pytest.mark.parametrize("model", PRICES)
+@pytest.mark.parametrize("model", get_args(anthropic_models.Model.__args__[0]))
 def test_every_known_claude_model_has_a_lean_profile(model: str) -> None:
     profile = profile_for(f"anthropic:{model}")
     assert 50 < len(profile.system_prompt_suffix) < 400

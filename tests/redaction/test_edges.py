@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from deep_agent_mcp.harness.errors import MiddlewareError
-from deep_agent_mcp.harness.redaction.custom import CallableDetector
+from deep_agent_mcp.harness.redaction.detectors.custom import CallableDetector
 from deep_agent_mcp.harness.redaction.engine import EngineDetector
 from deep_agent_mcp.harness.redaction.rules import Keys, Redactor
 from deep_agent_mcp.harness.redaction.stores import ScreenedStore

@@ -17,7 +17,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.models.base import Delta
-from deep_agent_mcp.harness.redaction.custom import CallableDetector
+from deep_agent_mcp.harness.redaction.detectors.custom import CallableDetector
 from deep_agent_mcp.harness.redaction.rules import Keys, Redactor
 from deep_agent_mcp.harness.redaction.streams import DeltaStream, JsonStream
 from deep_agent_mcp.harness.redaction.values import clean_json, clean_message

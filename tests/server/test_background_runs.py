@@ -15,6 +15,7 @@ from deep_agent_mcp.server.runs.crash_recovery import ServerProcesses
 from deep_agent_mcp.server.runs.runs import RunManager
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from tests.loop.models import says
+from tests.server.same_agent import SameAgent
 from tests.subagents.background.support import Gate, family
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +33,7 @@ async def test_a_task_that_waits_for_its_turn_is_waited_for(tmp_path: Path) -> N
     found: list[str] = []
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            runs = RunManager(lambda: agent, journal, group, "me", servers, changed, Limits())
+            runs = RunManager(SameAgent(agent), journal, group, "me", servers, changed, Limits())
             tasks.attach(runs.carrier)
             async with tasks.launcher as launcher:
                 for number in range(9):  # one more than may work at a time

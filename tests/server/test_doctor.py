@@ -42,7 +42,7 @@ from deep_agent_mcp.server.doctor.live import examine_live_model
 from deep_agent_mcp.server.doctor.packages import examine_packages, wrong_versions
 from deep_agent_mcp.server.doctor.report import Report
 from deep_agent_mcp.server.doctor.state import examine_journal, examine_state
-from deep_agent_mcp.server.install import Machine
+from deep_agent_mcp.server.install.machine import Machine
 from deep_agent_mcp.server.settings.settings import Settings
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests import fork_server as nursery

@@ -370,8 +370,10 @@ def test_a_transcript_shows_who_said_what_and_cannot_be_broken_out_of() -> None:
 
 def test_many_subagents_are_cut_to_what_a_description_bears() -> None:
     agents = {f"a{n:03}": SubAgent(f"a{n:03}", "x" * 500) for n in range(100)}
-    lines = listed(agents).splitlines()
+    lines = listed(agents, {}).splitlines()
     assert len("\n".join(lines)) < 2_300
     assert lines[0].startswith("- a000: xxx") and lines[0].endswith("…")
     assert lines[-1] == f"- and {100 - len(lines) + 1} more, which are resources agent://NAME"
-    assert listed({"general-purpose": GENERAL_PURPOSE}) == ""
+    assert listed({"general-purpose": GENERAL_PURPOSE}, {}) == ""
+    problem = "- (a file has a problem) b.md:3: no name."
+    assert listed(agents, {"b.md": "b.md:3: no\nname."}).splitlines() == [*lines, problem]

@@ -17,9 +17,10 @@ from click.testing import CliRunner
 
 from deep_agent_mcp.server.cli.install import INSTALLABLE
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.install import CLIENTS, PLACES, Machine, NotInstalled
+from deep_agent_mcp.server.install.clients import CLIENTS
 from deep_agent_mcp.server.install.jsonc import parse
-from deep_agent_mcp.server.install.machine import own_command
+from deep_agent_mcp.server.install.machine import Machine, NotInstalled, own_command
+from deep_agent_mcp.server.install.places import PLACES
 
 KEY = "sk-ant-secret-of-the-test"
 
@@ -310,12 +311,12 @@ def test_a_scripted_model_needs_no_key(home: Path) -> None:
     assert "env" not in document["servers"]["deep-agent"]
 
 
-def test_modes_stay_as_they_are(home: Path) -> None:
+def test_the_mode_stays_and_the_backup_is_for_its_owner_only(home: Path) -> None:
     path = seeded(home, "cursor")
     path.chmod(0o640)
     run("cursor")
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert stat.S_IMODE(backups(path)[0].stat().st_mode) == 0o640
+    assert stat.S_IMODE(backups(path)[0].stat().st_mode) == 0o600
 
 
 def test_a_link_stays_a_link_and_its_target_is_changed(home: Path) -> None:
@@ -510,7 +511,8 @@ def test_a_directory_without_permission_is_said(home: Path) -> None:
 
 
 def test_a_change_by_the_client_at_that_moment_is_not_written_over(home: Path) -> None:
-    from deep_agent_mcp.server.install import Change, ConfigFileError, Placement, Request
+    from deep_agent_mcp.server.install.config_file import ConfigFileError
+    from deep_agent_mcp.server.install.installer import Change, Placement, Request
 
     path = seeded(home, "claude-code")
     change = Change.install(Request(Placement.of("claude-code", "user", "x")), Machine.here())

@@ -90,7 +90,9 @@ def test_a_journal_is_encrypted_given_another_key_and_decrypted_again(office: Of
     assert done.exit_code == 1
     assert "journal is encrypted" in done.stderr and "journal_key_file" in done.stderr
     done = threads(office, "list", keys=[new])
-    assert done.exit_code == 1 and f"sealed with key {key_id(old)}" in done.stderr
+    assert done.exit_code == 1 and "the journal key is wrong" in done.stderr
+    assert f"sealed with key {key_id(old)}, not with {key_id(new)}" in done.stderr
+    assert "recorded usage of run" in done.stderr and "journal_key_file" in done.stderr
 
     done = threads(office, "seal", keys=[new, old])
     assert done.stdout == (
@@ -118,6 +120,9 @@ def test_every_command_works_on_an_encrypted_journal(office: Office, tmp_path: P
     ):
         done = threads(office, *args, keys=[key])
         assert done.exit_code == 0, done.output
+        assert (f"{file} is not: it holds the thread in plain text" in done.stderr) == (
+            args[0] == "export"
+        )
     assert "xyzzy" in file.read_text(encoding="utf-8")
     assert b"xyzzy" not in on_disk(office)
     told = threads(office, "show", "again", "--transcript", keys=[key]).stdout

@@ -8,15 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.loop.interrupt_config import InterruptOnConfig
 from deep_agent_mcp.harness.loop.middleware import HOOKS, AgentMiddleware
-from deep_agent_mcp.harness.middleware.human_in_the_loop import (
-    HumanInTheLoopMiddleware,
-    InterruptOnConfig,
-)
-from deep_agent_mcp.harness.middleware.model_fallback import ModelFallbackMiddleware
-from deep_agent_mcp.harness.middleware.patch_tool_calls import PatchToolCallsMiddleware
+from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
-from deep_agent_mcp.harness.middleware.tool_retry import ToolRetryMiddleware
+from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.patch_tool_calls import PatchToolCallsMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_retry import ToolRetryMiddleware
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.cli.middleware_listing import list_middleware

@@ -12,7 +12,7 @@ from mcp import Client
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.server.app import built_agent, create_app
-from deep_agent_mcp.server.settings.protected_paths import places_in
+from deep_agent_mcp.server.settings.root_places import places_in
 from deep_agent_mcp.server.settings.settings import Settings
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.servers import call, refused, text_of
@@ -348,6 +348,6 @@ async def test_rules_for_agents_of_a_name_cannot_be_had_by_taking_that_name(root
 
 
 def test_nothing_in_the_root_costs_nothing(root: Path, tmp_path: Path) -> None:
-    given = {"root": str(root), "state_dir": str(tmp_path / "state")}
+    given = {"root": str(root), "state_dir": str(tmp_path / "state"), "protect": "off"}
     agent = built_agent(load_settings(given, {}))
     assert not agent.definition.pipeline.policy.reads_paths

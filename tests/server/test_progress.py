@@ -6,11 +6,13 @@ from itertools import pairwise
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import UnknownRun
 from deep_agent_mcp.harness.loop.events import Event
 from deep_agent_mcp.server.runs import progress
-from deep_agent_mcp.server.runs.progress import describe, reporting
+from deep_agent_mcp.server.runs.progress import RisingProgress, describe, reporting
 
 pytestmark = pytest.mark.anyio
 
@@ -19,14 +21,22 @@ def event(*path: str, **data: object) -> Event:
     return Event("tasks", dict(data), "thr_1", "run_1", 1, path)  # type: ignore[arg-type]
 
 
+def todos(done: int, total: int, *path: str) -> Event:
+    data = {"event": "todos", "counts": {"completed": done, "total": total}}
+    where = path or ("main", "call_1")
+    return Event("custom", {"data": data}, "thr_1", "run_1", 1, where)  # type: ignore[dict-item]
+
+
 class Heard:
     def __init__(self, expected: int = 1) -> None:
         self.notices: list[tuple[float, str | None]] = []
+        self.totals: list[float | None] = []
         self.enough = anyio.Event()
         self._expected = expected
 
     async def __call__(self, done: float, total: float | None, message: str | None) -> None:
         self.notices.append((done, message))
+        self.totals.append(total)
         if len(self.notices) >= self._expected:
             self.enough.set()
 
@@ -40,6 +50,18 @@ def test_steps_are_told_with_the_agents_they_belong_to() -> None:
     assert describe(failed) == "main \u203a helper: ls failed: no such file"
     assert describe(event("main", event="tool_end", name="ls", status="success")) is None
     assert describe(event("main", event="model_end", text="")) is None
+
+
+def test_a_wait_for_an_overloaded_model_is_told_until_it_is_asked_again() -> None:
+    def noted(**data: object) -> Event:
+        return Event("custom", {"data": dict(data)}, "thr_1", "run_1", 1, ("main",))  # type: ignore[dict-item]
+
+    text = "The model is overloaded; next try in 12 s"
+    assert describe(noted(event="model_retry", text=text, delay=11.3)) == f"main: {text}"
+    assert describe(noted(event="model_asked_again", attempt=2)) == "main: thinking"
+    assert describe(noted(event="model_start")) is None
+    assert describe(noted(event="model_retry", text=5)) is None
+    assert describe(Event("custom", {"data": "text"}, "thr_1", "run_1", 1, ("main",))) is None
 
 
 async def test_what_is_told_before_the_end_arrives_before_the_result() -> None:
@@ -61,8 +83,68 @@ async def test_a_silent_run_still_gives_a_sign_of_life(monkeypatch: pytest.Monke
         async with reporting(heard) as emit:
             emit(event("main", event="model_start"))
             await heard.enough.wait()
-    assert heard.notices[0] == (1, "main: thinking")
-    assert heard.notices[2] == (3, "still at it: main: thinking")
+    assert [message for _, message in heard.notices[:3]] == [
+        "main: thinking",
+        *["still at it: main: thinking"] * 2,
+    ]
+    assert all(before < after for (before, _), (after, _) in pairwise(heard.notices))
+    assert {*heard.totals} == {None}
+
+
+async def test_progress_is_the_todos_done_of_all_todos() -> None:
+    heard = Heard()
+    async with reporting(heard) as emit:
+
+        async def step() -> None:
+            emit(event("main", event="model_start"))
+            await anyio.wait_all_tasks_blocked()
+
+        await step()
+        for done in range(4):
+            emit(todos(done, 3))
+            await step()
+            emit(todos(2, 9, "main", "call_1", "helper", "call_2"))  # a list of its own
+            await step()
+    assert heard.totals == [None, *[3.0] * 8]
+    values = [done for done, _ in heard.notices]
+    assert values[3] == 1 and values[5] == 2
+    assert [int(one) for one in values] == [0, 0, 0, 1, 1, 2, 2, 2, 2]  # the answer is to come
+    assert all(before < after for before, after in pairwise(values)) and values[-1] < 3
+
+
+async def test_todos_that_are_known_before_count_from_the_first_notice() -> None:
+    heard = Heard()
+    async with reporting(heard, (2, 5)) as emit:
+        emit(event("main", event="model_start"))
+    assert (heard.notices[0][0], heard.totals) == (2, [5.0])
+
+
+LISTS = st.integers(0, 8).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(LISTS, st.integers(1, 5)), max_size=20))
+def test_progress_always_rises_and_stays_below_its_total(
+    lists: list[tuple[tuple[int, int], int]],
+) -> None:
+    """Whatever becomes of the list: it grows, shrinks, is replaced or emptied."""
+    progress, last = RisingProgress(), 0.0
+    for (done, total), times in lists:
+        for _ in range(times):
+            value, whole = progress.next((done, total))
+            assert value > last
+            assert (whole is None) == (total == 0)
+            assert whole is None or (value < whole and whole >= total)
+            last = value
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 10), st.integers(1, 60))
+def test_a_list_that_is_worked_off_is_shown_in_its_own_numbers(total: int, times: int) -> None:
+    progress = RisingProgress()
+    for done in range(total):
+        shown = [progress.next((done, total)) for _ in range(times)]
+        assert all(int(value) == done and whole == total for value, whole in shown)
 
 
 async def test_a_burst_that_nobody_reads_is_cut_and_does_not_block(

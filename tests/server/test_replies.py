@@ -31,6 +31,7 @@ from tests.e2e.servers import call, data_of, refused, text_of
 from tests.loop.models import Turns
 from tests.loop.models import call as use
 from tests.loop.models import says as turn
+from tests.server.same_agent import SameAgent
 from tests.server.test_runs import running
 from tests.server.test_sampling import no_key as no_key
 from tests.server.test_sampling import running as sampling
@@ -59,7 +60,7 @@ async def carrying(
     servers = ServerProcesses(StateDir.open(directory))
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            yield RunManager(lambda: agent, journal, group, "me", servers, changed, Limits())
+            yield RunManager(SameAgent(agent), journal, group, "me", servers, changed, Limits())
 
 
 @pytest.mark.parametrize("by_id", [True, False])
@@ -181,6 +182,134 @@ async def test_a_decision_that_comes_twice_does_not_decide_what_is_asked_next(
         assert wanted in told["next"] and wanted in text_of(result)
         by_id = {second["id"]: "approve"}
         assert (await call(client, "reply", run_id=run_id, answers=by_id))["answer"] == "Done."
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject", "respond"])
+@pytest.mark.parametrize("count", [2, 3, 25])
+async def test_a_decision_without_ids_decides_nothing_while_more_than_one_thing_is_asked(
+    count: int, decision: str, no_key: None, tmp_path: Path
+) -> None:
+    wanted = [("glob", {"pattern": f"*.{number}" + "x" * 300}) for number in range(count)]
+    model = ClientModel({"hello": [calls(*wanted), says("Done.")]})
+    async with (
+        sampling(tmp_path, approve=("glob",)) as app,
+        Client(app.server, **model.options) as client,
+    ):
+        run_id = (await call(client, "task", goal="hello"))["run_id"]
+        asked = await app.runs.asked(run_id)
+        error = await refused(client, "reply", run_id=run_id, decision=decision, message="why")
+        assert error.startswith(f"Nothing was decided: run {run_id} asks {count} things")
+        assert len(error) < 10_000
+        for one in asked[:20]:
+            assert one.id in error and str(one.payload["args"]["pattern"])[:20] in error  # type: ignore[index]
+        assert ("and 5 more" in error) == (count == 25)
+        assert await app.runs.asked(run_id) == asked and len(asked) == count
+        answers = {one.id: "approve" for one in asked}
+        done = await call(client, "reply", run_id=run_id, answers=answers)
+        assert done["answer"] == "Done."
+
+
+async def test_a_decision_is_taken_once_only_one_thing_is_left_to_ask(
+    no_key: None, tmp_path: Path
+) -> None:
+    wanted = [("glob", {"pattern": "a"}), ("glob", {"pattern": "b"})]
+    model = ClientModel({"hello": [calls(*wanted), says("Done.")]})
+    async with (
+        sampling(tmp_path, approve=("glob",)) as app,
+        Client(app.server, **model.options) as client,
+    ):
+        waiting = await call(client, "task", goal="hello")
+        run_id, (first, _) = waiting["run_id"], waiting["pending"]
+        await call(client, "reply", run_id=run_id, answers={first["id"]: "reject"})
+        done = await call(client, "reply", run_id=run_id, decision="approve")
+        assert done["answer"] == "Done."
+
+
+async def test_a_decision_that_comes_twice_does_not_decide_what_was_asked_beside_it_meanwhile(
+    tmp_path: Path,
+) -> None:
+    asks_now = anyio.Event()
+
+    @tool
+    async def early(runtime: ToolRuntime) -> str:
+        """Ask at once."""
+        return str(runtime.interrupt("Early?"))
+
+    @tool
+    async def late(runtime: ToolRuntime) -> str:
+        """Ask later."""
+        await asks_now.wait()
+        return str(runtime.interrupt("Late?"))
+
+    model = Turns(turn("", use("1", "early"), use("2", "late")), turn("Both."))
+    journal = MemoryCheckpointer()
+    agent = create_agent(model, [early, late], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+        run_id = await runs.start("anything")
+        while not await runs.questions(run_id):
+            await anyio.lowlevel.checkpoint()
+        yes = Reply("", "yes", {})
+        assert await hand_over(runs, run_id, yes, "none") == run_id
+        asks_now.set()
+        while not await runs.questions(run_id):
+            await anyio.lowlevel.checkpoint()
+        assert REPEATED in str(await hand_over(runs, run_id, yes, "none"))
+        (second,) = await runs.questions(run_id)
+        assert second.message == "Late?"
+        assert await hand_over(runs, run_id, Reply("", "", {second.id: "no"}), "none") == run_id
+        assert (await runs.wait(run_id, 10)).run.answer == "Both."
+
+
+async def test_words_without_an_id_answer_nothing_while_more_than_one_thing_is_asked(
+    tmp_path: Path,
+) -> None:
+    @tool
+    async def paint(runtime: ToolRuntime, what: str) -> str:
+        """Paint."""
+        return str(runtime.interrupt(f"Which colour for the {what}?"))
+
+    use_both = [use("1", "paint", what="door"), use("2", "paint", what="wall")]
+    model = Turns(turn("", *use_both), turn("Painted."))
+    journal = MemoryCheckpointer()
+    agent = create_agent(model, [paint], checkpointer=journal)
+    async with carrying(agent, journal, tmp_path) as runs:
+        run_id = await runs.start("anything")
+        questions = (await runs.wait(run_id, 10)).questions
+        with pytest.raises(HarnessError, match="Nothing was decided") as refusal:
+            await hand_over(runs, run_id, Reply("", "blue", {}), "none")
+        assert all(f"{one.id}: {one.message}" in str(refusal.value) for one in questions)
+        assert [*await runs.questions(run_id)] == [*questions]
+
+
+@pytest.mark.parametrize("delegated", [True, False])
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        ({"tool": "erase", "args": {}}, "there is no tool 'erase'"),
+        ({"tool": "erase"}, "there is no tool 'erase'"),
+        ({"tool": "write_file", "args": {"path": "/a"}}, "content"),
+        ({"tool": "write_file"}, "content"),
+        ({"args": {"no": 1}}, "does not fit"),
+    ],
+)
+async def test_an_edit_into_what_cannot_run_is_refused_and_the_question_stays_open(
+    edit: dict[str, Any], why: str, delegated: bool, no_key: None, tmp_path: Path
+) -> None:
+    model = ClientModel({"hello": [calls(("glob", {"pattern": "*"})), says("Done.")]})
+    async with (
+        sampling(tmp_path, approve=("glob",)) as app,
+        Client(app.server, **model.options) as client,
+    ):
+        tool, args = ("task", {"goal": "hello"}) if delegated else ("glob", {"pattern": "*"})
+        waiting = await call(client, tool, **args)
+        run_id, (question,) = waiting["run_id"], waiting["pending"]
+        answers: dict[str, Any] = {question["id"]: {"decision": "edit", **edit}}
+        error = await refused(client, "reply", run_id=run_id, answers=answers)
+        assert why in error and "Nothing was stored" in error
+        seen = await call(client, "wait", run_id=run_id, wait_seconds=0)
+        assert (seen["status"], seen["pending"]) == ("needs_approval", [question])
+        done = await call(client, "reply", run_id=run_id, answers={question["id"]: "approve"})
+        assert done["status"] == "done"
 
 
 async def test_words_that_come_twice_do_not_answer_what_is_asked_next(tmp_path: Path) -> None:

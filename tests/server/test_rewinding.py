@@ -56,6 +56,25 @@ async def test_files_on_disk_are_not_forgotten_by_a_server_without_a_root(tmp_pa
             assert (root / "a.txt").read_text() == "two"
 
 
+async def test_a_checkpoint_of_another_thread_is_refused(tmp_path: Path) -> None:
+    with anyio.fail_after(60):
+        async with create_app(settings(tmp_path)) as app, Client(app.server) as client:
+            a, b = [
+                (await call(client, "write_file", path="/x", content="one"))["thread_id"]
+                for _ in range(2)
+            ]
+            before = await call(client, "threads", thread_id=b)
+            for step in (await call(client, "threads", thread_id=a))["checkpoints"]:
+                wrong = step["checkpoint_id"]
+                for tool, args in (
+                    ("rewind", {"checkpoint_id": wrong}),
+                    ("threads", {"before": wrong}),
+                ):
+                    text = await refused(client, tool, thread_id=b, **args)
+                    assert f"hread '{b}' has no checkpoint '{wrong}'" in text
+            assert await call(client, "threads", thread_id=b) == before
+
+
 async def test_calls_move_a_copy_and_leave_its_source_as_it_is(tmp_path: Path) -> None:
     async def content(thread_id: str) -> str:
         args = {"path": "/a.txt", "thread_id": thread_id}

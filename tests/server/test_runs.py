@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult
-from deep_agent_mcp.harness.backends import search
 from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, ThreadBusy, UnknownRun
@@ -315,17 +314,18 @@ async def test_a_gate_is_passed_in_the_order_of_arrival_and_forgotten() -> None:
 
 
 async def test_a_driven_call_that_takes_long_is_reported_as_running_and_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(search, "SEARCH_SECONDS", 1.0)
-    async with running(tmp_path) as app:
-        text = {"path": "/a.txt", "content": "a" * 2_000 + "b"}
-        thread_id = (await app.runs.drive("write_file", text, None)).run.thread_id
-        endless = {"pattern": "(.*a)*(.*a)*c?$"}
-        early = await app.runs.drive("grep", endless, thread_id, seconds=0.05)
+    root = tmp_path / "root"
+    root.mkdir()
+    waits = {"command": "until [ -e go ]; do sleep 0.02; done; echo gone on"}
+    async with running(tmp_path, root=str(root), execute="host") as app:
+        thread_id = (await app.runs.drive("ls", {}, None)).run.thread_id
+        early = await app.runs.drive("execute", waits, thread_id, seconds=0.05)
         assert early.run.status == "running"
         assert early.run.thread_id == thread_id
+        (root / "go").touch()
         late = await app.runs.wait(early.run.id, 20)
         assert late.run.status == "done"
         assert late.result is not None
-        assert "too many ways" in late.result.text
+        assert "gone on" in late.result.text

@@ -98,7 +98,13 @@ async def test_what_was_decided_is_kept_when_the_next_form_is_not_answered(
 
 @pytest.mark.parametrize("mode", ERAS)
 @pytest.mark.parametrize(
-    ("args", "why"), [({}, "is missing"), ({"args": "/b"}, "is not JSON"), ({"args": "7"}, "fit")]
+    ("args", "why"),
+    [
+        ({}, "is missing"),
+        ({"args": "/b"}, "is not JSON"),
+        ({"args": "7"}, "fit"),
+        ({"args": '{"no": 1}'}, "fit"),
+    ],
 )
 async def test_a_form_that_was_filled_in_wrongly_says_so(
     args: dict[str, str], why: str, mode: Era, tmp_path: Path

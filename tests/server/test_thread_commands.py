@@ -230,7 +230,10 @@ def test_an_error_names_a_few_of_many_files(written: Office) -> None:
 def test_an_unknown_checkpoint_is_an_error_and_nothing_is_rewound(written: Office) -> None:
     done = written.threads("rewind", "notes", "nowhere")
     assert done.exit_code == 1
-    assert "There is no checkpoint 'nowhere'" in done.stderr and "threads show" in done.stderr
+    assert (
+        "Thread 'notes' has no checkpoint 'nowhere'" in done.stderr
+        and "threads show" in done.stderr
+    )
     assert (written.root / "a.txt").read_text() == "two"
 
 

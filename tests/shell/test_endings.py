@@ -128,6 +128,7 @@ async def test_a_shell_whose_guardian_dies_alone_is_killed(witness: Callable[[],
         "cleanup": [],
         "most_processes": 0,
         "most_memory": 0,
+        "watched": [],
     }
     told = json.dumps(options).encode()
     ours.sendall(len(told).to_bytes(8, "big") + told)

@@ -526,7 +526,10 @@ async def test_another_file_in_place_of_a_guarded_one_is_noticed(host: Host) -> 
     execution = BubblewrapExecutionPolicy()
 
     async def checked() -> int | None:
-        session = await open_session(execution.launch_in(layout, None, {}), execution)
+        try:
+            session = await open_session(execution.launch_in(layout, None, {}), execution)
+        except ShellError:  # the mount is where a link leads
+            return 1
         try:
             return (await session.run(check, 60)).exit_code
         finally:

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
-from deep_agent_mcp.harness.middleware.shell import ShellToolMiddleware
+from deep_agent_mcp.harness.middleware.commands.shell import ShellToolMiddleware
 from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
 from tests.loop.models import Turns, call, says
 

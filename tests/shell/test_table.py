@@ -72,6 +72,18 @@ def test_everything_may_be_guarded(root: Path) -> None:
     assert mounted(table(root, Rule("deny", tool="read_file"))) == [("", "hidden")]
 
 
+def test_what_there_is_no_time_to_look_for_is_not_hidden(root: Path) -> None:
+    near = Policy([Rule("ask", path="**/.env", read_only=False)], search_depth=3)
+    bound = CallAuthorization(near, "execute", {}, execute, execute, ("main",), "")
+    for limits, mounts in (
+        (TableLimits(entries=0), [("", "write"), ("/src", "write"), ("/src/.env", "read")]),
+        (TableLimits(optional_entries=0), [("", "write")]),
+        (TableLimits(optional_seconds=-1), [("", "write")]),
+    ):
+        layout = layout_of([MountedDirectory("/workspace", root)], bound, limits=limits)
+        assert (mounted(layout), layout.notes) == (mounts, ())
+
+
 def test_a_part_that_is_no_directory_hides_what_the_disk_has_there(root: Path) -> None:
     parts = [MountedDirectory("/workspace", root), MountedDirectory("/workspace/data", None)]
     assert mounted(layout_of(parts, None)) == [("", "write"), ("/data", "hidden")]

@@ -24,7 +24,7 @@ from deep_agent_mcp.harness.backends.transfer import download_files, upload_file
 from deep_agent_mcp.harness.loop.agent import Agent
 from deep_agent_mcp.harness.loop.run_executor import RunResult
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
-from deep_agent_mcp.harness.middleware.shell import ShellToolMiddleware
+from deep_agent_mcp.harness.middleware.commands.shell import ShellToolMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
 from deep_agent_mcp.harness.skills import SkillRegistry

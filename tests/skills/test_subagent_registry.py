@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from deep_agent_mcp.harness.definitions.confined_files import ConfinedFiles
 from deep_agent_mcp.harness.limits.subagent_limits import bounds
 from deep_agent_mcp.harness.policy import Policy
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
@@ -24,7 +25,7 @@ def test_a_file_describes_a_subagent(tmp_path: Path):
     text = GOOD.replace(
         "faults.\n---", "faults.\ntools: [read_file, grep]\nmodel: m:x\nskills: a, b\n---"
     )
-    assert load_subagent(write(tmp_path, "critic.md", text)) == SubAgent(
+    assert load_subagent(write(tmp_path, "critic.md", text), ConfinedFiles()) == SubAgent(
         name="critic",
         description="Finds faults.",
         system_prompt="You find faults.",
@@ -35,10 +36,10 @@ def test_a_file_describes_a_subagent(tmp_path: Path):
 
 
 def test_what_is_left_out_is_inherited(tmp_path: Path):
-    agent = load_subagent(write(tmp_path, "critic.md", GOOD))
+    agent = load_subagent(write(tmp_path, "critic.md", GOOD), ConfinedFiles())
     assert (agent.tools, agent.model, agent.skills) == (None, None, None)
     none = GOOD.replace("faults.\n---", "faults.\ntools: []\nmodel: inherit\n---")
-    agent = load_subagent(write(tmp_path, "critic.md", none))
+    agent = load_subagent(write(tmp_path, "critic.md", none), ConfinedFiles())
     assert (agent.tools, agent.model) == ((), None)
 
 
@@ -121,7 +122,7 @@ def test_a_file_states_limits_permissions_and_mode(tmp_path: Path):
         "  - {action: ask, tool: execute}",
         "mode: fork",
     )
-    critic = load_subagent(write(tmp_path, "critic.md", text))
+    critic = load_subagent(write(tmp_path, "critic.md", text), ConfinedFiles())
     assert critic.limits == bounds(tokens=5_000, seconds=1.5, depth=0)
     assert critic.limits is not None
     assert critic.limits.model_calls > 10**9
@@ -130,12 +131,12 @@ def test_a_file_states_limits_permissions_and_mode(tmp_path: Path):
     assert [(one.action, one.tool) for one in critic.policy.rules] == [
         ("deny", "write_file"), ("ask", "execute"),
     ]  # fmt: skip
-    assert load_subagent(tmp_path / "critic.md").digest == critic.digest
+    assert load_subagent(tmp_path / "critic.md", ConfinedFiles()).digest == critic.digest
 
 
 def test_the_body_of_a_fork_may_be_empty(tmp_path: Path):
     text = with_fields("mode: fork").replace("You find faults.", "")
-    assert load_subagent(write(tmp_path, "critic.md", text)).system_prompt == ""
+    assert load_subagent(write(tmp_path, "critic.md", text), ConfinedFiles()).system_prompt == ""
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from deep_agent_mcp.harness.store.names import (
     stored,
     unstored,
 )
-from deep_agent_mcp.harness.store.postgres_values import (
+from deep_agent_mcp.harness.store.sql.postgres_values import (
     escaped_json,
     escaped_text,
     text_search_vector,

@@ -1,4 +1,4 @@
-"""Bounds of one subagent beneath those of the run tree (peers C6.10)."""
+"""Bounds of one subagent beneath those of the run tree."""
 
 import anyio
 import pytest

@@ -1,4 +1,4 @@
-"""Going on with a subagent that has stopped: handles, transcripts, branches (peers C6.8, E23)."""
+"""Going on with a subagent that has stopped: handles, transcripts, branches."""
 
 import anyio
 import pytest

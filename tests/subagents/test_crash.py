@@ -1,4 +1,4 @@
-"""Eight parallel subagents in a process that is killed again and again (peers E8, E9).
+"""Eight parallel subagents in a process that is killed again and again.
 
 The worker is real, and dies by SIGKILL at a random moment; the next one goes on with what it left.
 After each death the journal says which calls have results: none of them may act again.

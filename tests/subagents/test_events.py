@@ -1,4 +1,4 @@
-"""Events and questions of subagents at every level are told apart by path (peers C6.12, E22)."""
+"""Events and questions of subagents at every level are told apart by path."""
 
 import anyio
 import pytest

@@ -1,4 +1,4 @@
-"""Who there is to hand work to: pinned in the prompt, changes told as messages (peers E15, E16)."""
+"""Who there is to hand work to: pinned in the prompt, changes told as messages."""
 
 from pathlib import Path
 

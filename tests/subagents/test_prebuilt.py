@@ -1,4 +1,4 @@
-"""Agents and functions that are ready to run as subagents (peers C6.2)."""
+"""Agents and functions that are ready to run as subagents."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -1,4 +1,4 @@
-"""Files and state between a caller and its subagents, and between those (peers C6.5, C6.6)."""
+"""Files and state between a caller and its subagents, and between those."""
 
 import operator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the harness fills in is hidden from the model and cannot be set by it (peers A5.13)."""
+"""What the harness fills in is hidden from the model and cannot be set by it."""
 
 from typing import Annotated, Any, Optional
 

@@ -1,4 +1,4 @@
-"""What a tool returns, as the model sees it (peers A6.9)."""
+"""What a tool returns, as the model sees it."""
 
 import json
 from collections import namedtuple

@@ -42,6 +42,13 @@ def run(match: str, *turns: dict[str, Any], **others: list[dict[str, Any]]) -> d
     return {"match": match, "agents": {"main": list(turns), **agents}}
 
 
+DOWN = {
+    "kind": "overloaded",
+    "message": "Overloaded. " * 40,
+    "retryable": True,
+    "retry_after": 300,
+}
+
 SCRIPT = {
     "name": "viewer",
     "runs": [
@@ -96,6 +103,7 @@ SCRIPT = {
             {"text": "Written."},
         ),
         run("take your time", {"text": "At last.", "delay": 600}),
+        run("wait for the model", {"error": DOWN}),
         run("fail at once", {"text": "x", "expect": {"last_type": "tool"}}),
         run("say much", {"text": "0123456789" * 2_000}),
         run(

@@ -120,7 +120,9 @@ def test_several_calls_are_approved_at_once_after_a_second_look(
     assert not list(served.setup.root.iterdir())
     browser.press(f"Approve these {count} calls")
     browser.until(f"{QUESTIONS} === {6 - count}")  # those that did not fit
-    served.call("reply", run_id=run_id, decision="approve", wait_seconds=0)
+    left = served.call("wait", run_id=run_id, wait_seconds=0)["pending"]
+    answers = {one["id"]: "approve" for one in left}
+    served.call("reply", run_id=run_id, answers=answers, wait_seconds=0)
     until_status(browser, "done")
     assert len(list(served.setup.root.iterdir())) == 6
 

@@ -63,6 +63,16 @@ def test_a_run_is_found_followed_live_and_approved(browser: Browser, served: Ser
     browser.until_text("# Thread thr_", "## Agent main")
 
 
+def test_a_run_that_waits_for_an_overloaded_model_says_so(browser: Browser, served: Served) -> None:
+    open_run(browser, served, "wait for the model")
+    told = "The model is overloaded; next try in 300 s"
+    browser.until_text(f"Right now: main: {told}")
+    browser.press("Cancel")
+    browser.press("Stop the run")
+    until_status(browser, "cancelled")
+    browser.until_text(f"waits {told}")
+
+
 def test_a_rejected_call_is_not_made_and_the_agent_hears_why(
     browser: Browser, served: Served
 ) -> None:
@@ -143,7 +153,8 @@ def test_what_another_client_decides_is_seen(browser: Browser, served: Served) -
     browser.until(f"document.querySelector(\"a[href='#{run_id}']\")")  # by itself, in the list
     browser.click(f"a[href='#{run_id}']")
     browser.until_text("Approve")
-    served.call("reply", run_id=run_id, decision="reject", wait_seconds=5)
+    (question,) = served.call("wait", run_id=run_id, wait_seconds=0)["pending"]
+    served.call("reply", run_id=run_id, answers={question["id"]: "reject"}, wait_seconds=5)
     browser.look()
     until_status(browser, "done")
     assert browser.run("return document.querySelectorAll('.question').length") == 0

@@ -1,4 +1,4 @@
-"""How laws are written down and checked."""
+"""The conformance kit's own tools: how laws are written and checked."""
 
 from __future__ import annotations
 

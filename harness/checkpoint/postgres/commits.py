@@ -1,4 +1,4 @@
-"""What the Postgres journal writes: a group of batches, each of another thread, in one transaction.
+"""Postgres commits: stores a group of batches, each of another thread, in one transaction.
 
 Two round trips lock the threads and ask what the laws want to know, the laws are applied here, and
 a third writes what they let pass. A group never waits for a thread that somebody else is changing:

@@ -1,4 +1,4 @@
-"""Brings batches into the Postgres journal, those that wait at the same time together.
+"""Postgres committer: groups batches that wait at the same time into one transaction.
 
 A group is a transaction with batches of as many threads. It takes only locks that are free: the
 batch of a thread that another process is changing is stored apart, in a transaction that waits, and
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from ..._internal.postgres_database import AsyncConnection, Error, PostgresDatabase
+from ...databases.postgres import AsyncConnection, Error, PostgresDatabase
 from ...errors import CheckpointError
 from ..base import Batch, EventLimits
 from ..invariants import run_elsewhere, weight_of

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import anyio
 
-from ..._internal.postgres_database import AsyncConnection, LockNotAvailable, PostgresDatabase
+from ...databases.postgres import AsyncConnection, LockNotAvailable, PostgresDatabase
 from ...errors import CheckpointError
 from ..base import (
     Batch,

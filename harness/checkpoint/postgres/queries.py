@@ -1,4 +1,4 @@
-"""What the Postgres journal reads: rows to records.
+"""Postgres queries: reads rows as records.
 
 What needs more than one statement runs in one read transaction, so what it returns belongs
 together even while others commit. Listings load no values.

@@ -13,7 +13,7 @@ deleted at any time. A row of `events` holds what one commit stored for one run,
 
 from __future__ import annotations
 
-from ..._internal.postgres_database import DatabaseKind
+from ...databases.postgres import DatabaseKind
 from ...errors import CheckpointError, NewerDatabase
 
 __all__ = ["JOURNAL", "VACUUM"]

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import anyio.to_thread
 
-from ..._internal.postgres_database import AsyncConnection, Pipeline, Tables
 from ..._internal.records import record
+from ...databases.postgres import AsyncConnection, Pipeline, Tables
 
 __all__ = ["Row", "Session", "Statement", "columns", "off_loop"]
 

@@ -1,4 +1,4 @@
-"""What the Postgres journal asks before it writes a group of batches, each of another thread.
+"""Stored state: what Postgres holds of the threads that a group of batches is about to change.
 
 The first round trip takes the locks of the threads. What is asked after that, in the same or a
 later one, sees all that those who held the locks before have stored.

@@ -1,4 +1,4 @@
-"""A batch as the Redis journal's script takes it, and the error for one that it refuses."""
+"""Redis batches: encodes a batch for the script, and decodes its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has changed of a thread of the Redis journal, as commands of one transaction."""
+"""Redis changes: the changes of one thread, as commands of one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the commits of one process reach the Redis server: together, each a step of its own.
+"""Redis committer: sends the commits of a process together, each as an atomic step of its own.
 
 Of all who wait, one sends what is queued; what the others queue meanwhile is the next group.
 Commits that wait for the server's disk have a queue of their own, so that they hold up no others.

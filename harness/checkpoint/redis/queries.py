@@ -1,4 +1,4 @@
-"""What the Redis journal reads: replies of its scripts to records.
+"""Redis queries: reads the replies of scripts as records.
 
 Each page is one script, so what it holds belongs together. A state of more steps than a page is
 read in several; when the thread is pruned or rewritten in between, reading starts over.

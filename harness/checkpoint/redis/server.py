@@ -1,4 +1,4 @@
-"""What a Redis server must be for a journal, and what it can be trusted with."""
+"""Redis requirements: checks that a server can hold a journal, and how durable it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings batches into the SQLite journal, those that wait at the same time together.
+"""SQLite committer: groups batches that wait at the same time into one transaction.
 
 A group is one transaction, waits for the disk once, and inserts the rows of its steps together
 (`InsertBuffer`). When one of its batches is refused, it begins anew with each batch in a savepoint

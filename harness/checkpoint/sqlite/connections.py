@@ -1,4 +1,4 @@
-"""The two connections to the file of a journal, and what their errors are called.
+"""SQLite connections: one that writes and one that reads, and the names of their errors.
 
 Commits use one connection and reads another, so a long read holds up no commit.
 """
@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 import anyio
 
-from ..._internal.sqlite_files import Connection
+from ...databases.sqlite_files import Connection
 from ...errors import CheckpointError
 from .schema import open_reader, open_writer, remedy
 

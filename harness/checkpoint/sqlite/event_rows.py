@@ -17,7 +17,7 @@ from ..base import EventLimits, Rewrite, RunEvent
 from ..codec import compress, decompress
 from ..invariants import json_text, rewritten, run_elsewhere
 
-__all__ = ["DELETE", "events", "rewrite_events", "store_events"]
+__all__ = ["DELETE", "events", "events_of", "rewrite_events", "store_events"]
 
 DELETE = (
     "DELETE FROM events WHERE log IN (SELECT log FROM event_logs WHERE {where})",
@@ -64,7 +64,7 @@ def events(conn: sqlite3.Connection, run_id: str, after: int, limit: int) -> lis
     for last, body in rows:
         if len(found) >= limit:
             break
-        found += [one for one in _events(run_id, last, body) if one.seq > after]
+        found += [one for one in events_of(run_id, last, body) if one.seq > after]
     return found[: max(limit, 0)]
 
 
@@ -75,7 +75,7 @@ def rewrite_events(conn: sqlite3.Connection, thread: int, rewrite: Rewrite) -> N
         (thread,),
     ).fetchall()
     for log, run_id, last, body in rows:
-        made = [rewritten(rewrite, one) for one in _events(run_id, last, body)]
+        made = [rewritten(rewrite, one) for one in events_of(run_id, last, body)]
         conn.execute(
             "UPDATE events SET body = ? WHERE log = ? AND last = ?", (_body(made), log, last)
         )
@@ -86,7 +86,12 @@ def _body(made: Sequence[RunEvent]) -> bytes:
     return compress("\n".join(lines).encode("utf-8", "surrogatepass"))
 
 
-def _events(run_id: str, last: int, body: bytes) -> list[RunEvent]:
+def events_of(run_id: str, last: int, body: bytes) -> list[RunEvent]:
+    """Return the events of a row, the newest of which has the number `last`.
+
+    Raises:
+        ValueError: They are damaged.
+    """
     lines = decompress(body).decode("utf-8", "surrogatepass").split("\n")
     return [_event(run_id, last - len(lines) + place, line) for place, line in enumerate(lines, 1)]
 

@@ -1,4 +1,4 @@
-"""What the writer of a journal remembers of its file, so that the next step need not ask again.
+"""Head cache: remembers the newest checkpoint of each namespace, so that a commit needs no query.
 
 A head is remembered from one step to the next; tasks that are stored ahead of their step make it
 forgotten. Everything is, when another connection has written, when a transaction of this

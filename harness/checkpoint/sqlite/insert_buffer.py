@@ -1,4 +1,4 @@
-"""Rows of tasks and checkpoints that wait to be inserted together, many with one statement.
+"""Insert buffer: collects rows of tasks and checkpoints, and inserts many with one statement.
 
 A statement costs several times what a row does. The numbers of the rows are given out before, from
 where the tables stand, so that rows can name each other while they wait.

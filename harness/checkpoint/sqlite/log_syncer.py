@@ -1,4 +1,4 @@
-"""Brings SQLite's log to the disk shortly after commits that did not wait for it."""
+"""Log syncer: flushes SQLite's log soon after commits that did not wait for the disk."""
 
 from __future__ import annotations
 

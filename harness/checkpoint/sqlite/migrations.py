@@ -1,4 +1,4 @@
-"""How a journal's file came to be what it is: one script for each version.
+"""Migrations of the journal file: one script for each version.
 
 A released script never changes. What a script cannot say in SQL is a function beside it, which
 uses nothing of the present layout but the codec, whose bodies are readable for good.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-from ..._internal.sqlite_files import Migration
+from ...databases.sqlite_files import Migration
 from ..base import StoredWrite
 from ..codec import SHARED_FROM, compress, digest_of, pack, step_key
 

@@ -1,4 +1,4 @@
-"""Puts the bodies of a namespace's newest tasks together into compressed pages.
+"""Page compaction: packs the bodies of a namespace's newest tasks into compressed pages.
 
 Bodies of one thread are much alike: together they take half the room, and are read in a fraction
 of the time. A commit stores each body as it is, in a row of its own, which is fast, and reserves

@@ -1,4 +1,4 @@
-"""What the SQLite journal reads: rows to records.
+"""SQLite queries: reads rows as records.
 
 Each function that needs more than one statement runs in one read transaction, so what it returns
 belongs together even while others commit. All of it runs in the connection's thread.

@@ -1,4 +1,4 @@
-"""What the SQLite journal writes: records to rows, one batch at a time.
+"""SQLite rows: stores one batch of records.
 
 The functions run inside a transaction that the caller holds, in the connection's thread.
 """

@@ -19,16 +19,28 @@ import contextlib
 import sqlite3
 from collections.abc import Generator
 
-from ..._internal.sqlite_files import DatabaseKind, is_busy, is_damaged
+from ...databases.sqlite_files import DatabaseKind, is_busy, is_damaged
 from ...errors import CheckpointError, NewerDatabase
 from .migrations import MIGRATIONS
 
-__all__ = ["open_reader", "open_writer", "remedy", "transaction"]
+__all__ = ["JOURNAL", "open_reader", "open_writer", "remedy", "transaction"]
 
-_JOURNAL = DatabaseKind("journal", 0x44414D31, MIGRATIONS, CheckpointError, NewerDatabase)
+JOURNAL = DatabaseKind(
+    "journal",
+    0x44414D31,
+    MIGRATIONS,
+    CheckpointError,
+    NewerDatabase,
+    remedy=(
+        "Nothing was changed. `deep-agent-mcp journal check` says what is damaged, and "
+        "`deep-agent-mcp journal salvage NEWFILE` saves what can be read. Move it away, together "
+        "with its -wal and -shm files, and put the new file or a backup there; without one, a new "
+        "journal is made"
+    ),
+)
 
-open_writer = _JOURNAL.open_writer
-open_reader = _JOURNAL.open_reader
+open_writer = JOURNAL.open_writer
+open_reader = JOURNAL.open_reader
 
 
 def remedy(error: Exception) -> str:
@@ -36,7 +48,11 @@ def remedy(error: Exception) -> str:
     if is_busy(error):
         return "another process holds it: try again, or stop that process"
     if is_damaged(error) or not isinstance(error, sqlite3.Error):
-        return "restore a backup, or delete the thread it concerns"
+        return (
+            "`deep-agent-mcp journal check` says what is damaged, and `deep-agent-mcp journal "
+            "salvage NEWFILE` saves what can be read; or restore a backup, or delete the thread it "
+            "concerns"
+        )
     return "check the disk and the file's permissions, then try again"
 
 

@@ -1,4 +1,4 @@
-"""What the promises are written with."""
+"""Helpers for the conformance cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A subagent as it works in the background: on the caller's journal, under the caller's rules."""
+"""Background agents: a subagent on its caller's journal and under its caller's rules."""
 
 from __future__ import annotations
 

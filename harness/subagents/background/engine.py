@@ -1,4 +1,4 @@
-"""Who carries the runs of background tasks: the seam.
+"""The background engine protocol: carries the runs of background tasks.
 
 The journal is the only truth: what an engine holds in memory is who is carried right now.
 """
@@ -54,7 +54,7 @@ class Behalf:
 
 
 class RunEngine(Protocol):
-    """Carries runs on threads of their own (DESIGN: beyond one machine)."""
+    """Carries runs on threads of their own."""
 
     async def begin(
         self, agent: str, thread_id: str, update: Mapping[str, Any], behalf: Behalf | None

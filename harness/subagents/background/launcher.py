@@ -2,7 +2,7 @@
 
 A task is a run of its own on a thread of its own, `<caller's thread>.task-<id>`, in the caller's
 journal. It outlives the call and the run that started it. What a dead process leaves behind is
-found there and continued by the next `BackgroundSubAgents` (peers C7.3, E23).
+found there and continued by the next `BackgroundSubAgents`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a background task was given of its caller's files, kept in its own state.
+"""Merge base: the files a background task was given, kept in its own state.
 
 A merge has to know what the task changed. The checkpoint that the task began at would tell, but
 history may be pruned; the newest state never is.
@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Annotated, NotRequired, TypedDict, cast
 
 from ...backends.state import FileData
-from ...checkpoint.base import step_id
+from ...checkpoint.base import step_id, turn_step_id
 from ...loop.middleware import AgentMiddleware
 from ...loop.requests import HookResult, Runtime
 from ...state.schema import Mark, Reducer, State
@@ -55,18 +55,20 @@ class MergeBase(AgentMiddleware):
         return {"files_given": {runtime.checkpoint_id or "": {**changed, **gone}}}
 
 
-def base_of(state: State, checkpoint_id: str) -> Mapping[str, str] | None:
+def base_of(state: State, thread_id: str, checkpoint_id: str) -> Mapping[str, str] | None:
     """Return the files of a task as its caller last saw them, by `digest`.
 
     Args:
         state: The task's newest state.
+        thread_id: The task's thread.
         checkpoint_id: The task's first checkpoint, or one that it has ended at since.
 
     Returns:
         None if the task does not know.
     """
     given = _given(state)
-    for key in (checkpoint_id, step_id(checkpoint_id)):  # the run that went on from there
+    went_on = turn_step_id(checkpoint_id, thread_id)  # the run that went on from there
+    for key in (checkpoint_id, went_on, step_id(checkpoint_id)):  # the last: of older versions
         if key in given:
             runs = [*given]
             return _folded({run: given[run] for run in runs[: runs.index(key) + 1]})

@@ -1,4 +1,4 @@
-"""What has become of background tasks since the model last heard of them."""
+"""Notifications: what happened to background tasks since the model was last told."""
 
 from __future__ import annotations
 
@@ -93,6 +93,8 @@ class TaskNotifications:
                 said += [*done.notes, _shortened(done.answer, view.run.id)]
                 fact["result"] = said[-1]
                 fact["notes"] = [*done.notes]
+            elif view.run.answer:
+                said += ["What it said until then:", _shortened(view.run.answer, view.run.id)]
             news.texts.append("\n".join(said))
             news.data.append(fact)
         return news

@@ -1,4 +1,4 @@
-"""What the caller of a background task takes over from it: its answer and its files."""
+"""Background results: the answer and files that a caller takes over from a task."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import cast
 
 from ..._internal.records import record
 from ...backends.state import FileData
+from ...checkpoint.base import step_id
 from ...errors import HarnessError, UnknownCheckpoint
 from ...loop.agent import Agent
 from ...loop.thread_access import StateSnapshot
@@ -16,7 +17,7 @@ from ...state.schema import State
 from .launcher import BackgroundSubAgents
 from .merge_base import base_of, digest
 from .state import BackgroundTask
-from .tasks import FIRST_CHECKPOINT, TaskView
+from .tasks import TaskView
 from .three_way_merge import merge_changes
 
 __all__ = ["Collected", "collected"]
@@ -68,7 +69,8 @@ async def collected(
         if found.next != "end":
             note = "It has gone on meanwhile: its files come with its next result."
             return Collected(text, [note])
-        base = await _base(agent, found, task.get("merged") or FIRST_CHECKPOINT)
+        # Threads of versions that did not note it began with the same id, all of them.
+        base = await _base(agent, found, task.get("merged") or step_id(None))
     except HarnessError as error:
         return Collected(text, [f"No more than its report could be read: {error}"])
     own = {**cast(Mapping[str, FileData], state["files"]), **taken}
@@ -81,7 +83,7 @@ async def collected(
 
 async def _base(agent: Agent, found: StateSnapshot, checkpoint_id: str) -> Mapping[str, str] | None:
     """Return the task's files as its caller last saw them; None if nobody knows."""
-    known = base_of(found.values, checkpoint_id)
+    known = base_of(found.values, found.checkpoint.thread_id, checkpoint_id)
     if known is not None or checkpoint_id == found.checkpoint.id:
         return known if known is not None else _digests(found)
     try:

@@ -1,4 +1,4 @@
-"""What a thread keeps of the background tasks it has started."""
+"""Background state: the tasks that a thread has started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks are carried, which wait in line, and who wants to hear of them: held in memory."""
+"""Task queue: tasks that run, tasks that wait, and their listeners, in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carries the runs of background tasks: nothing that happens to one strands it, or another."""
+"""Task runner: carries background runs, each isolated from the failures of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a background task is, and where it stands."""
+"""Background task: its record and status."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from ..._internal.records import record
-from ...checkpoint.base import Interrupt, Run, step_id
+from ...checkpoint.base import Interrupt, Run
 from ...loop.agent import Agent
 from ...messages.message import HumanMessage
 from ...state.schema import Mark, Overwrite, State
 from .engine import Behalf
 
-__all__ = ["ENDED", "FIRST_CHECKPOINT", "NewTask", "TaskStatus", "TaskView", "given", "status_of"]
+__all__ = ["ENDED", "NewTask", "TaskStatus", "TaskView", "given", "status_of"]
 
 TaskStatus: TypeAlias = Literal[
     "pending", "running", "waiting", "success", "error", "cancelled", "timeout"
 ]
-"""`pending` waits for its turn, `waiting` for a person (peers C7.2)."""
-
-FIRST_CHECKPOINT = step_id(None)
-"""The checkpoint of a task's thread that holds what it was given."""
+"""`pending` waits for its turn, `waiting` for a person."""
 
 _OUT_OF_TIME = re.compile(r"limit: \S+ seconds allowed")
 _INNER = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_INPUT, Mark.UNTRACKED, Mark.EPHEMERAL})

@@ -1,4 +1,4 @@
-"""What a model reads about background tasks, and the same as data."""
+"""Background texts: what a model reads about background tasks, and the same as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings what a background task did to its copy of the files into the thread that started it.
+"""Three-way merge: brings a background task's changes to files into its caller's thread.
 
 Three states of each file decide: what it was when the task got it, what the task made of it, and
 what it is in the thread now. Nothing is overwritten that the thread has changed meanwhile.

@@ -1,4 +1,4 @@
-"""Which carriers of background tasks are at work, in this process and others of this machine.
+"""Worker locks: shows which carriers of background tasks live, across processes.
 
 Each has an id, the `owner` of the runs it carries, and holds a lock of that name while it works:
 the system takes it back when the process ends, however that comes about. Of carriers at other
@@ -119,7 +119,7 @@ def _is_running(pid: int) -> bool:
 def _lock(path: Path) -> BaseFileLock:
     from filelock import FileLock  # not needed to begin
 
-    return FileLock(path, blocking=False, thread_local=False)
+    return FileLock(path, blocking=False, thread_local=False, mode=0o600)
 
 
 def _acquired(lock: BaseFileLock) -> bool:

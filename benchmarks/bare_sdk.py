@@ -1,0 +1,66 @@
+"""The floor of `delegate`: the Anthropic SDK alone, asked for the calls of one run after another.
+
+`python -m benchmarks.bare_sdk` reads a line with a number of runs, carries them out, and answers
+with the processor time they took. Tools are answered at once.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import Any
+
+import anyio
+from anthropic import AsyncAnthropic
+
+MODEL = "claude-sonnet-5-5"
+TOOL: dict[str, Any] = {
+    "name": "write_file",
+    "description": "Writes a file.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
+        "required": ["path", "content"],
+    },
+}
+
+
+async def main() -> None:
+    async with AsyncAnthropic() as client:
+        for line in sys.stdin:
+            began = _seconds()
+            for _ in range(int(line)):
+                await _run(client)
+            print(_seconds() - began, flush=True)
+
+
+async def _run(client: AsyncAnthropic) -> None:
+    messages: list[Any] = [{"role": "user", "content": "Write four files, as in benchmark 7731."}]
+    while True:
+        async with client.messages.stream(
+            model=MODEL,
+            max_tokens=8_000,
+            messages=messages,
+            tools=[TOOL],  # type: ignore[list-item]
+        ) as stream:
+            async for _ in stream:
+                pass
+            answer = await stream.get_final_message()
+        calls = [block for block in answer.content if block.type == "tool_use"]
+        if not calls:
+            return
+        messages.append({"role": "assistant", "content": answer.content})
+        results = [
+            {"type": "tool_result", "tool_use_id": one.id, "content": f"wrote {one.input['path']}"}  # type: ignore[index]
+            for one in calls
+        ]
+        messages.append({"role": "user", "content": results})
+
+
+def _seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    anyio.run(main)

@@ -1,0 +1,1 @@
+"""Our agents beside deepagents, on the same work; see `compare`."""

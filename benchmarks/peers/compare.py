@@ -1,0 +1,90 @@
+"""Our deep agents beside those of `deepagents` (with LangChain and LangGraph), on the same work.
+
+Each side runs in an environment of its own, with the same scripted model and the same tool, one
+process for each measure, in turn. `python -m benchmarks peers` makes the environment of deepagents
+from PyPI, or takes one with `--python`. See `measure` for what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+from benchmarks.client import REPO, environment
+from benchmarks.report import Bar, Report
+from benchmarks.search import COUNTED, generate
+
+__all__ = ["run"]
+
+PACKAGES = ("deepagents", "langchain", "langgraph", "langgraph-checkpoint-sqlite")
+PEER = str(REPO / "benchmarks" / "peers" / "deepagents_side.py")
+
+MEASURES: dict[str, tuple[str, tuple[str, ...], float]] = {
+    "a step at 200 steps, ms": ("step", (), 35),
+    "a durable step, ms": ("durable_step", (), 12),
+    "100 runs at once, ms": ("many", (), 20),
+    "100 durable runs at once, ms": ("many_durable", (), 20),
+    "32 subagents at once, ms": ("children", (), 12),
+    "cold start with first run, ms": ("cold", (), 4),
+    "kept on disk a step, bytes": ("kept", (), 7),
+    "written a step, bytes": ("written", (), 1.5),
+    "history of a thread, ms": ("history", (), 49),
+    "all states of a thread, ms": ("states", (), 3),
+    "glob **/*.py, ms": ("glob", ("**/*.py",), 12),
+    "grep, a rare word, ms": ("grep", ("needle_7",), 1.2),
+    "grep, a word of no file, ms": ("grep", ("absent",), 1.2),
+    "grep, a common word, ms": ("grep", (COUNTED,), 1.2),
+    "prompt and tool schemas, characters": ("prompt", (), 1 / 0.7),
+}
+"""By name: the measure, its arguments, and how many times as much deepagents shall need."""
+
+
+def run(rounds: int = 3, python: str | None = None) -> Report:
+    """Measure both sides in turn, `rounds` times each."""
+    with tempfile.TemporaryDirectory() as folder:
+        peer = (python or _environment(Path(folder) / "env"), PEER)
+        ours = (sys.executable, "-m", "benchmarks.peers.ours")
+        root = Path(folder) / "files"
+        generate(root)
+        measures: dict[str, dict[str, float | int | None]] = {}
+        bars: list[Bar] = []
+        for label, (name, options, wanted) in MEASURES.items():
+            given = (name, str(root), *options) if options else (name,)
+            values: dict[str, list[float]] = {"ours": [], "deepagents": []}
+            for _ in range(1 if name == "prompt" else rounds):
+                values["ours"].append(_measure((*ours, *given)))
+                values["deepagents"].append(_measure((*peer, *given)))
+            medians = {side: statistics.median(found) for side, found in values.items()}
+            ratio = medians["deepagents"] / medians["ours"]
+            measures[label] = {
+                **{side: round(value, 3) for side, value in medians.items()},
+                "ahead, x": round(ratio, 2),
+            }
+            bars.append(Bar(f"{label}: share of deepagents'", 1 / ratio, round(1 / wanted, 3), "x"))
+    return Report("peers", measures, bars)
+
+
+def _environment(place: Path) -> str:
+    venv.create(place, with_pip=True)
+    python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+    return str(python)
+
+
+def _measure(command: tuple[str, ...]) -> float:
+    """Return what a side prints; for a cold start, the ms its process took."""
+    began = time.perf_counter()
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=REPO, env=environment(), timeout=600
+    )
+    taken = 1_000 * (time.perf_counter() - began)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2_000:]}")
+    return taken if command[-1] == "cold" else float(json.loads(done.stdout.splitlines()[-1]))

@@ -1,0 +1,163 @@
+"""What both sides are measured on. Standard library only: it runs in both environments.
+
+A side is a module with these functions; each returns or yields nothing unless said:
+
+    async with side.agent(journal: Path | None, parent: bool, delay: float) as run:
+        await run(goal, thread)      # to its end
+        await run.history(thread)    # number of checkpoints listed
+        await run.states(thread)     # the same, with the state after each
+    async side.prompt() -> int       # characters of system prompt and tool schemas
+    async side.grep(root, pattern) -> int, async side.glob(root, pattern) -> int
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+STEPS = 200
+RUNS, RUN_STEPS, DELAY = 100, 5, 0.02
+CHILDREN = 32
+RESULT = "x" * 1_000
+"""What the tool answers."""
+
+
+def rounds(number: int) -> str:
+    """Return a goal that calls the tool so often, one call after the other."""
+    return f"rounds-0-{number}"
+
+
+async def step(side: Any) -> float:
+    """Return the ms of a step (a model's answer and its tool call) at 200 steps, without a disk."""
+    async with side.agent(None, parent=False, delay=0) as run:
+        await run(rounds(3), "warm")
+        return await _timed(run(rounds(STEPS), "t")) / STEPS
+
+
+async def durable_step(side: Any) -> float:
+    """Return the same with SQLite."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with side.agent(Path(folder) / "j.db", parent=False, delay=0) as run:
+            await run(rounds(3), "warm")
+            return await _timed(run(rounds(STEPS), "t")) / STEPS
+
+
+async def many(side: Any) -> float:
+    """Return the ms of 100 runs at once of 5 steps each, with a model that takes 20 ms."""
+    async with side.agent(None, parent=False, delay=DELAY) as run:
+        return await _many(run)
+
+
+async def many_durable(side: Any) -> float:
+    """Return the same with SQLite."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with side.agent(Path(folder) / "j.db", parent=False, delay=DELAY) as run:
+            return await _many(run)
+
+
+async def children(side: Any) -> float:
+    """Return the ms of 32 subagents at once, of two model calls each."""
+    async with side.agent(None, parent=True, delay=0) as run:
+        await run("fan-0-2", "warm")
+        return await _timed(run(f"fan-0-{CHILDREN}", "t"))
+
+
+async def kept(side: Any) -> float:
+    """Return the bytes on disk for each of 200 durable steps with results of 1 KB."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with side.agent(Path(folder) / "j.db", parent=False, delay=0) as run:
+            await run(rounds(STEPS), "t")
+        return sum(one.stat().st_size for one in Path(folder).iterdir()) / STEPS
+
+
+async def written(side: Any) -> float:
+    """Return the bytes this process writes for each of them (Linux)."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with side.agent(Path(folder) / "j.db", parent=False, delay=0) as run:
+            before = _written()
+            await run(rounds(STEPS), "t")
+            return (_written() - before) / STEPS
+
+
+async def history(side: Any) -> float:
+    """Return the ms that listing all checkpoints of such a thread takes."""
+    return await _listed(side, "history")
+
+
+async def states(side: Any) -> float:
+    """Return the ms that reading the state after each of them takes."""
+    return await _listed(side, "states")
+
+
+async def prompt(side: Any) -> float:
+    """Return the characters of a deep agent's own prompt and tool schemas."""
+    return await side.prompt()
+
+
+async def cold(side: Any) -> float:
+    """Run once. What counts is the time of the whole process."""
+    async with side.agent(None, parent=False, delay=0) as run:
+        await run(rounds(1), "t")
+    return 0.0
+
+
+async def grep(side: Any, root: str, pattern: str) -> float:
+    """Return the ms of a search through a directory of 20,000 files."""
+    return await _search(side.grep, root, pattern)
+
+
+async def glob(side: Any, root: str, pattern: str) -> float:
+    """Return the ms of finding files by name in it."""
+    return await _search(side.glob, root, pattern)
+
+
+async def _search(search: Any, root: str, pattern: str) -> float:
+    await search(root, pattern)
+    times: list[float] = []
+    for _ in range(3):
+        began = time.perf_counter()
+        await search(root, pattern)
+        times.append(1_000 * (time.perf_counter() - began))
+    return statistics.median(times)
+
+
+async def _listed(side: Any, what: str) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        async with side.agent(Path(folder) / "j.db", parent=False, delay=0) as run:
+            await run(rounds(STEPS), "t")
+            began = time.perf_counter()
+            count = await getattr(run, what)("t")
+            assert count >= STEPS, count
+            return 1_000 * (time.perf_counter() - began)
+
+
+async def _many(run: Any) -> float:
+    await run(rounds(1), "warm")
+    together = (run(rounds(RUN_STEPS), f"t{number}") for number in range(RUNS))
+    return await _timed(asyncio.gather(*together))
+
+
+async def _timed(work: Any) -> float:
+    began = time.perf_counter()
+    await work
+    return 1_000 * (time.perf_counter() - began)
+
+
+def _written() -> int:
+    lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
+    return int(dict(line.split(": ") for line in lines)["wchar"])
+
+
+def main(side: Any) -> None:
+    """Measure what the arguments say and print it."""
+    name, *options = sys.argv[1:]
+    os.environ.setdefault("LANGSMITH_TRACING", "false")
+    value = asyncio.run(globals()[name](side, *options))
+    print(json.dumps(value))

@@ -1,0 +1,99 @@
+"""Our side of `peers`: `python -m benchmarks.peers.ours MEASURE …`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bare_loop import ScriptModel
+from benchmarks.peers import measure
+from deep_agent_mcp import Limits, RunOptions, create_deep_agent, tool
+
+LIMITS = Limits(model_calls=100_000, tool_calls=100_000)
+
+
+@tool
+async def noop(number: int) -> str:
+    """Do nothing."""
+    return measure.RESULT
+
+
+@dataclass
+class Runs:
+    """Runs of one agent, by the name of a thread."""
+
+    agent: Any
+    threads: dict[str, str]
+
+    async def __call__(self, goal: str, thread: str) -> None:
+        result = await self.agent.ainvoke(goal, options=RunOptions(limits=LIMITS))
+        assert result.run.status == "done", result.run.reason
+        self.threads[thread] = result.run.thread_id
+
+    async def history(self, thread: str) -> int:
+        """List the checkpoints of a thread."""
+        return len(await self.agent.get_state_history(self.threads[thread], limit=10_000))
+
+    async def states(self, thread: str) -> int:
+        """List them, and read the state after each."""
+        thread_id = self.threads[thread]
+        found = await self.agent.get_state_history(thread_id, limit=10_000)
+        for one in found:
+            await self.agent.get_state(thread_id, checkpoint_id=one.id)
+        return len(found)
+
+
+@asynccontextmanager
+async def agent(journal: Path | None, *, parent: bool, delay: float) -> AsyncGenerator[Runs]:
+    async with AsyncExitStack() as stack:
+        checkpointer = None
+        if journal is not None:
+            from deep_agent_mcp import SqliteCheckpointer
+
+            checkpointer = await stack.enter_async_context(SqliteCheckpointer(journal))
+        made = create_deep_agent(ScriptModel(delay), [noop], checkpointer=checkpointer)
+        stack.push_async_callback(made.aclose)
+        yield Runs(made, {})
+
+
+async def prompt() -> int:
+    """Return the characters a model is sent before the first message."""
+
+    class Recording(ScriptModel):
+        async def stream(self, request: Any) -> Any:
+            self.request = request
+            async for piece in super().stream(request):
+                yield piece
+
+    model = Recording()
+    await create_deep_agent(model, []).ainvoke("rounds-0-0")
+    request = model.request
+    tools = [
+        {"name": one.name, "description": one.description, "input_schema": one.parameters}
+        for one in request.tools
+    ]
+    return sum(len(one.text) for one in request.system) + sum(len(json.dumps(one)) for one in tools)
+
+
+async def grep(root: str, pattern: str) -> int:
+    return len((await _files(root).grep(pattern, limit=20_000)).matches)
+
+
+async def glob(root: str, pattern: str) -> int:
+    return len(await _files(root).glob(pattern, limit=20_000))
+
+
+def _files(root: str) -> Any:
+    from benchmarks.search import runtime_of
+    from deep_agent_mcp import DirectoryBackend, MemoryCheckpointer
+
+    return DirectoryBackend(root).open(runtime_of(MemoryCheckpointer()))
+
+
+if __name__ == "__main__":
+    measure.main(sys.modules[__name__])

@@ -1,0 +1,69 @@
+"""Our server, which notes the functions of ours that it calls while it is told to.
+
+`python -m benchmarks.traced_server FILE serve …`: SIGUSR1 begins a note, SIGUSR2 ends it and writes
+it to FILE as JSON: the functions called as `file:line:name`, and the deepest stack. Counted are
+functions whose code is in `harness/` or `server/`, in every thread. Comprehensions and lambdas
+count for the function they are in. The depth is that of such frames on one stack.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from deep_agent_mcp.server.cli.main import main
+
+ROOT = str(Path(__file__).resolve().parent.parent)
+FOLDERS = tuple(os.path.join(ROOT, name) + os.sep for name in ("harness", "server"))
+
+
+class Notes:
+    """What was called since the last note began. Append-only sets, so any thread may add."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.on = False
+        self.called: set[Any] = set()
+        self.deepest = 0
+
+    def look(self, frame: FrameType, event: str, _: object) -> None:
+        if not self.on or event != "call" or not frame.f_code.co_filename.startswith(FOLDERS):
+            return
+        if frame.f_code.co_name.startswith("<"):
+            return
+        self.called.add(frame.f_code)
+        depth, above = 0, frame
+        while above is not None:
+            depth += above.f_code.co_filename.startswith(FOLDERS)
+            above = above.f_back  # type: ignore[assignment]
+        self.deepest = max(self.deepest, depth)
+
+    def begin(self, *_: object) -> None:
+        self.called.clear()
+        self.deepest = 0
+        self.on = True
+
+    def end(self, *_: object) -> None:
+        self.on = False
+        names = sorted(
+            f"{os.path.relpath(code.co_filename, ROOT)}:{code.co_firstlineno}:{code.co_name}"
+            for code in self.called
+        )
+        note = {"functions": names, "deepest": self.deepest}
+        Path(self.file + ".part").write_text(json.dumps(note))
+        os.replace(self.file + ".part", self.file)
+
+
+if __name__ == "__main__":
+    notes = Notes(sys.argv.pop(1))
+    signal.signal(signal.SIGUSR1, notes.begin)
+    signal.signal(signal.SIGUSR2, notes.end)
+    threading.setprofile(notes.look)
+    sys.setprofile(notes.look)
+    main()

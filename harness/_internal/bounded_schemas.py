@@ -1,0 +1,160 @@
+"""Checks data against JSON schemas whose expressions cannot be made to take long.
+
+A schema may be a stranger's, such as that of an MCP server's tool, and the data a model's. The
+library behind it searches with `re`, which can take for ever. Here RE2 does; what it cannot do,
+such as look-ahead, gets a moment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from .linear_patterns import PatternError
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+__all__ = ["bounded", "main_problem", "problems_of"]
+
+_DATA = ("const", "default", "enum", "example", "examples")
+_SECONDS = 0.05
+"""For one search with an expression that RE2 does not take."""
+
+
+class _TooSlow(Exception):
+    """A search took too long; the rest is not looked at."""
+
+
+def problems_of(validator: Any, data: object) -> list[ValidationError]:
+    """Return what is wrong with data.
+
+    Args:
+        validator: What `bounded` returned.
+        data: JSON data.
+    """
+    from jsonschema import ValidationError  # slow to import
+
+    found: list[ValidationError] = []
+    try:
+        found.extend(validator.iter_errors(data))
+    except _TooSlow as slow:
+        found.append(ValidationError(str(slow)))
+    return found
+
+
+def main_problem(validator: Any, data: object) -> str | None:
+    """Return what says best why data does not fit; None if it does."""
+    module: Any = import_module("jsonschema.exceptions")
+    found = problems_of(validator, data)
+    return str(module.best_match(found).message) if found else None
+
+
+def bounded(schema: Mapping[str, Any], default: Any = None) -> Any:
+    """Return a validator of `jsonschema` whose searches are bounded.
+
+    Args:
+        schema: A valid schema.
+        default: The class of one that does not say its dialect; by default the newest.
+    """
+    from jsonschema.validators import validator_for
+
+    kind = validator_for(schema) if default is None else validator_for(schema, default=default)
+    return _bounded(kind)(_of_one_dialect(schema))
+
+
+@cache
+def _bounded(kind: Any) -> Any:
+    module: Any = import_module("jsonschema.validators")  # its types are not complete
+    keywords = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties(kind),
+    }
+    return module.extend(kind, keywords)
+
+
+def _of_one_dialect(node: Any) -> Any:
+    """Return a schema without `$schema`, at which the library would go on with its own class."""
+    if isinstance(node, Mapping):
+        return {
+            key: value if key in _DATA else _of_one_dialect(value)
+            for key, value in cast("Mapping[str, Any]", node).items()
+            if key != "$schema" or not isinstance(value, str)
+        }
+    if isinstance(node, list):
+        return [_of_one_dialect(one) for one in cast("list[Any]", node)]
+    return node
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    from jsonschema import ValidationError
+
+    if validator.is_type(instance, "string") and not _finds(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, given: Mapping[str, Any], instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    for pattern, below in given.items():
+        for key, value in instance.items():
+            if _finds(pattern, key):
+                yield from validator.descend(value, below, path=key, schema_path=pattern)
+
+
+def _additional_properties(kind: Any) -> Any:
+    """Return the keyword without its search: what a pattern fits is taken out before."""
+    plain = kind.VALIDATORS["additionalProperties"]
+
+    def additional(
+        validator: Any, given: Any, instance: Any, schema: Mapping[str, Any]
+    ) -> Iterator[ValidationError]:
+        patterns = schema.get("patternProperties", {})
+        if patterns and validator.is_type(instance, "object"):
+            instance = {
+                key: value
+                for key, value in instance.items()
+                if not any(_finds(one, key) for one in patterns)
+            }
+            schema = {key: one for key, one in schema.items() if key != "patternProperties"}
+        yield from plain(validator, given, instance, schema) or ()
+
+    return additional
+
+
+def _finds(pattern: str, text: str) -> bool:
+    """Whether an expression is found in a text.
+
+    Raises:
+        _TooSlow: It takes too long to say.
+    """
+    import regex
+
+    test = _linear(pattern)
+    if test is not None:
+        return test(text)
+    try:
+        return regex.search(pattern, text, timeout=_SECONDS) is not None
+    except TimeoutError as error:
+        raise _TooSlow(
+            f"a text of {len(text)} characters was not compared with the pattern {pattern!r:.200}, "
+            "which takes too long; make it shorter"
+        ) from error
+    except regex.error as error:
+        raise _TooSlow(f"the pattern {pattern!r:.200} is no expression: {error}") from error
+
+
+@lru_cache(256)
+def _linear(pattern: str) -> Callable[[str], bool] | None:
+    from .python_expressions import linear_test  # not needed to begin serving
+
+    try:
+        return linear_test(re.compile(pattern))
+    except (PatternError, re.error, OverflowError, RecursionError):
+        return None

@@ -1,0 +1,202 @@
+r"""What `grep` searches lines for: a regular expression that cannot be made to take long.
+
+The dialect is the one of RE2, and of ripgrep where the two agree: no look-around and no
+backreferences, which are refused by name. Classes know all of Unicode, as ripgrep's do: `\w` stands
+for letters, marks, decimal digits and letter numbers of any script, and for what joins words as `_`
+does. RE2 has `\b` for ASCII only, so a line with other characters is searched in a form in which
+every character stands between two marks that say whether it is part of a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from unicodedata import category
+
+from .._internal.linear_patterns import LinearPattern, PatternError, linear_pattern
+from .._internal.records import record
+from ..errors import ToolError
+
+__all__ = ["Expression", "line_expression"]
+
+MAX_EXPRESSION = 2_000
+"""Characters of what is searched for; answers repeat it."""
+
+_WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"})
+_OTHER_CATEGORIES = ("No", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Z", "C")
+_SPACE = (
+    r"\x09-\x0D\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
+)
+_NO_SPACE = (
+    r"\x00-\x08\x0E-\x1F\x21-\x{84}\x{86}-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}"
+    r"\x{202A}-\x{202E}\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF}"
+)
+_CLASSES = {
+    "d": r"\p{Nd}",
+    "D": r"\P{Nd}",
+    "w": "".join(rf"\p{{{one}}}" for one in ("L", "M", "Nd", "Nl", "Pc")),
+    "W": "".join(rf"\p{{{one}}}" for one in _OTHER_CATEGORIES),
+    "s": _SPACE,
+    "S": _NO_SPACE,
+}
+
+_TOKEN = re.compile(
+    r"""
+    (?P<quoted>\\Q.*?(?:\\E|\Z))
+    |(?P<around>\(\?<?[=!])
+    |(?P<back>\\[1-9k]|\\g[<{]|\(\?P=)
+    |(?P<atomic>\(\?>)
+    |(?P<possessive>(?:[*+?]|\{(?:[0-9]+,?|,)[0-9]*\})\+)
+    |(?P<conditional>\(\?\()
+    |(?P<recursion>\(\?(?:R|&|P>|[0-9]))
+    |(?P<place>\\[bB])
+    |(?P<at_most>\{,(?=[0-9]+\}))
+    |(?P<repeat>[*+?]|\{[0-9]+(?:,[0-9]*)?\})
+    |(?P<structure>\(\?P?<\w+>|\(\?[A-Za-z-]*[:)]|[()|^$]|\\[Az])
+    |(?P<end>\\Z)
+    |(?P<set>\[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*+\])
+    |(?P<one>\\[pP](?:\{[^}]*\}|.)|\\x(?:\{[^}]*\}|[0-9A-Fa-f]{2})|\\0[0-7]{0,2}
+        |\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}|\\.|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_IN_SET = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)
+
+_INSTEAD = {
+    "around": (
+        "look-ahead and look-behind, (?=…), (?!…), (?<=…) and (?<!…)",
+        "Search for the text together with what is around it, such as foo\\(.*bar; to leave lines "
+        "out, search for the wider expression and pass over them",
+    ),
+    "back": (
+        "backreferences, such as \\1",
+        "Write the alternatives out, such as (?:'[^']*'|\"[^\"]*\")",
+    ),
+    "atomic": ("atomic groups, (?>…)", "Write (?:…): no expression takes long here"),
+    "possessive": (
+        "possessive repeats, such as a*+",
+        "Write a*: no expression takes long here. A plus sign itself is \\+",
+    ),
+    "conditional": ("conditions, (?(…)…|…)", "Write the alternatives out, such as (?:a…b|c…d)"),
+    "recursion": ("recursion, such as (?R)", "Write out as many levels as are needed"),
+}
+
+
+@record
+class Expression:
+    r"""A compiled expression.
+
+    Attributes:
+        text: As it was asked for.
+        ignore_case: Whether it matches in any case.
+        plain: For lines of ASCII; for all lines if there is no `marked`.
+        marked: For other lines, in their marked form; if `\b` or `\B` is in the expression.
+    """
+
+    text: str
+    ignore_case: bool
+    plain: LinearPattern
+    marked: LinearPattern | None
+
+    def find(self, line: str) -> int | None:
+        """Return where in a line there is a match: its beginning, in marked form its end."""
+        if self.marked is None or line.isascii():
+            data = line.encode(errors="replace")
+            match = self.plain.search(data)
+            return None if match is None else len(data[: match.span()[0]].decode(errors="ignore"))
+        data = "".join(map(_marked, line)).encode(errors="replace")
+        match = self.marked.search(data)
+        return None if match is None else len(data[: match.span()[1]].decode(errors="ignore")) // 3
+
+
+def line_expression(pattern: str, *, ignore_case: bool = False) -> Expression:
+    """Return the compiled expression.
+
+    Raises:
+        ToolError: It is empty, not valid, too long or too large, or uses what is not supported.
+    """
+    if not pattern:
+        raise ToolError("grep needs an expression, such as TODO or def \\w+")
+    if len(pattern) > MAX_EXPRESSION:
+        raise ToolError(
+            f"the expression {pattern[:50]!r}… cannot be used: it has {len(pattern)} characters, "
+            f"and the bound is {MAX_EXPRESSION}. Nothing was searched; use a shorter one, or "
+            "several in turn."
+        )
+    tokens = [(match.lastgroup or "", match[0]) for match in _TOKEN.finditer(pattern)]
+    for kind, token in tokens:
+        if kind in _INSTEAD:
+            what, instead = _INSTEAD[kind]
+            raise ToolError(
+                f"{pattern!r} cannot be searched for: {what}, are not supported (here: {token}). "
+                f"Nothing was searched. {instead}."
+            )
+    places = any(kind == "place" for kind, _ in tokens)
+    try:
+        plain = linear_pattern(_written(tokens, str), ignore_case=ignore_case)
+        marked = None
+        if places:
+            unit = _written(tokens, lambda one: f"(?:[-w]{one}[-w])")
+            whole = rf"\A(?:[-w](?s:.)[-w])*?(?:{unit})"
+            marked = linear_pattern(whole, ignore_case=ignore_case)
+    except PatternError as error:
+        raise _refused(pattern, str(error)) from error
+    return Expression(pattern, ignore_case, plain, marked)
+
+
+def _written(tokens: list[tuple[str, str]], one: Callable[[str], str]) -> str:
+    """Return the expression for RE2, `one` applied to whatever stands for a single character."""
+    return "".join(_translated(kind, token, one) for kind, token in tokens)
+
+
+def _translated(kind: str, token: str, one: Callable[[str], str]) -> str:
+    match kind:
+        case "quoted":
+            text = token[2:].removesuffix(r"\E")
+            return "".join(one(re.escape(char)) for char in text)
+        case "at_most":
+            return "{0,"
+        case "end":
+            return r"\z"
+        case "set":
+            return one(_IN_SET.sub(_in_set, token))
+        case "one" if token[0] == "\\":
+            known = _CLASSES.get(token[1:])
+            negated = "^" if token == r"\W" else ""
+            known = _CLASSES["w"] if negated else known
+            return one(_escape(token[1:]) if known is None else f"[{negated}{known}]")
+        case "one":
+            return one(token)
+        case _:
+            return token
+
+
+def _in_set(escape: re.Match[str]) -> str:
+    if escape[1] == "b":
+        return r"\x08"
+    return _CLASSES.get(escape[1]) or _escape(escape[1])
+
+
+def _escape(code: str) -> str:
+    """Return an escape, without its backslash, as RE2 writes it."""
+    return rf"\x{{{code[1:]}}}" if code[0] in "uU" and len(code) > 1 else f"\\{code}"
+
+
+@lru_cache(4_096)
+def _marked(char: str) -> str:
+    return f"w{char}w" if category(char) in _WORD_CATEGORIES else f"-{char}-"
+
+
+def _refused(pattern: str, why: str) -> ToolError:
+    if "too large" in why:
+        return ToolError(
+            f"{pattern!r} cannot be searched for: it is too large. Nothing was searched; repeat "
+            "less often, such as {1,20}, or use + and *."
+        )
+    if "repetition size" in why or re.search(r"bad repetition.*\{", why):
+        why += "; at most 1,000 repeats are possible, those inside of repeats multiplied"
+    return ToolError(
+        f"{pattern!r} is not a valid regular expression: {why}. To look for the text as it is, use "
+        f"{re.escape(pattern)!r}."
+    )

@@ -1,0 +1,192 @@
+"""Which rows of a journal belong together, where a table and its index do not agree.
+
+Each row is named twice: by itself and by an index. Where one of the two was altered, it mostly
+names what is not there; where nobody can tell which, neither counts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...base import StoredWrite, TaskWrites, step_id
+from ...codec import decompress, digest_of, step_key, step_name, unpack_all
+from .layout import Row, layout
+from .tables import INDEX_OF, Tables
+
+__all__ = ["Contents"]
+
+_KEPT = 4
+"""How many pages are remembered; tasks are asked for in order."""
+
+
+class Contents:
+    """The rows of a journal, put together.
+
+    Attributes:
+        tables: Where they come from.
+        threads: Rows of threads by number.
+        names: Their ids by number; also of threads that have lost their row.
+        scopes: By thread, its namespaces with their numbers.
+        checkpoints: Rows by namespace's number, in order of commit.
+        lost_steps: Keys of checkpoints that are lost, by namespace's number.
+        tasks: Rows by namespace's number and step.
+        torn: Namespaces and steps that lack a task.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self._pages: dict[int, bytes] = {}
+        self.threads, _ = _settled(tables, "threads", lambda _: True)
+        self.names = self._names()
+        self.scopes = self._scopes()
+        self.checkpoints, self.lost_steps = self._checkpoints()
+        self.tasks, self.torn = self._tasks()
+        self._changes, self._lost_changes = _settled(
+            tables, "file_changes", lambda key: key[0] in self.names
+        )
+
+    def _names(self) -> dict[int, str]:
+        names: dict[int, str] = {}
+        found = {number: row[1] for number, row in self.threads.items()}
+        for number, keys in self.tables.keys("threads").items():
+            found.setdefault(number, keys[0][0])
+        taken: set[str] = set()
+        for number, name in found.items():
+            names[number] = f"salvaged-{number}" if name in taken else name
+            taken.add(name)
+        for _, thread, _ in self.tables.rows("scopes").values():
+            names.setdefault(thread, f"salvaged-{thread}")
+        return names
+
+    def _scopes(self) -> dict[int, list[tuple[str, int]]]:
+        rows = self.tables.rows("scopes")
+        claims = defaultdict[Any, set[int]](set)
+        for number, (_, thread, ns) in rows.items():
+            claims[thread, ns].add(number)
+        for number, keys in self.tables.keys("scopes").items():
+            for key in keys:
+                claims[key].add(number)
+
+        def plausible(key: Row) -> bool:
+            return key[0] in self.threads and len(claims[key]) == 1
+
+        found = defaultdict[int, list[tuple[str, int]]](list)
+        sound, lost = _settled(self.tables, "scopes", plausible)
+        kept = {number: (row[1], row[2]) for number, row in sound.items()}
+        for number, keys in self.tables.keys("scopes").items():
+            if number not in rows and len(keys) == 1 and keys[0] in lost:
+                kept[number] = keys[0][0], keys[0][1]  # the index says all that the row did
+        taken = [*kept.values()]
+        for number, (thread, ns) in kept.items():
+            if taken.count((thread, ns)) == 1 and thread in self.names:
+                found[thread].append((ns, number))
+        return found
+
+    def _checkpoints(self) -> tuple[dict[int, list[Row]], dict[int, set[Any]]]:
+        written = {(row[1], row[2]) for row in self.tables.rows("tasks").values()}
+        written |= {key for keys in self.tables.keys("tasks").values() for key in keys}
+        sound, lost = _settled(self.tables, "checkpoints", lambda key: key in written)
+        found, gone = defaultdict[int, list[Row]](list), defaultdict[int, set[Any]](set)
+        for scope, key in lost:
+            gone[scope].add(key)
+        twice = defaultdict[Any, int](int)
+        for row in sound.values():
+            twice[row[1], row[2]] += 1
+        for row in sorted(sound.values()):
+            if twice[row[1], row[2]] > 1:
+                gone[row[1]].add(row[2])
+            else:
+                found[row[1]].append(row)
+        return found, gone
+
+    def _tasks(self) -> tuple[Mapping[Row, list[Row]], set[Row]]:
+        known: set[Row] = set()
+        for scope, rows in self.checkpoints.items():
+            ids = {row[2] for row in rows} | self.lost_steps.get(scope, set())
+            following = {step_key(step_id(step_name(one))) for one in ids}
+            known |= {(scope, one) for one in ids | following}
+        sound, lost = _settled(self.tables, "tasks", known.__contains__)
+        found = defaultdict[Row, list[Row]](list)
+        for row in sorted(sound.values()):
+            found[row[1], row[2]].append(row)
+        return found, {*lost}
+
+    def is_torn(self, scope: int, step: object) -> bool:
+        """Whether a step lacks tasks, or may do so without a trace."""
+        key: Any = (scope, step)
+        return key in self.torn or self.tables.may_lack("tasks", key)
+
+    def changes_of(self, thread: int) -> tuple[list[Row], int]:
+        """Return the rows of changed files of a thread, and how many are lost."""
+        rows = [row for row in self._changes.values() if row[1] == thread]
+        return sorted(rows), sum(key[0] == thread for key in self._lost_changes)
+
+    # --- values ----------------------------------------------------------------------------
+
+    def task(self, row: Row) -> TaskWrites:
+        """Return a task with its writes.
+
+        Raises:
+            ValueError: They are missing or damaged.
+        """
+        number, _, step, task_id, index, page, place, length = row
+        try:
+            data = decompress(self.tables.large("bodies", number)[1])
+            start, end = 0, len(data)
+        except ValueError:
+            if place is None or length is None:
+                raise
+            data = self._page(number if page is None else page)
+            start, end = place, place + length
+        writes: Sequence[StoredWrite] = unpack_all(data, [(start, end)], self.shared)
+        return TaskWrites(step_name(step), task_id, index, tuple(writes))
+
+    def shared(self, number: int) -> bytes:
+        """Return a large value by its number.
+
+        Raises:
+            ValueError: It is missing or damaged.
+        """
+        _, digest, body = self.tables.large("blobs", number)
+        value = decompress(body)
+        if digest_of(value) != digest:
+            raise ValueError(f"shared value {number} is not what was stored")
+        return value
+
+    def _page(self, number: int) -> bytes:
+        data = self._pages.get(number)
+        if data is None:
+            data = decompress(self.tables.large("pages", number)[2])
+            if len(self._pages) == _KEPT:
+                del self._pages[next(iter(self._pages))]
+            self._pages[number] = data
+        return data
+
+
+def _settled(
+    tables: Tables, table: str, plausible: Callable[[Row], bool]
+) -> tuple[dict[int, Row], list[Row]]:
+    """Return the rows of a table that count, and the keys of those that are lost.
+
+    Args:
+        tables: The tables.
+        table: Its name.
+        plausible: Whether a row may have such a key.
+    """
+    rows, keys = tables.rows(table), tables.keys(table)
+    places = layout().indices[INDEX_OF[table]][1]
+    sound, lost = dict[int, Row](), list[Row]()
+    for number in {**rows, **keys}:
+        row, said = rows.get(number), keys.get(number, ())
+        if row is None:
+            lost += said
+            continue
+        own = tuple(row[place] for place in places)
+        others = [key for key in said if plausible(key)]
+        if not said or own in said or (plausible(own) and not others):
+            sound[number] = row
+        else:
+            lost += [*others, *([own] if plausible(own) else [])]
+    return sound, lost

@@ -1,0 +1,343 @@
+"""What is whole of one thread: its steps up to the first damage, and what belongs to them.
+
+A step is whole if its checkpoint and all of its writes can be read, and so can those of every step
+before it. What is not whole is left out with all that grew from it, so that each state that is
+found is one that the thread had.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from ...._internal.records import record
+from ....errors import CheckpointError
+from ...base import (
+    Batch,
+    Checkpoint,
+    FileChange,
+    Interrupt,
+    Run,
+    TaskWrites,
+    step_id,
+    turn_step_id,
+)
+from ...codec import decompress, step_key, step_name
+from ..connections import DAMAGE
+from ..event_rows import events_of
+from ..records import checkpoint_of, interrupt_of, run_of
+from .contents import Contents
+from .layout import Row
+from .sealed_records import SealedRecords
+
+__all__ = ["FoundThread", "events_in", "threads_in"]
+
+_UNREADABLE = (*DAMAGE, CheckpointError)
+_UNFINISHED = ("running", "needs_approval", "paused")
+_CUT_OFF = (
+    "the journal was damaged: the last steps of this run are lost, and what they did is not known"
+)
+
+
+@record
+class FoundStep:
+    """A whole step.
+
+    Attributes:
+        checkpoint: Its checkpoint.
+        tasks: The rows of its tasks.
+    """
+
+    checkpoint: Checkpoint
+    tasks: Sequence[Row]
+
+
+@record
+class FoundThread:
+    """What is whole of a thread.
+
+    Attributes:
+        contents: Where it is.
+        number: The thread's number there.
+        thread_id: Its id.
+        steps: In order of commit, of all namespaces.
+        pending: The rows of finished tasks of unfinished steps, by namespace.
+        runs: Its runs, the oldest first.
+        interrupts: Their questions.
+        changes: Files they changed, each with the newest checkpoint of that moment.
+        logs: The rows of their event logs.
+        lost: How much is lost, by what it is: steps, calls, questions, runs, file changes.
+        problem: What was wrong with the first of it.
+        declared: How many checkpoints the thread should have; None if nobody knows.
+    """
+
+    contents: Contents
+    number: int
+    thread_id: str
+    steps: Sequence[FoundStep]
+    pending: Sequence[tuple[str, Row]]
+    runs: Sequence[Run]
+    interrupts: Sequence[Interrupt]
+    changes: Sequence[tuple[int, FileChange]]
+    logs: Sequence[Row]
+    lost: Mapping[str, int] = field(default_factory=dict[str, int])
+    problem: str = ""
+    declared: int | None = None
+
+    @property
+    def head(self) -> Checkpoint | None:
+        """The newest checkpoint of the main agent."""
+        mine = [one.checkpoint for one in self.steps if not one.checkpoint.ns]
+        return mine[-1] if mine else None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing of it can be read."""
+        return not (self.steps or self.runs or self.changes or self.pending)
+
+    def batches(self) -> Iterator[Batch]:
+        """Give all of it in the order in which it was stored."""
+        changes = [*self.changes]
+        for step in self.steps:
+            made = step.checkpoint
+            while changes and changes[0][0] < made.seq:
+                yield self._batch(file_changes=[changes.pop(0)[1]])
+            tasks = [self.contents.task(row) for row in step.tasks]
+            yield self._batch(ns=made.ns, writes=tasks, checkpoints=[made])
+        for _, change in changes:
+            yield self._batch(file_changes=[change])
+        for ns, row in self.pending:
+            yield self._batch(ns=ns, writes=[self.contents.task(row)])
+        yield self._batch(runs=self.runs, interrupts=self.interrupts)
+
+    def _batch(self, **parts: Any) -> Batch:
+        return Batch(self.thread_id, imported=True, synced=False, **parts)
+
+
+def threads_in(contents: Contents, sealed: SealedRecords) -> Iterator[FoundThread]:
+    """Give what is whole of each thread, the one that was changed longest ago first."""
+    by_thread: dict[int, dict[str, list[Row]]] = {}
+    for table, column in (("runs", 2), ("interrupts", 1), ("event_logs", 1)):
+        for _, row in sorted(contents.tables.rows(table).items()):
+            by_thread.setdefault(row[column], {}).setdefault(table, []).append(row)
+    known: set[str] = set()
+
+    def changed_at(number: int) -> float:
+        return contents.threads[number][3] if number in contents.threads else 0.0
+
+    for number in sorted(contents.names, key=changed_at):
+        found = _Search(contents, sealed, number, by_thread.get(number, {}), known).found()
+        known.update(run.id for run in found.runs)
+        yield found
+
+
+class _Search:
+    def __init__(
+        self,
+        contents: Contents,
+        sealed: SealedRecords,
+        number: int,
+        rows: Mapping[str, Sequence[Row]],
+        known_runs: set[str],
+    ) -> None:
+        self._contents = contents
+        self._sealed = sealed
+        self._number = number
+        self._name = contents.names[number]
+        self._rows = rows
+        self._known_runs = known_runs
+        self._lost: Counter[str] = Counter()
+        self._problem = ""
+
+    def found(self) -> FoundThread:
+        """Return what is whole."""
+        steps, pending = self._work()
+        declared = self._declared(len(steps))
+        changes, runs = self._changes(), self._runs()
+        ids = {run.id for run in runs}
+        places = {one.checkpoint.id for one in steps}
+        interrupts = self._interrupts(ids, places | {step_id(one) for one in places})
+        if any(self._lost[kind] for kind in ("steps", "calls", "questions")):
+            runs = [
+                self._sealed.failed(run, _CUT_OFF) if run.status in _UNFINISHED else run
+                for run in runs
+            ]
+        return FoundThread(
+            *(self._contents, self._number, self._name),
+            sorted(steps, key=lambda one: one.checkpoint.seq),
+            *(pending, runs, interrupts, changes),
+            [row for row in self._rows.get("event_logs", ()) if row[2] in ids],
+            dict(self._lost),
+            self._problem,
+            declared,
+        )
+
+    def _work(self) -> tuple[list[FoundStep], list[tuple[str, Row]]]:
+        """Return the whole steps of all namespaces, and finished tasks of unfinished ones."""
+        steps: list[FoundStep] = []
+        pending: list[tuple[str, Row]] = []
+        for ns, scope in self._contents.scopes.get(self._number, ()):
+            good = self._steps(ns, scope)
+            steps += good.values()
+            pending += [(ns, row) for row in self._pending(scope, good)]
+        if steps and not any(one.checkpoint.ns == "" for one in steps):
+            self._miss("steps", "the thread's own are lost", len(steps))
+            return [], []
+        return steps, pending
+
+    def _declared(self, found: int) -> int | None:
+        """Return how many steps the thread should have; what is missing of them is lost."""
+        contents, number = self._contents, self._number
+        if number not in contents.threads:
+            return None
+        declared: int = contents.threads[number][4]
+        missing = declared - found - self._lost["steps"]
+        gaps = (("checkpoints", ()), ("scopes", (number,)))
+        if missing > 0 and any(contents.tables.may_lack(*one) for one in gaps):
+            self._miss("steps", "they are missing", missing)
+        return declared
+
+    def _miss(self, kind: str, why: object, count: int = 1) -> None:
+        self._lost[kind] += count
+        self._problem = self._problem or str(why)
+
+    # --- steps -----------------------------------------------------------------------------
+
+    def _steps(self, ns: str, scope: int) -> dict[int, FoundStep]:
+        """Return the whole steps of a namespace by the seq of their checkpoints."""
+        contents, good = self._contents, dict[int, FoundStep]()
+        rows = contents.checkpoints.get(scope, [])
+        gone = contents.lost_steps.get(scope, set())
+        if gone:
+            self._miss("steps", "a checkpoint is missing or damaged", len(gone))
+        parents: dict[str, int] = {}
+        for row in rows:
+            name = step_name(row[2])
+            parents[step_id(name)] = parents[turn_step_id(name, self._name, ns)] = row[0]
+        for row in rows:
+            try:
+                good[row[0]] = self._step(ns, scope, row, good, parents)
+            except _UNREADABLE as error:
+                self._miss("steps", error)
+        return good
+
+    def _step(
+        self,
+        ns: str,
+        scope: int,
+        row: Row,
+        good: Mapping[int, FoundStep],
+        parents: Mapping[str, int],
+    ) -> FoundStep:
+        seq, _, key, parent, step, source, author, following, run_id, at, weight, summary = row
+        above = None if parent is None else good.get(parent)
+        if parent is not None and above is None:
+            raise ValueError("the step before it is lost")
+        if above is not None and above.checkpoint.step >= step:
+            raise ValueError("a checkpoint names a parent that it cannot have")
+        if parents.get(step_name(key), parent) != parent:
+            raise ValueError("a checkpoint names a parent that it did not grow from")
+        if self._contents.is_torn(scope, key):
+            raise ValueError("writes of a step are missing or damaged")
+        parent_id = None if above is None else above.checkpoint.id
+        head = (seq, key, parent_id, step, source, author, following, run_id, at, summary, weight)
+        made = checkpoint_of(head, self._name, ns)
+        self._sealed.open(made)
+        tasks = self._contents.tasks.get((scope, key), [])
+        for one in tasks:
+            self._task(one)
+        return FoundStep(made, tasks)
+
+    def _task(self, row: Row) -> TaskWrites:
+        task = self._contents.task(row)
+        for write in task.writes:
+            self._sealed.open(write)
+        return task
+
+    def _pending(self, scope: int, good: Mapping[int, FoundStep]) -> Iterator[Row]:
+        """Give the whole tasks of unfinished steps."""
+        contents = self._contents
+        finished = {row[2] for row in contents.checkpoints.get(scope, ())}
+        finished |= contents.lost_steps.get(scope, set())
+        for made in good.values():
+            step = step_key(step_id(made.checkpoint.id))
+            if step in finished:
+                continue
+            tasks = contents.tasks.get((scope, step), [])
+            if contents.tables.may_lack("checkpoints", (scope, step)):
+                if tasks:
+                    self._miss("calls", "whether their step was finished is not known", len(tasks))
+                continue
+            if contents.is_torn(scope, step):
+                self._miss("calls", "a finished call is missing or damaged")
+            for row in tasks:
+                try:
+                    self._task(row)
+                except _UNREADABLE as error:
+                    self._miss("calls", error)
+                else:
+                    yield row
+
+    # --- what belongs to runs --------------------------------------------------------------
+
+    def _runs(self) -> list[Run]:
+        found: dict[str, Run] = {}
+        for row in self._rows.get("runs", ()):
+            try:
+                run = run_of((row[1], self._name, *row[3:]))
+                self._sealed.open(run)
+                if run.id in found or run.id in self._known_runs:
+                    raise ValueError("two runs have one id")
+            except _UNREADABLE as error:
+                self._miss("runs", error)
+            else:
+                found[run.id] = run
+        return [*found.values()]
+
+    def _interrupts(self, runs: set[str], steps: set[str]) -> list[Interrupt]:
+        found: dict[str, Interrupt] = {}
+        for row in self._rows.get("interrupts", ()):
+            if row[4] not in steps or row[5] not in runs:
+                continue  # it went with its step or run
+            try:
+                asked: Any = interrupt_of((row[2], self._name, *row[3:]))
+                self._sealed.open(asked)
+                shapes = (asked.payload, dict), (asked.answer_schema, dict)
+                if asked.id in found or not all(isinstance(*one) for one in shapes):
+                    raise ValueError("a question is damaged")
+            except _UNREADABLE as error:
+                self._miss("questions", error)
+            else:
+                found[asked.id] = asked
+        return [*found.values()]
+
+    def _changes(self) -> list[tuple[int, FileChange]]:
+        rows, lost = self._contents.changes_of(self._number)
+        if lost:
+            self._miss("file changes", "a changed file is missing or damaged", lost)
+        found: list[tuple[int, FileChange]] = []
+        for _, _, run_id, path, body, blob, digest, newest in rows:
+            try:
+                before = None if body is None else decompress(body)
+                before = before if blob is None else self._contents.shared(blob)
+                change = FileChange(self._name, run_id, path, before, digest)
+                self._sealed.open(change)
+            except _UNREADABLE as error:
+                self._miss("file changes", error)
+            else:
+                found.append((newest, change))
+        return found
+
+
+def events_in(contents: Contents, log: Row, sealed: SealedRecords) -> Iterator[Row]:
+    """Give those rows of a log's events that can be read."""
+    number, _, run_id, _ = log
+    for row in contents.tables.events(number):
+        try:
+            for one in events_of(run_id, row[1], row[3]):
+                sealed.open(one)
+        except _UNREADABLE:
+            continue
+        yield row

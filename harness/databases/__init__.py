@@ -1,0 +1,1 @@
+"""Databases: SQLite files and Postgres connections, for journals, stores and caches."""

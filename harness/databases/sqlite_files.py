@@ -1,0 +1,311 @@
+"""SQLite files that are the user's alone: how one is made, migrated and opened.
+
+`PRAGMA user_version` counts the migrations a file has had. They run in one transaction, so a file
+is of one version or another and never between two. All but the methods of `Connection` block: they
+run in the thread of a connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import aiosqlite
+
+from ..errors import HarnessError
+
+__all__ = [
+    "Connection",
+    "DatabaseKind",
+    "Migration",
+    "is_busy",
+    "is_damaged",
+    "make_private",
+    "new_private_file",
+    "removed",
+]
+
+T = TypeVar("T")
+
+Migration: TypeAlias = Sequence[str | Callable[[sqlite3.Connection], None]]
+"""The statements and functions of one version, in order. A released one never changes."""
+
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+_creating = threading.Lock()
+
+
+class Connection(aiosqlite.Connection):
+    """A connection whose thread runs whole transactions.
+
+    The thread does not keep the process alive: what was acknowledged is in the file.
+
+    Args:
+        connector: Opens the database, in the connection's thread.
+    """
+
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connector, iter_chunk_size=64)
+        self._thread.daemon = True
+
+    async def start(self) -> None:
+        """Open the database in the connection's thread.
+
+        Raises:
+            HarnessError: It cannot be opened.
+        """
+        try:
+            await self
+        except HarnessError:
+            self._thread.join()  # it has nothing left to do
+            raise
+
+    async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function in the connection's thread, after all that were handed over before."""
+        return await self._execute(function, self._conn)  # pyright: ignore[reportUnknownMemberType]
+
+    def hand_over(self, function: Callable[[sqlite3.Connection], None]) -> None:
+        """Have a function run in the connection's thread, after all that were handed over before.
+
+        Nobody waits for it: it says by itself what it has done, and raises nothing.
+
+        Raises:
+            ValueError: The connection is closed.
+        """
+        if not self._running:
+            raise ValueError("the connection is closed")
+        run = partial(function, self._conn)
+        self._tx.put_nowait((None, run))  # pyright: ignore[reportUnknownMemberType]
+
+    async def finish(self) -> None:
+        """Run what was handed over, then close the database and end the thread."""
+        await self.close()
+        self._thread.join()  # it has run its last function
+
+
+@dataclass(frozen=True)
+class DatabaseKind:
+    """What all files of one kind have in common.
+
+    Attributes:
+        name: What such a file is called in errors.
+        application_id: Marks a file as ours: what `file` shows, and what keeps us out of the
+            databases of others.
+        migrations: By version, from 1.
+        error: What is raised when a file cannot be used.
+        newer: What is raised when a newer version wrote it.
+        synchronous: `FULL` waits for the disk at each commit; with `NORMAL` a power cut may lose
+            some.
+        busy_seconds: How long a transaction waits for another process to finish its own.
+        remedy: What to do about a damaged file.
+    """
+
+    name: str
+    application_id: int
+    migrations: Sequence[Migration]
+    error: type[HarnessError]
+    newer: type[HarnessError]
+    synchronous: str = "FULL"
+    busy_seconds: float = 10.0
+    remedy: str = (
+        "Move it away, together with its -wal and -shm files, or restore a backup; a new one is "
+        "then made"
+    )
+
+    def open_writer(self, path: Path) -> sqlite3.Connection:
+        """Open a file for writing; create or migrate it if need be.
+
+        The file is the user's alone (0600), and so is each directory that has to be made (0700).
+
+        Raises:
+            HarnessError: `newer` or `error`; the file was not touched.
+        """
+        with self._refusing(path):
+            make_private(path)
+            conn = self._connect(path)
+            try:
+                self._set_up(conn, path)
+            except BaseException:
+                conn.close()
+                raise
+        return conn
+
+    def open_reader(self, path: Path) -> sqlite3.Connection:
+        """Open a file that `open_writer` has made ready, for reading only.
+
+        Raises:
+            HarnessError: `error`: it cannot be opened.
+        """
+        with self._refusing(path):
+            return self._connect(path, "query_only = ON")
+
+    @contextlib.contextmanager
+    def _refusing(self, path: Path) -> Generator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            raise self.refusal(path, error) from error
+        except (ValueError, TypeError) as error:  # SQLite's text about damage need not be Unicode
+            raise self._damaged(path, error) from error
+
+    def refusal(self, path: Path, error: Exception) -> HarnessError:
+        """Return what to raise for an error of SQLite or of the system."""
+        if is_damaged(error):
+            return self._damaged(path, error)
+        if is_busy(error):
+            return self.error(
+                f"the {self.name} {path} has been locked by another process for "
+                f"{self.busy_seconds:.0f} s. Try again, or stop that process."
+            )
+        return self.error(
+            f"the {self.name} {path} cannot be used: {error}. Check that the file and its "
+            "directory exist, belong to you, are writable, and that the disk is not full."
+        )
+
+    def _damaged(self, path: Path, error: Exception) -> HarnessError:
+        return self.error(
+            f"the {self.name} {path} is damaged or not a database ({error}). {self.remedy}."
+        )
+
+    def _connect(self, path: Path, *pragmas: str) -> sqlite3.Connection:
+        conn = sqlite3.connect(path, timeout=self.busy_seconds, isolation_level=None)
+        try:
+            # temp_store: sorting must not spill values into files outside of our directory.
+            for pragma in (f"synchronous = {self.synchronous}", "temp_store = MEMORY", *pragmas):
+                conn.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            conn.close()
+            raise
+        return conn
+
+    def _set_up(self, conn: sqlite3.Connection, path: Path) -> None:
+        """Check and migrate, waiting for other processes that do the same."""
+        deadline = time.monotonic() + self.busy_seconds
+        while True:
+            try:
+                self._check(conn, path)
+                # Changing the journal mode is the one lock SQLite does not wait for by itself.
+                conn.execute("PRAGMA journal_mode = WAL")
+                conn.execute("PRAGMA journal_size_limit = 16777216")
+                self._migrate(conn, path)
+            except sqlite3.OperationalError as error:
+                if _code(error) not in _BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)  # in the connection's own thread
+            else:
+                return
+
+    def _migrate(self, conn: sqlite3.Connection, path: Path) -> None:
+        if self._check(conn, path) == len(self.migrations):
+            return
+        conn.execute("BEGIN IMMEDIATE")
+        try:
+            version = self._check(conn, path)  # again: another process may have been faster
+            for migration in self.migrations[version:]:
+                for part in migration:
+                    if callable(part):
+                        part(conn)
+                    else:
+                        conn.execute(part)
+            conn.execute(f"PRAGMA application_id = {self.application_id}")
+            conn.execute(f"PRAGMA user_version = {len(self.migrations)}")
+            conn.execute("COMMIT")
+        finally:
+            if conn.in_transaction:
+                conn.execute("ROLLBACK")
+
+    def _check(self, conn: sqlite3.Connection, path: Path) -> int:
+        """Return the version of the file; 0 for an empty one."""
+        # In one statement: another process may be making the file right now.
+        version, application, tables = conn.execute(
+            "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)"
+            " FROM pragma_user_version, pragma_application_id"
+        ).fetchone()
+        if application != self.application_id and (tables or version or application):
+            raise self.error(
+                f"{path} is a database of another program; it was not touched. Give the "
+                f"{self.name} a file of its own."
+            )
+        if version > len(self.migrations):
+            raise self.newer(
+                f"{path} was made by a newer version of this program: it has {self.name} version "
+                f"{version}, and this one knows only up to {len(self.migrations)}. It was not "
+                f"touched. Upgrade the program, or give the {self.name} another file."
+            )
+        return version
+
+
+def make_private(database: Path) -> None:
+    """Make a database's file, and the directories it needs, for this user only (0600, 0700).
+
+    A file that is there keeps its content and gets the mode. It is never opened: SQLite guards it
+    with POSIX locks, and whatever closes a descriptor of a file drops all locks its process has on
+    it. Another process would then take the database for unused and remove the log under it.
+
+    Raises:
+        OSError: The file or a directory cannot be made.
+    """
+    missing = [each for each in database.parents if not each.exists()]
+    for directory in reversed(missing):
+        directory.mkdir(mode=0o700, exist_ok=True)
+    # The lock: nobody here may connect to a new file before its first descriptor is closed.
+    with _creating, contextlib.suppress(FileExistsError):
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    if os.name != "posix":
+        return
+    # SQLite gives the -wal and -shm files the mode of the database.
+    for suffix in ("", "-wal", "-shm"):
+        # Another process may remove -wal and -shm at any time; a file of another user stays as is.
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            Path(f"{database}{suffix}").chmod(0o600)
+
+
+def new_private_file(path: Path, error: type[HarnessError]) -> None:
+    """Make an empty file for this user only (0600).
+
+    Raises:
+        HarnessError: `error`: it exists or cannot be made.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        raise error(f"{path} exists already; nothing was written. Name a new file.") from None
+    except OSError as failed:
+        raise error(
+            f"{path} cannot be written: {failed.strerror or failed}. Nothing was written."
+        ) from failed
+
+
+@contextlib.contextmanager
+def removed(database: Path) -> Generator[None]:
+    """Remove a database that an error keeps from becoming whole."""
+    try:
+        yield
+    except BaseException:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            Path(f"{database}{suffix}").unlink(missing_ok=True)
+        raise
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether another process holds the database."""
+    return _code(error) in _BUSY
+
+
+def is_damaged(error: Exception) -> bool:
+    """Whether the file is damaged, or no database."""
+    return _code(error) in _DAMAGED
+
+
+def _code(error: Exception) -> int:
+    """Return SQLite's primary result code; 0 when SQLite did not raise it."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,105 @@
+"""Options of `create_deep_agent`: the parts of the stack they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .backends.base import Backend
+from .backends.state import StateBackend
+from .checkpoint.base import Checkpointer
+from .checkpoint.memory import MemoryCheckpointer
+from .errors import AgentBuildError
+from .loop.middleware import AgentMiddleware
+from .models.base import ChatModel
+from .profiles import Profile
+
+if TYPE_CHECKING:
+    from .mcp_servers.config import MCPServer
+    from .mcp_servers.middleware import MCPToolsMiddleware
+    from .middleware.commands.execute import ExecuteMiddleware
+    from .shell.policies import ExecutionPolicy
+    from .subagents.background.launcher import BackgroundSubAgents
+
+__all__ = [
+    "files_and_commands",
+    "journal_of",
+    "made_model",
+    "mounted_servers",
+    "written_directories",
+]
+
+
+def journal_of(
+    checkpointer: Checkpointer | None, background: BackgroundSubAgents | None
+) -> Checkpointer:
+    """Return the journal.
+
+    Raises:
+        AgentBuildError: Background tasks have another one.
+    """
+    if background is None:
+        return checkpointer or MemoryCheckpointer()
+    if checkpointer is not None and checkpointer is not background.checkpointer:
+        raise AgentBuildError(
+            "checkpointer= and background= have different journals; make BackgroundSubAgents with "
+            "the agent's"
+        )
+    return background.checkpointer
+
+
+def files_and_commands(
+    backend: Backend | None, execution: ExecutionPolicy | ExecuteMiddleware | None
+) -> tuple[Backend, tuple[AgentMiddleware, ...]]:
+    """Return the backend, and what runs commands over it.
+
+    Raises:
+        AgentBuildError: What runs them has another backend, or cannot run here.
+    """
+    if execution is None:
+        return backend or StateBackend(), ()
+    from .backends.mounts import with_workspace
+    from .middleware.commands.execute import ExecuteMiddleware
+
+    if isinstance(execution, ExecuteMiddleware):
+        if backend is not None and backend is not execution.backend:
+            raise AgentBuildError(
+                "backend= and execution_policy= have different backends; leave backend= out"
+            )
+        return execution.backend, (execution,)
+    backend = with_workspace(backend, confined=getattr(execution, "confines", True))
+    return backend, (ExecuteMiddleware(backend, execution_policy=execution),)
+
+
+def written_directories(backend: Backend) -> Sequence[Path]:
+    """Return the directories of this machine that an agent with this backend writes to."""
+    if isinstance(backend, StateBackend):
+        return ()
+    from .backends.mounts import directories_of  # many agents keep files in the thread alone
+
+    return directories_of(backend)
+
+
+def made_model(model: ChatModel | str, profile: Profile) -> ChatModel:
+    """Return the model; one that is named is made as the profile says.
+
+    Raises:
+        HarnessError: There is no such model, or it cannot be made.
+    """
+    if not isinstance(model, str):
+        return model
+    from .models.init_chat_model import init_chat_model
+
+    return init_chat_model(model, **profile.init_kwargs)
+
+
+def mounted_servers(servers: Mapping[str, MCPServer]) -> MCPToolsMiddleware:
+    """Return what offers the tools of these servers.
+
+    Raises:
+        AgentBuildError: A value is no server, or two names read alike.
+    """
+    from .mcp_servers.middleware import MCPToolsMiddleware
+
+    return MCPToolsMiddleware(servers)

@@ -1,0 +1,247 @@
+"""Command results of `execute` and jobs, as text and as data."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from pydantic import JsonValue
+
+from ..._internal.records import record
+from ...backends.base import Backend, FileError, artifact_path
+from ...backends.pages import call_text
+from ...shell.jobs import Job, JobPage
+from ...shell.output import Preview, shown, whole_characters, whole_lines
+from ...shell.session import CommandResult
+from ...tools.tool import ToolResult, ToolRuntime
+from .shell_results import closed
+
+__all__ = [
+    "EXECUTE_SCHEMA",
+    "JOB_SCHEMA",
+    "Kept",
+    "ending_text",
+    "finished",
+    "keep_output",
+    "listed",
+    "paged",
+    "record_of",
+    "started",
+]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+
+EXECUTE_SCHEMA: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {
+        "output": {"type": "string"},
+        "exit_code": {"type": ["integer", "null"]},
+        "timed_out": {"type": "boolean"},
+        "seconds": {"type": "number"},
+        "output_file": {"type": ["string", "null"]},
+        "job_id": {"type": ["string", "null"]},
+        "network": {"type": "boolean"},
+        "notes": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["output", "exit_code", "timed_out", "seconds", "network", "notes"],
+}
+
+JOB_SCHEMA: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {
+        "jobs": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "job_id": {"type": "string"},
+                    "command": {"type": "string"},
+                    "state": {"type": "string"},
+                    "running": {"type": "boolean"},
+                    "exit_code": {"type": ["integer", "null"]},
+                },
+                "required": ["job_id", "command", "state", "running", "exit_code"],
+            },
+        },
+        "output": {"type": "string"},
+        "offset": {"type": "integer"},
+        "next_offset": {"type": "integer"},
+        "size": {"type": "integer"},
+    },
+    "required": ["jobs"],
+}
+
+
+@record
+class Kept:
+    """Where all of a long output is.
+
+    Attributes:
+        path: Its path for file tools, or None if it could not be kept.
+        where: What to say about that.
+        update: State writes that go with it.
+    """
+
+    path: str | None = None
+    where: str = ""
+    update: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+async def keep_output(
+    backend: Backend, runtime: ToolRuntime, data: bytes, most: int, *, whole: bool
+) -> Kept:
+    """Write an output to where evicted results are.
+
+    Args:
+        backend: Where files live.
+        runtime: The call's.
+        data: The output from its beginning.
+        most: How many bytes of it are kept.
+        whole: Whether the data is all of it.
+    """
+    name = f"{_UNSAFE.sub('_', runtime.tool_call_id)[:60]}_{secrets.token_hex(4)}.txt"
+    path = f"{artifact_path(backend, 'large_tool_results')}/{name}"
+    files = backend.open(runtime)
+    try:
+        await files.write(path, data[:most])
+    except (FileError, OSError) as error:
+        return Kept(None, f"it could not be kept: {error}")
+    what = "all of it is" if whole and len(data) <= most else f"the first {most >> 10} KiB are"
+    return Kept(path, f"{what} in {path}", files.update())
+
+
+def ending_text(result: CommandResult) -> str:
+    """Say how a command ended."""
+    if result.passed:
+        return f"The command was stopped after {result.seconds:.1f} s: {result.passed}"
+    if result.ending == "timeout":
+        return (
+            f"The command was stopped after {result.seconds:.1f} s; what it wrote until then is "
+            "above. Give it more time with `timeout`, or start it with `background`"
+        )
+    return f"exit code {result.exit_code}, {result.seconds:.1f} s"
+
+
+def finished(
+    result: CommandResult,
+    shown: Preview,
+    kept: Kept,
+    notes: Sequence[str],
+    *,
+    network: bool,
+) -> ToolResult:
+    """Return the result of a command that ran."""
+    left_out = ""
+    if shown.kept is not None:
+        left_out = f"[… {shown.lines} lines, {shown.size} bytes left out; {kept.where} …]\n"
+    output = f"{closed(shown.head)}{left_out}{shown.tail}"
+    told = (*notes, ending_text(result))
+    text = "\n".join(one for one in (output.removesuffix("\n"), _bracketed(told)) if one)
+    artifact: dict[str, JsonValue] = {
+        "output": output,
+        "exit_code": result.exit_code,
+        "timed_out": result.ending == "timeout" and not result.passed,
+        "seconds": round(result.seconds, 3),
+        "output_file": kept.path,
+        "job_id": None,
+        "network": network,
+        "notes": list(told),
+    }
+    ended_by_itself = result.ending in ("done", "ended") and not result.passed
+    good = ended_by_itself and result.exit_code == 0
+    return ToolResult(text, artifact, "success" if good else "error", kept.update)
+
+
+def started(job: Job, notes: Sequence[str], *, network: bool) -> ToolResult:
+    """Return the result of a command that was started in the background."""
+    told = [
+        *notes,
+        f"Job {job.id} was started. It goes on beyond this call; you will be told when it ends. "
+        f"Read what it writes with {call_text('job', action='output', job_id=job.id)}",
+    ]
+    artifact: dict[str, JsonValue] = {
+        "output": "",
+        "exit_code": None,
+        "timed_out": False,
+        "seconds": 0.0,
+        "output_file": None,
+        "job_id": job.id,
+        "network": network,
+        "notes": [*told],
+    }
+    return ToolResult(_bracketed(told), artifact, update={"jobs": {job.id: record_of(job)}})
+
+
+def record_of(job: Job) -> dict[str, JsonValue]:
+    """Return what the thread keeps of a job."""
+    ended = None if job.result is None else job.ending
+    code = None if job.result is None else job.result.exit_code
+    return {"command": job.command, "began": job.began, "ended": ended, "exit_code": code}
+
+
+def listed(records: Mapping[str, Mapping[str, JsonValue]]) -> ToolResult:
+    """Return the list of a thread's jobs."""
+    lines = [f"{name}: {_state(one)}: {_short(one)}" for name, one in records.items()]
+    return ToolResult("\n".join(lines) or "There are no jobs.", {"jobs": _facts(records)})
+
+
+def paged(
+    job_id: str, record: Mapping[str, JsonValue], page: JobPage | None, *, asked: int | None
+) -> ToolResult:
+    """Return a part of a job's output, with how the job is."""
+    facts: dict[str, JsonValue] = {"jobs": _facts({job_id: record})}
+    state = f"{job_id}: {_state(record)}"
+    if page is None:
+        return ToolResult(f"[{state}. Its output is no longer there.]", facts)
+    data = page.data
+    begun = page.offset
+    if asked is None and begun:  # from the first whole line
+        rest = whole_lines(data)
+        data, begun = rest, begun + len(data) - len(rest)
+    if begun + len(data) < page.size:
+        data = whole_characters(data)
+    after = begun + len(data)
+    output = shown(data.decode("utf-8", "replace"))
+    where = f"bytes {begun} to {after} of {page.size}" if page.size else "no output yet"
+    if record.get("ended") is not None and not page.size:
+        where = "it wrote nothing"
+    if after < page.size:
+        following = call_text("job", action="output", job_id=job_id, offset=after)
+        where += f"; go on with {following}"
+    elif asked is None and begun:
+        before = call_text("job", action="output", job_id=job_id, offset=0)
+        where += f"; the beginning: {before}"
+    note = f"[{state}; {where}]"
+    text = f"{output.removesuffix(chr(10))}\n{note}" if output else note
+    facts |= {"output": output, "offset": begun, "next_offset": after, "size": page.size}
+    return ToolResult(text, facts)
+
+
+def _facts(records: Mapping[str, Mapping[str, JsonValue]]) -> JsonValue:
+    return [
+        {
+            "job_id": name,
+            "command": one["command"],
+            "state": _state(one),
+            "running": one.get("ended") is None,
+            "exit_code": one.get("exit_code"),
+        }
+        for name, one in records.items()
+    ]
+
+
+def _state(record: Mapping[str, JsonValue]) -> str:
+    ended = record.get("ended")
+    return str(ended if ended is not None else record.get("state", "running"))
+
+
+def _short(record: Mapping[str, JsonValue]) -> str:
+    line = " ".join(str(record["command"]).split())
+    return line if len(line) <= 80 else f"{line[:79]}…"
+
+
+def _bracketed(notes: Sequence[str]) -> str:
+    return "\n".join(f"[{one}]" for one in notes)

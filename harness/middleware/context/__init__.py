@@ -1,0 +1,1 @@
+"""Middleware that keeps requests inside the model's window."""

@@ -1,0 +1,229 @@
+"""Clears old tool results from what the model sees, in steps, so that the prompt cache holds.
+
+Everything before a *frontier* is shown edited, everything after it as it is. The frontier is kept
+in the thread's state and moves only when the request is too large again and a move frees enough;
+between two moves each request begins with the one before. The log is never
+changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDict, cast, get_args
+
+from ..._internal.records import record
+from ...errors import AgentBuildError, MiddlewareError
+from ...loop.middleware import AgentMiddleware
+from ...loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ...messages.message import AIMessage, HumanMessage, Message
+from ...models.token_counting import (
+    RunningCount,
+    message_tokens,
+    reported_tokens,
+    system_tokens,
+    tools_tokens,
+)
+from ...state.schema import Mark
+from .context_edits import ClearToolUsesEdit, ContextEdit, Frontier, frontier_place
+from .edited_prefix import EditedPrefixes
+from .summary_view import SOURCE, SummaryChunk, build_view
+
+__all__ = [
+    "ClearToolUsesEdit",
+    "ContextEdit",
+    "ContextEditingMiddleware",
+    "ContextEditingState",
+    "Frontier",
+    "TokenCounter",
+]
+
+TokenCounter: TypeAlias = Callable[[Sequence[Message]], int]
+"""Counts the tokens of messages; system prompt and tools are counted beside it."""
+
+_CountMethod: TypeAlias = Literal["approximate", "model"]
+
+
+class ContextEditingState(TypedDict):
+    """What the middleware keeps: how far each edit reaches, by its place in `edits`."""
+
+    edit_frontiers: Annotated[NotRequired[dict[str, Frontier]], Mark.PRIVATE]
+
+
+class ContextEditingMiddleware(AgentMiddleware):
+    """Shows old parts of the transcript edited once a request gets too large.
+
+    List it before `SummarizationMiddleware`: results are cleared first, and only what is too
+    large even so is summarised. What was summarised is not counted here any more. A summary is
+    made of what the model saw, so it cannot say what stood in a result that was cleared.
+
+    Args:
+        edits: What is done, in this order.
+        token_count_method: `approximate` estimates; `model` goes by what the provider counted for
+            the last answer and estimates what came since, where it said so.
+        token_counter: Counts messages instead of either.
+
+    Raises:
+        AgentBuildError: There is no edit, or an argument is none that is accepted.
+    """
+
+    state_schema: ClassVar[type | None] = ContextEditingState
+
+    def __init__(
+        self,
+        edits: Sequence[ContextEdit] | None = None,
+        *,
+        token_count_method: _CountMethod = "approximate",
+        token_counter: TokenCounter | None = None,
+    ) -> None:
+        self.edits = (ClearToolUsesEdit(),) if edits is None else tuple(edits)
+        if not self.edits:
+            raise AgentBuildError("ContextEditingMiddleware: edits= is empty, so nothing is done")
+        for edit in self.edits:
+            if not all(callable(getattr(edit, name, None)) for name in ("advance", "edited")):
+                raise AgentBuildError(
+                    f"edits= takes edits such as ClearToolUsesEdit(), or your own with the methods "
+                    f"of ContextEdit; got {edit!r}"
+                )
+        if token_count_method not in get_args(_CountMethod):
+            raise AgentBuildError(
+                f"token_count_method is one of {', '.join(get_args(_CountMethod))}; got "
+                f"{token_count_method!r}"
+            )
+        if token_counter is not None and not callable(token_counter):
+            raise AgentBuildError(f"token_counter is a function; got {token_counter!r}")
+        self._by_report = token_count_method == "model"
+        self._counter = token_counter
+        self._counts = RunningCount()
+        self._prefixes = EditedPrefixes()
+
+    async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
+        """Show the edited view, after moving the frontiers if it is too large."""
+        known: Mapping[str, Frontier] = request.state.get("edit_frontiers") or {}
+        frontiers = dict(known)
+        shown = _shown(request)
+        view = request.messages
+        for place, edit in enumerate(self.edits):
+            view = self._edited(shown, view, edit, str(place), frontiers)
+        if view is not request.messages:
+            request = request.override(messages=view)
+        response = await handler(request)
+        return response if frontiers == known else response.with_update(edit_frontiers=frontiers)
+
+    def _edited(
+        self,
+        shown: _Shown,
+        messages: Sequence[Message],
+        edit: ContextEdit,
+        name: str,
+        frontiers: dict[str, Frontier],
+    ) -> Sequence[Message]:
+        """Return the view after one edit, whose frontier moves if it has to."""
+        key = f"{shown.thread}/{name}"
+        at = frontier_place(messages, frontiers.get(name))
+        made_at = frontiers[name].made_at if at else 0
+        edited = _Edited(edit, shown.start, at, made_at)
+        view = edited.view(messages, self._prefixes, key)
+        tokens = self._tokens(shown, view, f"{key}/{shown.start}/{at}", made_at)
+        target = edit.advance(messages, view, max(at, shown.start), tokens)
+        if target is None or target <= at:
+            return view
+        frontiers[name] = Frontier(messages[target - 1].id, target - 1, len(messages))
+        moved = replace(edited, at=target, made_at=len(messages))
+        return moved.view(messages, self._prefixes, key)
+
+    def _tokens(self, shown: _Shown, view: Sequence[Message], key: str, made_at: int) -> int:
+        """Return what the request costs, system prompt and tools included."""
+        request, start = shown.request, shown.start
+        if self._counter is None and self._by_report:
+            reported = reported_tokens(view, max(start, made_at))
+            if reported is not None:
+                return reported
+        seen = view[start:] if start else view
+        tokens = shown.summaries + system_tokens(request.system) + tools_tokens(request.tools)
+        if self._counter is not None:
+            return tokens + self._counter(seen)
+        return tokens + self._counts.count(key, seen)
+
+
+@record
+class _Shown:
+    """What the model sees of a transcript.
+
+    Attributes:
+        request: The request.
+        thread: Names the transcript.
+        start: Index of the first message that it does not see as a summary.
+        summaries: Tokens of what it sees instead of those before.
+    """
+
+    request: ModelRequest
+    thread: str
+    start: int = 0
+    summaries: int = 0
+
+
+@record
+class _Edited:
+    """An edit and how far it reaches.
+
+    Attributes:
+        edit: The edit.
+        start: Where what it changes begins.
+        at: Where it ends.
+        made_at: Length of the transcript when it began to end there.
+    """
+
+    edit: ContextEdit
+    start: int
+    at: int
+    made_at: int
+
+    def view(
+        self, messages: Sequence[Message], prefixes: EditedPrefixes, key: str
+    ) -> Sequence[Message]:
+        """Return the transcript with this part edited.
+
+        What a provider reported for an answer before the edit reached so far says nothing about
+        this view, so the last of those answers is shown without it.
+        """
+        if self.at <= self.start:
+            return messages
+        reported = _last_answer(messages, min(self.made_at, len(messages)))
+        end = self.at if reported is None else max(self.at, reported + 1)
+        terms = (self.start, self.at, reported)
+        prefix = prefixes.get(key, terms, messages, end, partial(self._prefix, reported))
+        return [*prefix, *messages[end:]]
+
+    def _prefix(self, reported: int | None, messages: Sequence[Message]) -> Sequence[Message]:
+        part = messages[self.start : self.at]
+        edited = self.edit.edited(part)
+        if [one.id for one in edited] != [one.id for one in part]:
+            raise MiddlewareError(
+                f"{self.edit!r} did not return the messages it was given one for one, with their "
+                "ids; the model was not asked"
+            )
+        made = [*messages[: self.start], *edited, *messages[self.at :]]
+        if reported is not None:
+            made[reported] = replace(cast(AIMessage, made[reported]), usage=None)
+        return made
+
+
+def _shown(request: ModelRequest) -> _Shown:
+    thread = f"{request.runtime.thread_id}/{request.runtime.ns}"
+    chunks: Sequence[SummaryChunk] = request.state.get("summaries") or ()
+    view = build_view(request.messages, chunks) if chunks else None
+    if view is None or not view.chunks:
+        return _Shown(request, thread)
+    tokens = 0
+    for message in view.messages:
+        tokens += message_tokens(message)
+        if isinstance(message, HumanMessage) and message.source == SOURCE:
+            break
+    return _Shown(request, thread, view.start, tokens)
+
+
+def _last_answer(messages: Sequence[Message], end: int) -> int | None:
+    places = range(end - 1, -1, -1)
+    return next((at for at in places if isinstance(messages[at], AIMessage)), None)

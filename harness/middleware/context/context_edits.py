@@ -1,0 +1,181 @@
+"""Context edits: the protocol, and the edit that ships: clearing old tool uses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ..._internal.records import record
+from ...errors import AgentBuildError
+from ...messages.message import AIMessage, Message, ToolCall, ToolMessage
+from ...models.token_counting import messages_tokens
+
+__all__ = ["ClearToolUsesEdit", "ContextEdit", "Frontier", "frontier_place"]
+
+_STEP = 10
+"""A move frees at least this part of what triggers it, so that the next one is some way off."""
+
+
+@record
+class Frontier:
+    """How far an edit reaches.
+
+    Attributes:
+        upto_message_id: The last message it may change.
+        upto_index: Where that message was; a hint that saves a search.
+        made_at: Length of the transcript when the frontier moved there.
+    """
+
+    upto_message_id: str
+    upto_index: int = 0
+    made_at: int = 0
+
+
+class ContextEdit(Protocol):
+    """Decides how far the transcript is shown edited, and how."""
+
+    def advance(
+        self, messages: Sequence[Message], view: Sequence[Message], start: int, tokens: int
+    ) -> int | None:
+        """Return where the frontier shall move to, or None to leave it where it is.
+
+        Args:
+            messages: The transcript.
+            view: The same with everything before the frontier edited.
+            start: Where the frontier is; what is before it is edited or not shown at all.
+            tokens: What the request costs as it is.
+        """
+        ...
+
+    def edited(self, stretch: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages before the frontier edited, one for one, with the same ids."""
+        ...
+
+
+def frontier_place(messages: Sequence[Message], frontier: Frontier | None) -> int:
+    """Return the index of the first message after a frontier; 0 if it is not in the transcript."""
+    if frontier is None:
+        return 0
+    place = frontier.upto_index
+    if place < len(messages) and messages[place].id == frontier.upto_message_id:
+        return place + 1
+    places = range(len(messages) - 1, -1, -1)
+    found = (at for at in places if messages[at].id == frontier.upto_message_id)
+    return next(found, -1) + 1
+
+
+@record
+class ClearToolUsesEdit:
+    """Replaces the content of old tool results by a placeholder.
+
+    Attributes:
+        trigger: Tokens of a request above which results are cleared.
+        clear_at_least: Tokens that clearing frees at least, else nothing is cleared; never less
+            than a tenth of `trigger`, because each time it voids the provider's prompt cache.
+        keep: How many of the newest results stay. Those the model has not seen yet always do.
+        clear_tool_inputs: Clear the arguments of the calls too.
+        exclude_tools: Tools whose results stay; they count toward nothing.
+        placeholder: What is shown instead. Results that are no longer than it stay.
+
+    Raises:
+        AgentBuildError: A number is out of range.
+    """
+
+    trigger: int = 100_000
+    clear_at_least: int = 0
+    keep: int = 3
+    clear_tool_inputs: bool = False
+    exclude_tools: Collection[str] = ()
+    placeholder: str = "[cleared]"
+
+    def __post_init__(self) -> None:
+        if self.trigger < 1 or self.clear_at_least < 0 or self.keep < 0:
+            raise AgentBuildError(
+                "ClearToolUsesEdit needs trigger 1 or more, clear_at_least and keep 0 or more; got "
+                f"trigger={self.trigger}, clear_at_least={self.clear_at_least}, keep={self.keep}"
+            )
+        if isinstance(self.exclude_tools, str):
+            raise AgentBuildError(
+                f"exclude_tools is a collection of names; write [{self.exclude_tools!r}]"
+            )
+
+    def advance(
+        self, messages: Sequence[Message], view: Sequence[Message], start: int, tokens: int
+    ) -> int | None:
+        """See `ContextEdit`."""
+        if tokens <= self.trigger:
+            return None
+        names = _call_names(messages[start:])
+        results = [
+            place for place in range(start, len(messages)) if self._clears(messages[place], names)
+        ]
+        if len(results) <= self.keep:
+            return None
+        target = results[-self.keep] if self.keep else len(messages)
+        target = min(target, _seen_upto(messages))
+        if target <= start:
+            return None
+        freed = messages_tokens(view[start:target])
+        freed -= messages_tokens(self.edited(messages[start:target]))
+        return target if freed >= max(self.clear_at_least, self.trigger // _STEP, 1) else None
+
+    def edited(self, stretch: Sequence[Message]) -> Sequence[Message]:
+        """See `ContextEdit`."""
+        names = _call_names(stretch)
+        made: list[Message] = []
+        cleared: dict[int, set[str]] = {}  # the ids, by the place of the answer that called
+        answer = -1
+        for place, message in enumerate(stretch):
+            if isinstance(message, AIMessage):
+                answer = place  # ids may come again: a result belongs to the answer before it
+            if isinstance(message, ToolMessage) and self._clears(message, names):
+                cleared.setdefault(answer, set()).add(message.tool_call_id)
+                message = self._cleared(message)
+            made.append(message)
+        if self.clear_tool_inputs:
+            for place, ids in cleared.items():
+                if place >= 0:
+                    made[place] = _without_inputs(made[place], ids)
+        return made
+
+    def _clears(self, message: Message, names: Mapping[str, str]) -> bool:
+        if not isinstance(message, ToolMessage):
+            return False
+        return (message.name or names.get(message.tool_call_id)) not in self.exclude_tools
+
+    def _cleared(self, message: ToolMessage) -> ToolMessage:
+        content = message.content
+        if isinstance(content, str) and len(content) <= len(self.placeholder):
+            return message
+        return replace(message, content=self.placeholder)
+
+
+def _call_names(messages: Sequence[Message]) -> Mapping[str, str]:
+    return {
+        call.id: call.name
+        for message in messages
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+    }
+
+
+def _seen_upto(messages: Sequence[Message]) -> int:
+    """Return where what no answer has seen yet begins."""
+    for place in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[place], AIMessage):
+            return place
+    return 0
+
+
+def _without_inputs(message: Message, cleared: Collection[str]) -> Message:
+    """Return an answer whose calls that were cleared have no arguments; they stay calls."""
+    if not isinstance(message, AIMessage):
+        return message
+    if not any(call.id in cleared and call.args for call in message.tool_calls):
+        return message
+    content = tuple(
+        replace(block, args={}) if isinstance(block, ToolCall) and block.id in cleared else block
+        for block in message.content
+    )
+    return replace(message, content=content)

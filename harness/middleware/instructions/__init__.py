@@ -1,0 +1,1 @@
+"""Middleware that brings skills and memory."""

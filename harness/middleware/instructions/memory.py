@@ -1,0 +1,157 @@
+"""Memory: AGENTS.md-style files in the system prompt, and notices when they change.
+
+What the prompt says is pinned when the thread starts, so the provider's prompt cache holds. A
+file that changes later, by whoever's hand, is given to the model as a message before its next
+call; the agent sees its own edits at once. When a summary takes such a message
+out of the model's view, the prompt is made anew: what it says must never be older than what the
+model was told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Annotated, Any, NotRequired, TypedDict, cast
+
+import anyio.to_thread
+
+from ..._internal.records import record
+from ...errors import AgentBuildError
+from ...loop.middleware import AgentMiddleware
+from ...loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
+from ...memory import MemoryFile, MemoryFiles, MemorySnapshot
+from ...messages.message import HumanMessage
+from ...state.schema import Mark, State
+from .notices import is_cut
+
+__all__ = ["SYSTEM_PROMPT", "MemoryMiddleware", "MemoryState", "MemoryTold"]
+
+SYSTEM_PROMPT = """\
+## Memory
+
+These files hold what you shall know in every conversation. Follow them as the user's standing
+wishes; what the user says now comes first. They can be out of date: when you see that one is
+wrong, say so.
+
+When the user corrects you, or tells you something that will matter beyond this task (how things
+are done here, what they prefer, where things are), add it to the file it belongs in with
+edit_file, in a sentence, before you go on. Don't record what only concerns this task, and never
+passwords, keys or other secrets. A file that changes is shown to you again in a message; the
+newest version counts.
+
+{agent_memory}"""
+"""What the section says; the files take the place of the slot."""
+
+_SLOT = "{agent_memory}"
+
+
+@record
+class MemoryTold:
+    """What the model last heard: the digest of each file, and the error of each broken one."""
+
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    errors: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class MemoryState(TypedDict):
+    """What a thread keeps.
+
+    Attributes:
+        memory_section: Its section of the system prompt.
+        memory_pinned: What that tells.
+        memory_told: What the model heard since.
+    """
+
+    memory_section: Annotated[NotRequired[str], Mark.PRIVATE]
+    memory_pinned: Annotated[NotRequired[MemoryTold], Mark.PRIVATE]
+    memory_told: Annotated[NotRequired[MemoryTold], Mark.PRIVATE]
+
+
+class MemoryMiddleware(AgentMiddleware):
+    """Tells the model what the memory files say, and when they change.
+
+    Args:
+        files: The files; shared by any number of agents.
+        system_prompt: The section `memory` of the system prompt, with `{agent_memory}` where the
+            files shall be. None adds none; changes are still told.
+
+    Raises:
+        AgentBuildError: `system_prompt` has no such slot.
+    """
+
+    state_schema = MemoryState
+
+    def __init__(self, files: MemoryFiles, *, system_prompt: str | None = SYSTEM_PROMPT) -> None:
+        if system_prompt is not None and _SLOT not in system_prompt:
+            raise AgentBuildError(
+                f"system_prompt of MemoryMiddleware needs {_SLOT} where the files shall be; with "
+                "None nothing is added to the prompt"
+            )
+        self._files = files
+        self._template = system_prompt
+
+    async def before_agent(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
+        """Pin the section when the thread starts."""
+        if "memory_section" in state:
+            return None
+        return self._pin(await self._look())
+
+    async def before_model(self, state: State, runtime: Runtime) -> dict[str, Any] | None:
+        """Tell the model about files that changed since it last heard of them."""
+        snapshot = await self._look()
+        if "memory_section" not in state:
+            return self._pin(snapshot)
+        told = cast(MemoryTold, state.get("memory_told", MemoryTold()))
+        now = _told(snapshot)
+        if told == now:
+            stale = state.get("memory_pinned") != now
+            return self._pin(snapshot) if stale and is_cut(state, "memory") else None
+        return {
+            "messages": [HumanMessage(_notice(told, snapshot), source="memory")],
+            "memory_told": now,
+        }
+
+    async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
+        """Add the pinned section to the system prompt."""
+        section = cast(str, request.state.get("memory_section", ""))
+        return await handler(request.with_section("memory", section) if section else request)
+
+    def _pin(self, snapshot: MemorySnapshot) -> dict[str, Any]:
+        parts = [_quoted(file) for file in snapshot.files if file.text]
+        parts += [f"A memory file has a problem: {error}" for error in snapshot.errors.values()]
+        texts = "\n\n".join(parts)
+        section = self._template.replace(_SLOT, texts) if self._template and texts else ""
+        told = _told(snapshot)
+        return {"memory_section": section, "memory_pinned": told, "memory_told": told}
+
+    async def _look(self) -> MemorySnapshot:
+        await anyio.to_thread.run_sync(self._files.reload)
+        return self._files.snapshot
+
+
+def _told(snapshot: MemorySnapshot) -> MemoryTold:
+    return MemoryTold({file.path: file.digest for file in snapshot.files}, dict(snapshot.errors))
+
+
+def _quoted(file: MemoryFile) -> str:
+    return f'<memory_file path="{file.path}">\n{file.text or "(empty)"}\n</memory_file>'
+
+
+def _notice(told: MemoryTold, snapshot: MemorySnapshot) -> str:
+    there = {file.path for file in snapshot.files}
+    changed = [file for file in snapshot.files if told.files.get(file.path) != file.digest]
+    parts = ["[Notice from the system, not from the user: memory files changed.]"]
+    if changed:
+        parts.append("This is what they say now; it replaces what you were told of them before.")
+        parts += [_quoted(file) for file in changed]
+    parts += [
+        f"{path} is gone; what it said no longer holds." for path in told.files if path not in there
+    ]
+    parts += [
+        f"A memory file has a problem: {error}"
+        for path, error in snapshot.errors.items()
+        if told.errors.get(path) != error
+    ]
+    parts += [
+        f"The problem with {path} is solved." for path in told.errors if path not in snapshot.errors
+    ]
+    return "\n\n".join(parts)

@@ -1,0 +1,1 @@
+"""Middleware that ends what goes on for too long."""

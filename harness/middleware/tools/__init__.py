@@ -1,0 +1,1 @@
+"""Middleware around tools and their calls."""

@@ -1,0 +1,101 @@
+"""Says which tool calls need a person's decision; the gate in front of every tool does the asking.
+
+There is one durable question per gated call, wherever the call comes from, and a call that a
+person edited is judged again: no edit reaches a tool past its own rule.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import cast
+
+from ..._internal.name_globs import fits
+from ...errors import AgentBuildError
+from ...loop.interrupt_config import InterruptOnConfig
+from ...loop.middleware import AgentMiddleware
+from ...loop.requests import ToolCallRequest
+from ...policy import ALL_DECISIONS, Verdict
+
+__all__ = ["HumanInTheLoopMiddleware"]
+
+_GLOB = frozenset("*?[")
+
+
+class HumanInTheLoopMiddleware(AgentMiddleware):
+    """Asks a person before certain tools run.
+
+    Args:
+        interrupt_on: By tool name or glob over names: True to ask with all four decisions, False
+            not to ask, or an `InterruptOnConfig`. An exact name goes before globs, globs are
+            tried in the order given, and the first match decides: `{"*": True, "ls": False}`
+            asks about everything but `ls`.
+        description_prefix: What the person reads, before the tool's name, when the config has no
+            description of its own.
+        edit_notice: What precedes the result of an edited call, so that the model does not make
+            the call again as it wrote it; `{call}` stands for the call as it ran. None for our own
+            text, empty for nothing.
+
+    Raises:
+        AgentBuildError: A config allows no decision or an unknown one, or has a wrong type.
+    """
+
+    def __init__(
+        self,
+        interrupt_on: Mapping[str, bool | InterruptOnConfig],
+        *,
+        description_prefix: str = "Tool execution requires approval",
+        edit_notice: str | None = None,
+    ) -> None:
+        self._prefix = description_prefix
+        self._edit_notice = edit_notice
+        self._exact: dict[str, InterruptOnConfig | None] = {}
+        self._globs: dict[str, InterruptOnConfig | None] = {}
+        for pattern, value in interrupt_on.items():
+            rules = self._globs if _GLOB & set(pattern) else self._exact
+            rules[pattern] = _checked(pattern, value)
+
+    def judge(self, request: ToolCallRequest) -> Verdict | None:
+        """Return `ask` with what the person reads and may decide, or None to let it pass."""
+        config = self._config(request.call.name)
+        if config is None or (config.when is not None and not config.when(request)):
+            return None
+        description = config.description
+        text = description if isinstance(description, str) else description(request)
+        decisions = tuple(dict.fromkeys(config.allowed_decisions))
+        reason = text or f"{self._prefix}: {request.call.name}"
+        return Verdict("ask", reason, decisions, self._edit_notice)
+
+    def _config(self, tool: str) -> InterruptOnConfig | None:
+        if tool in self._exact:
+            return self._exact[tool]
+        for pattern, config in self._globs.items():
+            if fits(tool, pattern):
+                return config
+        return None
+
+
+def _checked(pattern: str, value: object) -> InterruptOnConfig | None:
+    """Return the config, or None for `False`. Configs come from files too, so types are checked."""
+    where = f"interrupt_on[{pattern!r}]"
+    if not pattern:
+        raise AgentBuildError(f"{where}: a tool name or glob is expected")
+    if isinstance(value, bool):
+        return InterruptOnConfig() if value else None
+    if not isinstance(value, InterruptOnConfig):
+        raise AgentBuildError(
+            f"{where} must be True, False or an InterruptOnConfig; got {type(value).__name__}"
+        )
+    choices = ", ".join(ALL_DECISIONS)
+    if not value.allowed_decisions:
+        raise AgentBuildError(f"{where} allows no decision; choose from {choices}")
+    given = cast(object, value.allowed_decisions)
+    if isinstance(given, str):
+        raise AgentBuildError(f"{where}: allowed_decisions is a sequence; write [{given!r}]")
+    unknown = [choice for choice in value.allowed_decisions if choice not in ALL_DECISIONS]
+    if unknown:
+        raise AgentBuildError(f"{where} allows unknown decisions {unknown}; choose from {choices}")
+    for name, function in (("when", value.when), ("description", value.description)):
+        if inspect.iscoroutinefunction(function):
+            raise AgentBuildError(f"{where}: {name} must be a plain function, not async")
+    return value

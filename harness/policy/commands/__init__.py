@@ -1,0 +1,1 @@
+"""Command lines: what they would run, and patterns for them."""

@@ -1,0 +1,195 @@
+"""Command wrappers: known programs that run other programs, one per row of a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from .programs import Program
+
+__all__ = ["known_program", "last_name"]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def _all(names: str, program: Program) -> dict[str, Program]:
+    return dict.fromkeys(names.split(), program)
+
+
+def _runner(
+    takes: str = "",
+    operands: int = 0,
+    options: str = "",
+    *,
+    appends: bool = False,
+    joins: bool = False,
+) -> Program:
+    return Program(True, _words(takes), operands, appends, joins, options=_words(options))
+
+
+def _phrases(*texts: str) -> Program:
+    return Program(phrases=tuple(map(_words, texts)))
+
+
+_ENDS = ("/", ",", "#", "@")
+_REPLACES = "|".join(rf"s{end}[^{end}\\\n]*{end}[^{end}\\\n]*{end}[gpiI\d]*" for end in _ENDS)
+_ADDRESS = r"(?:\d+|\$|/[^/\\\n[]*/)"
+_HARMLESS = rf"(?:{_ADDRESS}(?:,{_ADDRESS})?)?(?:[pdq=]|{_REPLACES.replace('n]', 'n[]')})"
+_SED = re.compile(rf"{_REPLACES}|{_HARMLESS}(?:;{_HARMLESS})*")
+"""Lines of `sed` that print, delete or replace: they can neither write nor run anything.
+
+What ends a part may stand within brackets; such a line has one command, or its parts are unclear.
+"""
+
+_TABLE: Mapping[str, Program] = {
+    # shells, and words of theirs
+    **_all(
+        "sh bash dash ash zsh ksh mksh fish csh tcsh rbash cmd powershell pwsh source .",
+        Program(runs=True, shell=True),
+    ),
+    **_all(
+        "exec command builtin alias hash function coproc time if then "
+        "else elif while until do for case select ! { in nocorrect noglob",
+        _runner(),
+    ),
+    "enable": Program(True, unseen=("-f",)),
+    # words of theirs that read some of their arguments once more
+    **_all("test [ [[", Program(evaluates=_words("-v -R -t -eq -ne -lt -le -gt -ge"))),
+    **_all("let unset read wait getopts", Program(evaluates=("",))),
+    **_all("declare typeset local export readonly", Program(assigns=True, evaluates=("",))),
+    "printf": Program(options=("-v",), evaluates=("-v",)),
+    **_all("mapfile readarray", Program(options=("-C",), evaluates=("",))),
+    **_all("compgen complete", Program(options=_words("-C -F -W"), evaluates=("",))),
+    "bind": Program(True, language=True),
+    # what runs the program that it is given
+    **_all("eval trap fc tmux screen at batch repeat entr", _runner(joins=True)),
+    **_all("su sg script", _runner(options="-c --command", joins=True)),
+    "env": _runner("-u --unset -C --chdir", options="-S --split-string"),
+    "sudo": _runner("-u -g -h -p -C -r -t -T -U -D -R", options="-e -s -i --edit --shell --login"),
+    "doas": _runner("-u -C", options="-s"),
+    "nice": _runner("-n --adjustment"),
+    "ionice": _runner("-c -n -p"),
+    "xargs": _runner("-a -d -E -I -L -n -P -s", appends=True),
+    "parallel": _runner("-a -j -n -N -L -S", options="-S --sshlogin", appends=True, joins=True),
+    "stdbuf": _runner("-i -o -e"),
+    "timeout": _runner("-s -k", operands=1),
+    "flock": _runner("-w -E", operands=1, options="-c --command"),
+    "taskset": _runner("-c -p", operands=1),
+    "chrt": _runner("-T -P -D", operands=1),
+    "chroot": _runner(operands=1),
+    "ssh": _runner("-p -l -i -o -F -J -L -R -D -b -c -m -W", 1, "-o -F -J -L -R -D", joins=True),
+    "watch": _runner("-n", joins=True),
+    "unbuffer": _runner(),
+    "nohup": _runner(),
+    "setsid": _runner(),
+    "busybox": _runner(),
+    "toybox": _runner(),
+    "npx": _runner("-p --package -c --call", options="-c --call"),
+    **_all(
+        "pnpx bunx uvx pipx prlimit setarch linux32 linux64 i386 x86_64 uname26 fakeroot faketime "
+        "proot catchsegv dbus-run-session xvfb-run sem torsocks tsocks proxychains "
+        "proxychains4 cpulimit cgexec choom runcon newgrp su-exec gosu runuser pkexec "
+        "run-parts tini dumb-init daemonize chpst envdir setuidgid sshpass rlwrap caffeinate wsl "
+        "start ifne chronic unshare nsenter setpriv capsh bwrap firejail numactl "
+        "strace ltrace valgrind perf start-stop-daemon systemd-run crontab "
+        "winpty mosh dtach abduco reptyr lxc-execute lxc-attach",
+        _runner(),
+    ),
+    # what runs others by an option, or by some of its words
+    "find": Program(options=_words("-exec -ok -delete -fprint -fls")),
+    **_all("fd fdfind", Program(options=_words("-x -X --exec"))),
+    "git": Program(
+        options=_words(
+            "-c -O -o --config-env --exec --ext-diff --output --open-files --upload-pack "
+            "--receive-pack --textconv --git-dir --work-tree -C -x --extcmd --template"
+        ),
+        phrases=(("bisect", "run"), ("submodule", "foreach"), ("filter-branch",)),
+    ),
+    "hg": Program(options=_words("--config -R --repository --cwd")),
+    **_all("tar bsdtar", Program(options=_words(
+        "--to-command --checkpoint-action -I --use-compress --rsh -F --info-script --new-volume"
+    ))),
+    "rsync": Program(options=_words("-e --rsh --rsync-path")),
+    **_all("scp sftp", Program(options=_words("-S -o -F -J -D"))),
+    "rg": Program(options=_words("--pre --hostname-bin")),
+    "sort": Program(options=_words("-o --output --compress-program")),
+    "sed": Program(
+        options=_words("-i --in-place --expression -e -f --file -l --line-length"), script=_SED
+    ),
+    "curl": Program(options=_words(
+        "-K --config -o -O -J --output --remote-name --remote-header-name --dump-header -D -c "
+        "--cookie-jar --trace --stderr --libcurl --engine --create-file --etag-save --hsts"
+    )),
+    "wget": Program(options=_words(
+        "-O -o -a -P -e --output --append-output --directory-prefix --execute --use-askpass "
+        "--config --rejected-log --save-cookies --warc"
+    )),
+    "zip": Program(options=_words("-TT --unzip-command")),
+    "man": Program(options=_words("-P --pager -H --html -C --config-file")),
+    "tcpdump": Program(options=_words("-z -w")),
+    "split": Program(options=_words("--filter")),
+    "less": Program(options=_words("-o -O --log-file --LOG-FILE -k --lesskey +")),
+    **_all("ctags etags", Program(options=_words("--options --_xformat -o --output"))),
+    "ip": _phrases("netns exec", "vrf exec"),
+    **_all("make gmake", Program(
+        options=_words("-f -C -I --eval --file --makefile --directory --include-dir"), assigns=True
+    )),
+    "ninja": Program(options=_words("-C -f")),
+    "cargo": Program(options=_words("--config -C --manifest-path")),
+    "go": Program(
+        options=_words("-exec --exec -toolexec --toolexec -vettool --vettool -o -C"),
+        phrases=(("run",), ("generate",)),
+    ),
+    "npm": Program(
+        options=_words("--script-shell --prefix -C --node-options"),
+        phrases=(("exec",), ("x",), ("explore",), ("init",), ("create",)),
+    ),
+    "pnpm": _phrases("exec", "dlx", "create"),
+    "yarn": _phrases("exec", "dlx", "create"),
+    "bun": _phrases("x", "exec"),
+    **_all("uv poetry pipenv hatch pdm rye", _phrases("run", "tool run")),
+    **_all("bundle rbenv pyenv mise asdf direnv nvm", _phrases("exec")),
+    **_all("conda mamba micromamba", _phrases("run")),
+    **_all("docker podman nerdctl", _phrases("run", "exec", "compose run", "compose exec")),
+    **_all("kubectl oc", _phrases("run", "exec")),
+    "nix": _phrases("run", "develop", "shell"),
+    "nix-shell": Program(options=_words("--run --command -p")),
+    # languages
+    **_all("python pypy", Program(language=True, options=_words("-c"))),
+    "perl": Program(language=True, options=_words("-e -E -i -M -m -I -d")),
+    "ruby": Program(language=True, options=_words("-e -r -I -S -i")),
+    **_all("node nodejs deno", Program(
+        language=True,
+        options=_words("-e -p -r --eval --print --require --import --loader --experimental-loader"),
+        phrases=(("eval",),),
+    )),
+    "php": Program(language=True, options=_words("-r -B -R -E -d -z --run --process")),
+    "lua": Program(language=True, options=_words("-e -l")),
+    **_all("osascript tclsh rscript julia ghci r", Program(
+        language=True, options=_words("-e -E --eval --expr --print")
+    )),
+    **_all(
+        "awk gawk mawk nawk vi vim nvim view vimdiff ex emacs nano ed gdb lldb expect",
+        Program(runs=True, language=True),
+    ),
+    **_all("jshell irb pry iex erl sqlite3 psql mysql", Program(
+        language=True, options=_words("-e -c -cmd --command --execute --eval -f")
+    )),
+}  # fmt: skip
+
+_VERSION = re.compile(r"[-.\d]+$")
+
+
+def last_name(word: str) -> str:
+    """Return the last name of a program's path, in lower case."""
+    return re.split(r"[/\\]", word.lower())[-1].removesuffix(".exe")
+
+
+@lru_cache(1_024)
+def known_program(word: str) -> Program | None:
+    """Return what is known about a program; `python3.12` is `python`."""
+    name = last_name(word)
+    return _TABLE.get(name) or _TABLE.get(_VERSION.sub("", name))

@@ -1,0 +1,1 @@
+"""Policies as text: read strictly, with the line of what is wrong."""

@@ -1,0 +1,190 @@
+"""Policies as plain tables, however they were written: read strictly, errors say where."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias, cast, get_args
+
+from ..._internal.records import record
+from ..errors import PolicyError
+from ..rules import Rule
+from ..verdicts import Action, ToolClass
+
+__all__ = ["Locate", "PolicyText", "read_rules", "read_tables"]
+
+Locate: TypeAlias = Callable[[str, int, str], str]
+"""Returns where a key of a table stands, such as `p.toml:3`. Takes the table (`rule`, `defaults`,
+or empty for the whole), its number from 0, and the key (maybe empty)."""
+
+_ACTIONS = get_args(Action)
+_CLASSES = get_args(ToolClass)
+_OTHER = "other"
+_TOP = ("defaults", "rule")
+_PATTERNS = ("tool", "path", "command", "server", "agent", "principal")
+_KEYS = ("action", *_PATTERNS, "args", *_CLASSES, "reason")
+_MAX_SHOWN = 200
+
+
+@record
+class PolicyText:
+    """The rules and defaults of one file, as written.
+
+    Attributes:
+        name: The file.
+        rules: Its rules.
+        defaults: Its defaults for classes of tools.
+        other: Its default for other calls, or None.
+    """
+
+    name: str
+    rules: Sequence[Rule]
+    defaults: Mapping[ToolClass, Action]
+    other: Action | None
+
+
+def read_tables(data: Mapping[str, object], name: str, locate: Locate) -> PolicyText:
+    """Read what a file says, given its tables.
+
+    Raises:
+        PolicyError: It is not valid; the text says where.
+    """
+    return _Reader(name, locate).read(data)
+
+
+def read_rules(rules: object, source: str, default: Action) -> PolicyText:
+    """Read a list of rules; see `Policy.from_rules`."""
+    reader = _Reader(source, lambda table, at, _: f"{source}: rule {at + 1}" if table else source)
+    made = reader.rules(rules, "rules must be a list of tables")
+    return PolicyText(source, made, {}, reader.action("default", default))
+
+
+class _Reader:
+    def __init__(self, name: str, locate: Locate) -> None:
+        self._name = name
+        self._locate = locate
+
+    def read(self, data: Mapping[str, object]) -> PolicyText:
+        for key in data:
+            if key not in _TOP:
+                self._unknown(key, _TOP, "")
+        given = _table(data.get("defaults", {}))
+        if given is None:
+            self._fail("defaults must be a table: [defaults]", "defaults", key="defaults")
+        defaults: dict[str, Action] = {}
+        for key, value in given.items():
+            if key not in (*_CLASSES, _OTHER):
+                self._unknown(key, (*_CLASSES, _OTHER), "defaults")
+            defaults[key] = self.action(key, value, "defaults")
+        other = defaults.pop(_OTHER, None)
+        made = self.rules(data.get("rule", []), "rules are tables of their own: [[rule]]")
+        return PolicyText(self._name, made, cast(dict[ToolClass, Action], defaults), other)
+
+    def rules(self, given: object, wanted: str) -> Sequence[Rule]:
+        """Return the rules of a list of tables; `wanted` says what is expected instead."""
+        items = _items(given)
+        tables = [table for one in items or () if (table := _table(one)) is not None]
+        if items is None or len(tables) < len(items):
+            self._fail(f"{wanted}; got {_shown(given)}", key="rule")
+        return [self._rule(at, one) for at, one in enumerate(tables)]
+
+    def _rule(self, at: int, given: Mapping[str, object]) -> Rule:
+        for key in given:
+            if key not in _KEYS:
+                self._unknown(key, _KEYS, "rule", at)
+        if "action" not in given:
+            self._fail(f"the rule has no action; add one of {_choices(_ACTIONS)}", "rule", at)
+        self.action("action", given["action"], "rule", at)
+        values: dict[str, Any] = {key: self._value(key, one, at) for key, one in given.items()}
+        try:
+            return Rule(**values, source=f"rule {at + 1} of {self._name}")
+        except PolicyError as error:
+            key = re.split("[ .]", str(error), maxsplit=1)[0]
+            self._fail(str(error), "rule", at, key if key in _KEYS else "")
+
+    def _value(self, key: str, value: object, at: int) -> object:
+        if key in _PATTERNS:
+            items = _items(value)
+            texts = (value,) if items is None else tuple(items)
+            if not texts or not all(isinstance(one, str) for one in texts):
+                wanted = f"{key} must be a text, or a list of texts"
+                self._fail(f"{wanted}; got {_shown(value)}", "rule", at, key)
+            return value if items is None else texts
+        if key in _CLASSES and not isinstance(value, bool):
+            self._fail(f"{key} must be true or false; got {_shown(value)}", "rule", at, key)
+        if key == "reason" and not isinstance(value, str):
+            self._fail(f"reason must be a text; got {_shown(value)}", "rule", at, key)
+        if key != "args":
+            return value
+        table = _table(value)
+        if not table:
+            wanted = "args must be a table of patterns by argument"
+            self._fail(f"{wanted}; got {_shown(value)}", "rule", at, key)
+        try:
+            named = _dotted(table)
+        except RecursionError:
+            self._fail("args is nested too deeply", "rule", at, key)
+        return {name: self._argument(name, one, at) for name, one in named}
+
+    def _argument(self, name: str, value: object, at: int) -> str | re.Pattern[str]:
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool | int | float):
+            return json.dumps(value)
+        expression = (_table(value) or {}).get("regex")
+        if not isinstance(expression, str):
+            wanted = f'args.{name} must be a glob, a number, true, false or {{ regex = "…" }}'
+            self._fail(f"{wanted}; got {_shown(value)}", "rule", at, "args")
+        try:
+            return re.compile(expression, re.DOTALL)
+        except (re.error, OverflowError, RecursionError) as error:
+            problem = f"args.{name}: the regular expression is wrong: {error}"
+            self._fail(problem, "rule", at, "args")
+
+    def action(self, key: str, value: object, table: str = "", at: int = 0) -> Action:
+        """Return a value as an action."""
+        if value not in _ACTIONS:
+            self._fail(
+                f"{key} = {_shown(value)} is not one of {_choices(_ACTIONS)}", table, at, key
+            )
+        return cast(Action, value)
+
+    def _unknown(self, key: object, known: Sequence[str], table: str, at: int = 0) -> NoReturn:
+        near = difflib.get_close_matches(str(key), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        problem = f"unknown key {_shown(key)}{hint} Accepted: {', '.join(known)}"
+        self._fail(problem, table, at, str(key))
+
+    def _fail(self, problem: str, table: str = "", at: int = 0, key: str = "") -> NoReturn:
+        raise PolicyError(f"{self._locate(table, at, key)}: {problem.rstrip('.')}.")
+
+
+def _items(value: object) -> Sequence[object] | None:
+    return cast(Sequence[object], value) if isinstance(value, list | tuple) else None
+
+
+def _table(value: object) -> Mapping[str, object] | None:
+    return cast(Mapping[str, object], value) if isinstance(value, Mapping) else None
+
+
+def _dotted(table: Mapping[str, object]) -> list[tuple[str, object]]:
+    """Return the entries of a table, those of inner tables by dotted names."""
+    found: list[tuple[str, object]] = []
+    for name, value in table.items():
+        inner = _table(value)
+        if inner and set(inner) != {"regex"}:
+            found += [(f"{name}.{key}", one) for key, one in _dotted(inner)]
+        else:
+            found.append((str(name), value))
+    return found
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _choices(words: Sequence[str]) -> str:
+    return ", ".join(f'"{word}"' for word in words)

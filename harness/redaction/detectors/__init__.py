@@ -1,0 +1,1 @@
+"""The detectors that ship, one kind of value each."""

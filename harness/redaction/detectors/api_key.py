@@ -1,0 +1,60 @@
+"""Keys and tokens: those that name their issuer, and random values that are called one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from ..detector import GRAPH, Span
+
+__all__ = ["find", "open_from"]
+
+_SHAPES = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"sk-ant-[A-Za-z0-9_-]{16,}"  # Anthropic
+    r"|sk-(?:proj-|svcacct-|admin-|or-v1-)?[A-Za-z0-9_-]{20,}"  # OpenAI and those like it
+    r"|gh[oprsu]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,}"
+    r"|(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}(?![A-Za-z0-9])"  # AWS
+    r"|AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}"  # Google
+    r"|xox[abeoprs]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"  # Slack
+    r"|(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9+/=]{16,}"  # Stripe
+    r"|glpat-[A-Za-z0-9_-]{20,}|npm_[A-Za-z0-9]{30,}|hf_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{40,}"
+    r"|eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,3}"  # JSON web tokens
+    r")"
+)
+_CALLED = re.compile(
+    r"(?:api[_-]?key|apikey|secret(?:[_-]?(?:access[_-]?)?key)?|access[_-]?(?:key|token)"
+    r"|auth(?:[_-]?token|orization)?|client[_-]?secret|private[_-]?key|token|bearer|passw(?:or)?d"
+    r"|pwd)[\"']?(?:[ \t]{0,3}(?:=>|:=|[:=])[ \t]{0,3}|[ \t]{1,3})(?:(?:bearer|basic)[ \t]{1,3})?"
+    r"[\"']?([A-Za-z0-9_~+/=.!@#$%^&*?-]{12,})",
+    re.IGNORECASE,
+)
+_LEAST_BITS = 3.0
+
+
+def find(text: str) -> Iterator[Span]:
+    """Yield the keys; see `Detector.find`. What is called a key must also look random."""
+    for one in _SHAPES.finditer(text):
+        yield one.span()
+    for one in _CALLED.finditer(text):
+        if _is_random(one[1].rstrip(".,;!?")):
+            yield one.span(1)
+
+
+def _is_random(value: str) -> bool:
+    """Whether a value is no word: digits and letters in it, and enough bits in each character."""
+    if len(value) < 12 or value.isalpha() or not any(one.isalpha() for one in value):
+        return False
+    if not any(one.isdigit() for one in value):
+        return False
+    sample = value[:256]
+    counts = Counter(sample).values()
+    bits = -sum(n / len(sample) * math.log2(n / len(sample)) for n in counts)
+    return bits >= _LEAST_BITS
+
+
+def open_from(text: str) -> int:
+    """See `Detector.open_from`."""
+    return len(text.rstrip(GRAPH))

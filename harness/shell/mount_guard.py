@@ -1,0 +1,128 @@
+"""Notices when a sandbox loses a mount that guards a path.
+
+A mount belongs to a file, not to a name. If another file is renamed over a guarded one, as editors
+save, the kernel drops the mount in every sandbox; if a guarded file or a directory above it is
+moved away, its mounts go with it. Either way the name shows what is there now. Commands cannot
+change mounts, so a list of mounts that reads otherwise than at the start means exactly that.
+
+A dropped mount never returns. So what was written before a look that finds all mounts in place was
+written with all of them in place.
+
+It is part of the supervisor, and must not import the rest of the package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import weakref
+from collections.abc import Sequence
+
+__all__ = ["GUARD_LOST", "LOOK_SECONDS", "MountGuard", "MoveWatch"]
+
+GUARD_LOST = (
+    "a path that the policy guards was replaced or moved on this machine, and what commands wrote "
+    "since then is not shown; run it again"
+)
+LOOK_SECONDS = 0.05
+"""How often to look for what the kernel does not tell."""
+
+_CHUNK = 1 << 16
+_ESCAPES = ((b"\\", rb"\134"), (b" ", rb"\040"), (b"\t", rb"\011"), (b"\n", rb"\012"))
+_NONBLOCK, _CLOEXEC = 0o4000, 0o2000000
+_DELETE_SELF, _MOVE_SELF, _DONT_FOLLOW = 0x400, 0x800, 0x02000000
+
+
+class MountGuard:
+    """The mounts that a process has, as they are when the object is made.
+
+    The file of the kernel stays open, also beyond the end of the process: `fd` has an exceptional
+    condition for `select` whenever a mount was dropped, but not when one moved.
+
+    Args:
+        pid: The process; must be seen by this one.
+
+    Raises:
+        OSError: Its mounts cannot be read.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.fd = os.open(f"/proc/{pid}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self.close = weakref.finalize(self, os.close, self.fd)
+        self._text = _whole(self.fd)
+        self._points = _points(self._text)
+
+    @property
+    def digest(self) -> str:
+        """What the mounts were, so that two processes can tell whether they mean the same."""
+        return hashlib.sha256(repr(self._points).encode()).hexdigest()
+
+    def has(self, places: Sequence[str]) -> bool:
+        """Whether there was a mount at each of these places, by their real paths."""
+        return {_escaped(one) for one in places} <= {point for _, point in self._points}
+
+    def intact(self) -> bool:
+        """Whether all mounts are where they were, and no others were added."""
+        text = _whole(self.fd)
+        if text == self._text:
+            return True
+        if _points(text) != self._points:
+            return False
+        self._text = text
+        return True
+
+
+class MoveWatch:
+    """Wakes a `select` when one of some paths is moved or removed, where the system can.
+
+    Args:
+        paths: Files and directories; what cannot be watched is left out.
+
+    Attributes:
+        fds: What to wait for until it is readable; empty if nothing can be watched.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.fds: list[int] = []
+        if not paths:
+            return
+        with contextlib.suppress(OSError, AttributeError):
+            libc = ctypes.CDLL(None)
+            fd = libc.inotify_init1(_NONBLOCK | _CLOEXEC)
+            if fd >= 0:
+                self.fds.append(fd)
+            for path in paths if fd >= 0 else ():
+                wanted = _DELETE_SELF | _MOVE_SELF | _DONT_FOLLOW
+                libc.inotify_add_watch(fd, os.fsencode(path), wanted)
+
+    def clear(self) -> None:
+        """Forget what has happened."""
+        for fd in self.fds:
+            with contextlib.suppress(BlockingIOError):
+                while os.read(fd, _CHUNK):
+                    pass
+
+
+def _whole(fd: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while part := os.pread(fd, _CHUNK, size):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _points(text: bytes) -> Sequence[tuple[bytes, bytes]]:
+    """Return the number and the place of each mount."""
+    return [(words[0], words[4]) for line in text.splitlines() if (words := line.split(b" "))]
+
+
+def _escaped(place: str) -> bytes:
+    """Return a path as the kernel writes it."""
+    path = os.fsencode(os.path.normpath(place))
+    for char, code in _ESCAPES:
+        path = path.replace(char, code)
+    return path

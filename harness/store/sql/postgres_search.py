@@ -1,0 +1,182 @@
+"""Searches as SQL for Postgres: what is let through, and in which order it comes.
+
+Whatever a caller has given is a parameter; texts of statements are only ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
+
+from ...databases.postgres import Tables
+from ..base import ListNamespaces, Namespace
+from ..filters import Condition
+from ..names import ANY, bounds, literal_prefix
+from ..prepared_operations import PlannedSearch
+from ..values import json_text
+from ..vectors import Vector
+from .postgres_values import escaped_json, escaped_text, text_search_query
+
+__all__ = ["COLUMNS", "LIVE", "NOW", "ItemQuery", "namespace_query"]
+
+NOW = "coalesce(%(now)s::float8, extract(epoch FROM statement_timestamp())::float8)"
+
+LIVE = f"(expires_at IS NULL OR expires_at > {NOW})"
+
+COLUMNS = (
+    "items.item, namespace, key, value::text, created_at, updated_at, ttl IS NOT NULL, expires_at"
+)
+
+_NAMESPACES = f"""
+SELECT DISTINCT segments[1:%(depth)s] AS segments
+FROM (
+    SELECT string_to_array(left(namespace, -1), chr(31)) AS segments
+    FROM {{items}} WHERE {LIVE} AND {{below}}
+) AS namespaces
+WHERE {{fitting}} ORDER BY segments LIMIT %(limit)s OFFSET %(offset)s
+"""
+
+_MOST_SEGMENTS = 1_024
+"""More than a namespace can have."""
+
+_COMPARISONS = {"$gt": SQL(">"), "$gte": SQL(">="), "$lt": SQL("<"), "$lte": SQL("<=")}
+
+
+@dataclass(slots=True)
+class ItemQuery:
+    """A SELECT of items in the making.
+
+    Attributes:
+        tables: The tables.
+        search: What is looked for; its prefix and filter are conditions from the start.
+        parameters: What the caller gave, by name; `now` has to be added.
+    """
+
+    tables: Tables
+    search: PlannedSearch
+    parameters: dict[str, Any] = field(default_factory=dict[str, Any])
+    _conditions: list[Composable] = field(default_factory=list[Composable])
+    _source: str = "{items} AS items"
+    _score: Composable = field(default_factory=lambda: SQL("NULL::float8"))
+    _tail: str = "ORDER BY namespace, key"
+
+    def __post_init__(self) -> None:
+        self.parameters |= {"limit": self.search.limit, "offset": self.search.offset}
+        self._conditions += [SQL(LIVE), _below(self.parameters, self.search.prefix)]
+        self._conditions += [
+            _holds(self.parameters, condition, f"c{number}")
+            for number, condition in enumerate(self.search.conditions)
+        ]
+
+    def sql(self, columns: str = COLUMNS + ", {score} AS score") -> Composed:
+        """Return the statement."""
+        return self.tables.sql(
+            f"SELECT {columns} FROM {self._source} WHERE {{where}} {self._tail}"
+            " LIMIT %(limit)s OFFSET %(offset)s",
+            where=SQL(" AND ").join(self._conditions),
+            score=self._score,
+        )
+
+    def rank_by_words(self) -> None:
+        """Select what has any of the words, best first."""
+        self.parameters["words"] = text_search_query(self.search.words or ())
+        self._conditions.append(SQL("words @@ %(words)s::tsquery"))
+        # 1 divides by the logarithm of the length: long texts contain more of everything.
+        self._score = SQL("ts_rank(words, %(words)s::tsquery, 1)::float8")
+        self._tail = "ORDER BY score DESC, namespace, key"
+
+    def rank_by_nearness(self, wanted: Vector, pgvector: str) -> None:
+        """Select what has a vector, nearest first.
+
+        Args:
+            wanted: To what.
+            pgvector: The schema of that extension.
+        """
+        self._only_with_vectors(wanted)
+        self.parameters["wanted"] = wanted.tolist()
+        self._score = SQL(
+            "max(1 - (direction::{vector} OPERATOR({schema}.<=>) %(wanted)s::real[]::{vector}))"
+        ).format(vector=Identifier(pgvector, "vector"), schema=Identifier(pgvector))
+        self._tail = "GROUP BY items.item ORDER BY score DESC, namespace, key"
+
+    def candidates(self, wanted: Vector, most: int) -> Composed:
+        """Return a statement for names, items and vectors, those put last first.
+
+        Args:
+            wanted: What they are going to be compared with.
+            most: How many to return at most.
+        """
+        self._only_with_vectors(wanted)
+        self.parameters |= {"limit": most, "offset": 0}
+        self._tail = "ORDER BY updated_at DESC, item"
+        return self.sql("namespace, key, items.item, direction")
+
+    def _only_with_vectors(self, wanted: Vector) -> None:
+        self._source = "{items} AS items JOIN {vectors} AS vectors USING (item)"
+        self.parameters["length"] = len(wanted)
+        self._conditions.append(SQL("cardinality(direction) = %(length)s"))
+
+
+def namespace_query(tables: Tables, asked: ListNamespaces) -> tuple[Composed, dict[str, Any]]:
+    """Return a statement for namespaces, and its parameters but for `now`."""
+    parameters: dict[str, Any] = {
+        "limit": asked.limit,
+        "offset": asked.offset,
+        "depth": min(asked.max_depth or _MOST_SEGMENTS, _MOST_SEGMENTS),
+        "least": max(len(asked.prefix), len(asked.suffix)),
+    }
+    below = _below(parameters, literal_prefix(asked.prefix))
+    fitting: list[Composable] = [SQL("cardinality(segments) >= %(least)s")]
+    for number, segment in enumerate(asked.prefix, start=1):
+        if segment != ANY:
+            parameters[f"p{number}"] = segment
+            fitting.append(SQL("segments[{}] = {}").format(number, Placeholder(f"p{number}")))
+    for number, segment in enumerate(reversed(asked.suffix)):
+        if segment != ANY:
+            parameters[f"s{number}"] = segment
+            place = SQL("segments[cardinality(segments) - {}] = {}")
+            fitting.append(place.format(number, Placeholder(f"s{number}")))
+    return tables.sql(_NAMESPACES, below=below, fitting=SQL(" AND ").join(fitting)), parameters
+
+
+def _below(parameters: dict[str, Any], prefix: Namespace) -> SQL:
+    if not prefix:
+        return SQL("true")
+    parameters["first"], parameters["past"] = bounds(prefix)
+    return SQL("namespace >= %(first)s AND namespace < %(past)s")
+
+
+def _holds(parameters: dict[str, Any], condition: Condition, name: str) -> Composed:
+    """Return what `harness.store.filters.matches` means, as SQL."""
+    outer: Composed = Composed([SQL("value")])
+    *keys, last = (f"{name}_{number}" for number in range(len(condition.path)))
+    for key in keys:
+        outer = SQL("{} -> {}::text").format(outer, Placeholder(key))
+    parameters |= {
+        f"{name}_{number}": escaped_text(key) for number, key in enumerate(condition.path)
+    }
+    operand = condition.operand
+    parts: dict[str, Composable] = {
+        "outer": outer,
+        "last": Placeholder(last),
+        "operand": Placeholder(name),
+    }
+    if condition.operator in ("$eq", "$ne"):
+        parameters[name] = escaped_json(json_text(operand, "the filter"))
+        equal = SQL(
+            "coalesce(({outer} -> {last}::text)::jsonb, 'null'::jsonb) = {operand}::jsonb"
+        ).format(**parts)
+        return equal if condition.operator == "$eq" else SQL("NOT ({})").format(equal)
+    parts["comparison"] = _COMPARISONS[condition.operator]
+    if isinstance(operand, str):
+        parameters[name] = escaped_text(operand)
+        kind, compared = "string", '({outer} ->> {last}::text) COLLATE "C" {comparison} {operand}'
+    else:
+        parameters[name] = json_text(operand, "the filter")
+        kind = "number"
+        compared = "({outer} ->> {last}::text)::numeric {comparison} {operand}::numeric"
+    return SQL(
+        "CASE json_typeof({outer} -> {last}::text) WHEN {kind} THEN {compared} ELSE false END"
+    ).format(kind=kind, compared=Composed([SQL(compared).format(**parts)]), **parts)

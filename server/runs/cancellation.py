@@ -1,0 +1,193 @@
+"""Ends runs, whichever of the server processes on a state directory works on them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from ...harness.checkpoint.base import Batch, Checkpointer, Run
+from ...harness.errors import HarnessError, RunEnded, ThreadBusy
+from .active_run import ActiveRun
+from .cancel_requests import CancelRequest, CancelRequests
+
+__all__ = ["Cancellation", "Servers"]
+
+LOOK_SECONDS = 0.5
+"""How often the runs of this process are looked up among the cancel requests."""
+
+CANCEL_SECONDS = 20.0
+"""How long to wait for another process to end a run: middleware has 10 s to stop what it runs."""
+
+logger = logging.getLogger(__name__)
+
+_ENDED = ("done", "failed", "cancelled")
+
+
+class Servers(Protocol):
+    """Says which server processes live, and lets one at a time take over what dead ones left."""
+
+    @property
+    def cancel_requests(self) -> CancelRequests:
+        """What these processes wish of each other."""
+        ...
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether the server with this id is running. May block."""
+        ...
+
+    def takeover(self) -> AbstractAsyncContextManager[None]:
+        """Keep every other process from resuming a run meanwhile."""
+        ...
+
+
+class Cancellation:
+    """Ends runs of this process, of others, and those that nobody works on.
+
+    Args:
+        journal: The journal.
+        servers: The processes that share it.
+        live: The runs this process works on.
+        is_left: Says whether nobody works on a run that is recorded as `running`.
+        ended: Told of a run that was ended while nobody worked on it.
+    """
+
+    def __init__(
+        self,
+        journal: Checkpointer,
+        servers: Servers,
+        live: Mapping[str, ActiveRun],
+        is_left: Callable[[Run], Awaitable[bool]],
+        ended: Callable[[Run], None],
+    ) -> None:
+        self._journal = journal
+        self._servers = servers
+        self._requests = servers.cancel_requests
+        self._live = live
+        self._is_left = is_left
+        self._ended = ended
+        self._looks = False
+
+    async def end(self, run: Run, reason: str) -> Run:
+        """End a run; what it has committed stays. One that has ended is returned as it is.
+
+        Raises:
+            ThreadBusy: Another process works on it and has not ended it within 20 s. The request
+                is stored, so it still ends there, or where the run is taken over.
+        """
+        asked = False
+        while True:
+            live = self._live.get(run.id)
+            if live is not None:
+                live.control.cancel(reason)
+                await live.finished.wait()
+            run = await self._journal.run(run.id) or replace(run, status="cancelled")
+            if run.status in _ENDED:
+                break
+            if not await self._is_anothers(run):
+                await self._end_left(run, reason)
+            elif run.id not in self._live:
+                asked = True
+                await self._have_ended(run, reason)
+        if asked:
+            await anyio.to_thread.run_sync(self._requests.discard, run.id)
+        return run
+
+    async def _is_anothers(self, run: Run) -> bool:
+        return run.status == "running" and not await self._is_left(run)
+
+    async def _end_left(self, run: Run, reason: str) -> None:
+        """Record the end of a run that waits or was left, unless it goes on in this moment."""
+        async with self._servers.takeover():
+            now = await self._journal.run(run.id)
+            if now is None or now.status in _ENDED or await self._is_anothers(now):
+                return
+            await self._record(now, reason)
+
+    async def _record(self, run: Run, reason: str) -> None:
+        run = replace(run, status="cancelled", reason=reason)
+        await self._journal.commit(Batch(run.thread_id, runs=[run]))
+        self._ended(run)
+
+    async def _have_ended(self, run: Run, reason: str) -> None:
+        """Ask the process that works on a run to end it, and wait until it stopped there.
+
+        Raises:
+            ThreadBusy: It takes too long.
+        """
+        request = CancelRequest(run.id, run.attempt, reason)
+        await anyio.to_thread.run_sync(self._requests.store, request)
+        with anyio.move_on_after(CANCEL_SECONDS):
+            now: Run | None = run
+            while now is not None and now.attempt == run.attempt and await self._is_anothers(now):
+                await anyio.sleep(LOOK_SECONDS / 2)
+                now = await self._journal.run(run.id)
+            return
+        raise ThreadBusy(
+            f"Run {run.id} is not cancelled yet: another server process works on it, and has not "
+            f"ended it within {CANCEL_SECONDS:.0f} s. The request is stored. That process ends "
+            "the run as soon as it can; if it dies, the run is not started again. See where it "
+            f'stands with wait(run_id="{run.id}").'
+        )
+
+    # --- what other processes ask of this one ------------------------------------------------
+
+    def look_out(self, group: TaskGroup) -> None:
+        """See to it that requests are noticed while this process works on runs."""
+        if not self._looks:
+            self._looks = True
+            group.start_soon(self._look_out)
+
+    async def _look_out(self) -> None:
+        try:
+            while self._live:
+                await anyio.sleep(LOOK_SECONDS)
+                try:
+                    await self._look()
+                except (OSError, HarnessError) as error:
+                    logger.warning("cancel requests of other servers cannot be read: %s", error)
+        finally:
+            self._looks = False
+
+    async def _look(self) -> None:
+        ids = [*self._live]
+        for run_id in await anyio.to_thread.run_sync(self._requests.asked_for, ids):
+            run = await self._journal.run(run_id)
+            request = None if run is None else await self._request(run)
+            live = self._live.get(run_id)
+            if request is not None and live is not None:
+                live.control.cancel(request.reason)
+
+    async def _request(self, run: Run) -> CancelRequest | None:
+        """Return the request to end a run that is recorded as `running`."""
+        if run.status != "running":
+            return None
+        return await anyio.to_thread.run_sync(self._requests.of, run)
+
+    async def require_unasked(self, run: Run) -> None:
+        """End a run that was left behind if a request for it was not noticed any more.
+
+        To be called where no other process can resume the run.
+
+        Raises:
+            RunEnded: So it was.
+        """
+        request = await self._request(run)
+        if request is None:
+            return
+        await self._record(run, request.reason)
+        await anyio.to_thread.run_sync(self._requests.discard, run.id)
+        raise RunEnded(f"Run {run.id} is cancelled: {request.reason}.")
+
+    async def forget_settled(self) -> None:
+        """Discard requests for runs that have ended, or have been resumed, since."""
+        for request in await anyio.to_thread.run_sync(self._requests.all):
+            run = await self._journal.run(request.run_id)
+            if run is None or run.status != "running" or run.attempt != request.attempt:
+                await anyio.to_thread.run_sync(self._requests.discard, request.run_id)

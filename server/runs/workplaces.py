@@ -1,0 +1,251 @@
+"""Where agents work: one place for all, or one for each principal that has a root of its own.
+
+A workplace is everything that depends on the root: the files, the rules in front of them, the
+sandbox of commands, the skills, subagents and memory, and the agent that is built of these.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio.to_thread
+
+from ...harness._internal.records import record
+from ...harness.agent import Agent
+from ...harness.backends.base import Backend
+from ...harness.errors import HarnessError
+from ...harness.memory.files import MemoryFiles
+from ...harness.policy import PolicyFiles
+from ...harness.skills.registry import SkillRegistry
+from ...harness.subagents.registry import SubAgentRegistry
+from ..auth.caller import current_caller, owner_of
+from ..auth.principals import Principals
+from ..reload.files_of_all import FilesOfAll
+from ..reload.profile_files import ProfileFiles
+from ..settings.principal_roots import made_root
+from ..settings.protected_paths import GuardedRules
+from ..settings.settings import Settings
+from .commands import commands_of, files_of
+from .reloadable_agent import ReloadableAgent
+
+if TYPE_CHECKING:
+    from ...harness.middleware.commands.execute import ExecuteMiddleware
+
+__all__ = ["Common", "Parts", "Workplace", "Workplaces", "bundled_skills"]
+
+
+F = TypeVar("F", SkillRegistry, SubAgentRegistry, MemoryFiles)
+
+
+def bundled_skills() -> Path:
+    """Return the directory of the skills that ship with the product."""
+    package = Path(__file__).parents[1]
+    installed = package / "bundled_skills"
+    return installed if installed.is_dir() else package.parent / "skills"
+
+
+@record
+class Common:
+    """What the operator's files say to all agents, wherever they work.
+
+    Attributes:
+        policy: The rules.
+        profiles: Those of models.
+    """
+
+    policy: PolicyFiles
+    profiles: ProfileFiles
+
+    @classmethod
+    def of(cls, settings: Settings) -> Common:
+        """Read the files. Blocks.
+
+        Raises:
+            HarnessError: A profile breaks a rule.
+        """
+        untrusted = settings.untrusted
+        return cls(
+            PolicyFiles(settings.policy, untrusted=untrusted),
+            ProfileFiles(settings.profiles, untrusted=untrusted),
+        )
+
+
+@dataclass(slots=True)
+class Parts:
+    """What an agent is made of that comes from files and settings.
+
+    Attributes:
+        settings: Those it follows, with the principal's own paths.
+    """
+
+    skills: SkillRegistry
+    subagents: SubAgentRegistry
+    memory: MemoryFiles
+    backend: Backend
+    rules: GuardedRules
+    commands: ExecuteMiddleware | None
+    settings: Settings
+    principal: str
+
+    @classmethod
+    def of(cls, settings: Settings, policy: PolicyFiles, principal: str = "") -> Parts:
+        """Read the files. Blocks.
+
+        Raises:
+            HarnessError: They cannot hold; or the principal's root cannot be made.
+        """
+        own = settings.of(principal)
+        if settings.root is not None and own.root is not None and settings.per_principal:
+            made_root(own.root, settings.root)
+        backend = files_of(own)
+        commands = commands_of(settings, backend, principal)
+        return cls(
+            SkillRegistry(_skill_sources(own), untrusted=own.untrusted),
+            SubAgentRegistry(own.agents, untrusted=own.untrusted),
+            MemoryFiles(own.memory, untrusted=own.untrusted),
+            backend,
+            GuardedRules(settings, backend, policy, principal),
+            commands,
+            own,
+            principal,
+        )
+
+    def take(self, settings: Settings, common: Common) -> None:
+        """Follow settings that have changed. Blocks.
+
+        Raises:
+            HarnessError: They cannot hold.
+        """
+        own = settings.of(self.principal)
+        with self.rules.moving(settings):
+            common.profiles.use(own.profiles)
+            common.policy.use(own.policy)
+            self.skills.use(_skill_sources(own))
+            self.subagents.use(own.agents)
+            self.memory.use(own.memory)
+        self.settings = own
+
+
+def _skill_sources(settings: Settings) -> list[Path | tuple[Path, str]]:
+    return [(bundled_skills(), "bundled"), *settings.skills]
+
+
+@record
+class Workplace:
+    """What the agents of a principal, or of everybody, work with.
+
+    Attributes:
+        parts: What the agent is made of.
+        agent: Returns the agent.
+    """
+
+    parts: Parts
+    agent: ReloadableAgent
+
+
+class Workplaces:
+    """All workplaces; call it for the agent of whoever the id or the request belongs to.
+
+    Args:
+        settings: What the operator chose.
+        common: What is the same for all.
+        build: Builds an agent.
+        principals: Whose threads and runs are.
+
+    Raises:
+        HarnessError: The settings cannot hold.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        common: Common,
+        build: Callable[[Parts], Agent],
+        principals: Principals,
+    ) -> None:
+        self._settings = settings
+        self._common = common
+        self._build = build
+        self._principals = principals
+        self._made: dict[str, Workplace] = {}
+        self._lock = threading.RLock()
+        if not settings.per_principal:
+            self._of("")
+
+    def __call__(self, id_: str = "") -> Agent:
+        """Return the agent that works on a thread or run; see `of`."""
+        return self.of(id_).agent()
+
+    def of(self, id_: str = "") -> Workplace:
+        """Return the workplace of whoever a thread or run belongs to; of the caller without one.
+
+        Blocks when it is not there yet; see `prepare`.
+
+        Raises:
+            HarnessError: It is nobody's, or cannot be made; nothing was done.
+        """
+        return self._of(self._whose(id_))
+
+    async def prepare(self, id_: str = "") -> None:
+        """Make the workplace of whoever a thread or run belongs to, unless it is there.
+
+        Raises:
+            HarnessError: As for `of`.
+        """
+        principal = self._whose(id_)
+        if principal not in self._made:
+            await anyio.to_thread.run_sync(self._of, principal)
+
+    @property
+    def all(self) -> Mapping[str, Workplace]:
+        """Those there are now, by principal."""
+        return dict(self._made)
+
+    def files(self, part: Callable[[Parts], F]) -> F | FilesOfAll:
+        """Return a part of the one workplace, or what stands for that part of all."""
+        if not self._settings.per_principal:
+            return part(self._of("").parts)
+        return FilesOfAll(lambda: {name: part(one.parts) for name, one in self.all.items()})
+
+    def take(self, settings: Settings) -> None:
+        """Follow settings that have changed. Blocks.
+
+        Raises:
+            HarnessError: They cannot hold.
+        """
+        with self._lock:
+            for one in self.all.values():
+                one.parts.take(settings, self._common)
+            self._settings = settings
+
+    def outdate(self) -> None:
+        """Have the agents built anew for the next run. Safe on any thread."""
+        for one in self.all.values():
+            one.agent.outdate()
+
+    def _whose(self, id_: str) -> str:
+        if not self._settings.per_principal:
+            return ""
+        owned = bool(owner_of(id_))
+        principal = self._principals.of(id_) if owned else current_caller.get().principal
+        if not principal:
+            raise HarnessError(
+                f"{id_ or 'This'} belongs to no user, and with a root for each user "
+                f"({self._settings.root}) nobody knows where its files are. Nothing was done."
+            )
+        return principal
+
+    def _of(self, principal: str) -> Workplace:
+        known = self._made.get(principal)
+        if known is not None:
+            return known
+        with self._lock:
+            if principal not in self._made:
+                parts = Parts.of(self._settings, self._common.policy, principal)
+                agent = ReloadableAgent(lambda: self._build(parts))
+                self._made[principal] = Workplace(parts, agent)
+            return self._made[principal]

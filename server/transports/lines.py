@@ -1,0 +1,238 @@
+"""Lines of JSON: a byte stream taken apart at its line ends, and each line read as a message.
+
+A line that is no message is answered, by the id of its request where one can be found, so that who
+sent it stops waiting. Of a line that is too long only the two ends are kept and looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator
+from typing import Final, TypeAlias, cast
+
+from mcp.types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from ...harness._internal.records import record
+
+__all__ = ["MAX_LINE_BYTES", "Line", "LineSplitter", "Refused", "parse"]
+
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+"""The longest message accepted. A larger one is skipped without being held in memory."""
+
+LOOK_BYTES: Final = 16 * 1024
+"""How much of either end of a line that is too long is looked at for its id."""
+
+MAX_ID_DIGITS: Final = 100
+
+_TOKEN = re.compile(
+    rb'\s*("[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+)',
+    re.DOTALL,
+)
+_LAST_ID = re.compile(
+    rb'[,{]\s*"id"\s*:\s*(-?[0-9]+|"[^"\\]*(?:\\.[^"\\]*)*")\s*\}\s*\Z',
+    re.DOTALL,
+)
+
+
+@record
+class _LongLine:
+    """What is left of a line that is too long.
+
+    Attributes:
+        size: Its bytes.
+        head: The first of them.
+        tail: The last ones.
+    """
+
+    size: int
+    head: bytes
+    tail: bytes
+
+
+Line: TypeAlias = "bytes | _LongLine"
+
+
+class LineSplitter:
+    """Takes a byte stream apart; holds no more than one line of the allowed length.
+
+    Args:
+        most: Bytes of the longest line that is kept whole.
+    """
+
+    def __init__(self, most: int = MAX_LINE_BYTES) -> None:
+        self._most = most
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._head = b""
+        self._tail = b""
+
+    def feed(self, chunk: bytes) -> Generator[Line]:
+        """Yield the lines that a chunk brings to an end; blank ones are none."""
+        *ended, rest = chunk.split(b"\n")
+        for piece in ended:
+            self._add(piece)
+            yield from self.end()
+        self._add(rest)
+
+    def end(self) -> Generator[Line]:
+        """Yield what came after the last line end."""
+        line = b"".join(self._pieces)
+        long = _LongLine(self._size, self._head, self._tail) if self._head else None
+        self._pieces.clear()
+        self._size, self._head, self._tail = 0, b"", b""
+        if long is not None:
+            yield long
+        elif line and not line.isspace():
+            yield line
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if not self._head:
+            self._pieces.append(piece)
+            if self._size <= self._most:
+                return
+            for one in self._pieces:  # not joined: that would take the memory twice
+                self._look_at(one)
+            self._pieces.clear()
+        else:
+            self._look_at(piece)
+
+    def _look_at(self, piece: bytes) -> None:
+        self._head += piece[: LOOK_BYTES - len(self._head)]
+        self._tail = (self._tail + piece[-LOOK_BYTES:])[-LOOK_BYTES:]
+
+
+@record
+class Refused:
+    """A line that is no message, and what its sender is told; errors are messages themselves."""
+
+    answer: JSONRPCError
+
+
+def parse(line: Line) -> JSONRPCMessage | Refused:
+    """Return the message that a line is, or the answer to one that is none.
+
+    An answer of the client's that is too long becomes an error, so that who asked hears of it.
+    """
+    if isinstance(line, _LongLine):
+        return _unread(line)
+    try:
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError as error:
+        return Refused(_refusal(line, _unreadable(error)))
+    if isinstance(message, JSONRPCNotification) and _has_id(line):
+        return Refused(_refusal(line))
+    return message
+
+
+def _has_id(line: bytes) -> bool:
+    """Whether a request passes for a notification, because its id is none that is allowed."""
+    return b'"id"' in line and "id" in cast("dict[str, object]", from_json(line))
+
+
+def _unreadable(error: ValidationError) -> str | None:
+    """Return what makes a line no JSON for us, such as half a surrogate pair in a string."""
+    if error.error_count() > 1:
+        return None
+    (one,) = error.errors(include_url=False, include_input=False)
+    return one["msg"] if one["type"] == "json_invalid" else None
+
+
+def _refusal(line: bytes, unreadable: str | None = None) -> JSONRPCError:
+    """Return what the sender of a line is told, by the request's id if there is one."""
+    try:
+        value = cast("object", json.loads(line))
+    except (ValueError, RecursionError) as error:
+        data = ErrorData(code=PARSE_ERROR, message=f"Parse error: the line is not JSON: {error}")
+        return JSONRPCError(jsonrpc="2.0", id=None, error=data)
+    request_id: RequestId | None = None
+    if isinstance(value, dict):
+        given = cast("dict[str, object]", value).get("id")
+        if isinstance(given, str | int) and not isinstance(given, bool):
+            request_id = given
+    if unreadable is not None:
+        data = ErrorData(code=PARSE_ERROR, message=f"Parse error: {unreadable}. Nothing was done.")
+        return JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
+    what = (
+        "batches are not accepted" if isinstance(value, list) else "it is no JSON-RPC 2.0 message"
+    )
+    data = ErrorData(code=INVALID_REQUEST, message=f"Invalid request: {what}; send one per line")
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
+
+
+# --- lines that are too long -------------------------------------------------------------------
+
+
+def _unread(line: _LongLine) -> JSONRPCError | Refused:
+    members = _members(line.head)
+    data = ErrorData(
+        code=INVALID_REQUEST,
+        message=f"the message is {line.size} bytes long and was not read; at most {MAX_LINE_BYTES} "
+        "are accepted. Send large content in several calls.",
+    )
+    answer = JSONRPCError(jsonrpc="2.0", id=_id_of(line, members), error=data)
+    if "result" in members or "error" in members:  # ids of answers are ours, not the client's
+        return answer if answer.id is not None else Refused(answer)
+    if "method" in members or "params" in members:
+        return Refused(answer)
+    return Refused(answer.model_copy(update={"id": None}))
+
+
+def _id_of(line: _LongLine, members: dict[str, bytes]) -> RequestId | None:
+    """Return the id at either end of a line: some clients write it first, others last."""
+    text = members.get("id")
+    if text is None:
+        last = _LAST_ID.search(line.tail)
+        text = b"" if last is None else last[1]
+    if len(text) > MAX_ID_DIGITS and not text.startswith(b'"'):
+        return None
+    try:
+        value = cast("object", from_json(text))
+    except ValueError:
+        return None
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+def _members(head: bytes) -> dict[str, bytes]:
+    """Return the members of the object that begins with `head`, as far as it goes.
+
+    A value is there as it is written if it is no object or list and is known to be whole.
+    """
+    members: dict[str, bytes] = {}
+    depth, place, before, name = 0, 0, b"", ""
+    while (token := _TOKEN.match(head, place)) is not None:
+        place, text = token.end(), token[1]
+        if text in (b"{", b"["):
+            depth += 1
+            if depth == 1 and text == b"[":
+                break
+        elif text in (b"}", b"]"):
+            depth -= 1
+            if depth < 1:
+                break
+        elif depth == 1 and text == b":":
+            name = _name(before)
+            members[name] = b""
+        elif depth == 1 and text == b",":
+            members[name] = before
+        before = text
+    return members
+
+
+def _name(text: bytes) -> str:
+    try:
+        return str(from_json(text))
+    except ValueError:
+        return ""

@@ -1,0 +1,146 @@
+"""A run that is cancelled ends, whichever server process works on it, and stays so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+import yaml
+
+from deep_agent_mcp.harness.checkpoint.base import Run
+from deep_agent_mcp.harness.errors import HarnessError, ThreadBusy
+from deep_agent_mcp.server.app import App, create_app
+from deep_agent_mcp.server.runs import cancellation
+from deep_agent_mcp.server.runs.cancel_requests import CancelRequest, CancelRequests
+from deep_agent_mcp.server.settings.sources import load_settings
+
+pytestmark = pytest.mark.anyio
+
+SCRIPT = {
+    "runs": [
+        {"match": "slow", "agents": {"main": [{"text": "Slow but done.", "delay": 600}]}},
+        {
+            "match": "ask",
+            "agents": {
+                "main": [
+                    {"tool_calls": [{"name": "ls", "args": {"path": "/"}}]},
+                    {"text": "Was allowed.", "delay": 0.4},
+                ]
+            },
+        },
+    ],
+}
+
+
+@asynccontextmanager
+async def two_servers(place: Path) -> AsyncGenerator[tuple[App, App]]:
+    """Two servers on one state directory; they see each other by their locks as processes do."""
+    script = place / "script.yaml"
+    script.write_text(yaml.safe_dump(SCRIPT), encoding="utf-8")
+    given: dict[str, Any] = {"state_dir": str(place / "state"), "model": f"scripted:{script}"}
+    settings = load_settings({**given, "approve": ("ls",)}, {})
+    with anyio.fail_after(60):
+        async with create_app(settings) as one, create_app(settings) as other:
+            yield one, other
+
+
+def stored(place: Path) -> CancelRequests:
+    return CancelRequests(place / "state" / "cancel-requests")
+
+
+async def test_a_slow_server_is_reported_and_the_request_stays_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_servers(tmp_path) as (one, other):
+        run_id = await one.runs.start("slow")
+        with monkeypatch.context() as slow:
+            slow.setattr(cancellation, "CANCEL_SECONDS", 0.05)
+            with pytest.raises(ThreadBusy, match=r"not cancelled yet.*request is stored"):
+                await other.runs.cancel(run_id, "enough")
+        assert [found.run_id for found in stored(tmp_path).all()] == [run_id]
+        done = await one.runs.wait(run_id, 30)
+        assert (done.run.status, done.run.reason) == ("cancelled", "enough")
+
+
+async def test_who_gives_up_waiting_for_the_end_has_still_cancelled(tmp_path: Path) -> None:
+    async with two_servers(tmp_path) as (one, other):
+        run_id = await one.runs.start("slow")
+        async with anyio.create_task_group() as asking:
+            asking.start_soon(other.runs.cancel, run_id, "enough")
+            with anyio.fail_after(30):
+                while not await anyio.to_thread.run_sync(stored(tmp_path).all):
+                    await anyio.lowlevel.checkpoint()
+            asking.cancel_scope.cancel()
+        assert (await one.runs.wait(run_id, 30)).run.status == "cancelled"
+
+
+async def test_a_request_for_an_earlier_attempt_ends_no_later_one(tmp_path: Path) -> None:
+    async with two_servers(tmp_path) as (one, other):
+        run_id = await one.runs.start("slow")
+        stored(tmp_path).store(CancelRequest(run_id, 0, "old"))
+        assert (await other.runs.wait(run_id, 1.2)).run.status == "running"
+        await other.runs.recover()
+        assert stored(tmp_path).all() == []
+
+
+async def test_what_lies_about_in_the_directory_of_requests_ends_nothing(tmp_path: Path) -> None:
+    async with two_servers(tmp_path) as (one, other):
+        run_id = await one.runs.start("slow")
+        requests = stored(tmp_path)
+        requests.store(CancelRequest(run_id, 1, "x"))
+        (path,) = (tmp_path / "state" / "cancel-requests").iterdir()
+        for text in ("", "[", "{}", "[1]", '["a", "b", "c"]', f'["{run_id}", "1x", ""]', "\0"):
+            path.write_text(text)
+            assert requests.all() == [] and requests.of(Run(run_id, "thr", "delegate", "a")) is None
+        assert (await other.runs.wait(run_id, 0.8)).run.status == "running"
+
+
+async def test_a_cancelled_run_stays_so_whoever_answers_it_in_that_moment(tmp_path: Path) -> None:
+    async with two_servers(tmp_path) as (one, other):
+        outcomes: set[str] = set()
+
+        async def race(delay: float) -> None:
+            run_id = await one.runs.start("ask")
+            asked = await one.runs.wait(run_id, 30)
+            answers: Any = {asked.questions[0].id: {"decision": "approve"}}
+
+            async def answer() -> None:
+                with suppress(HarnessError):  # it was cancelled before
+                    await one.runs.reply(run_id, answers)
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(answer)
+                await anyio.sleep(delay)
+                told = await other.runs.cancel(run_id, "enough")
+            end = (await one.runs.wait(run_id, 30)).run
+            assert end.status == told.status
+            assert end.status in ("cancelled", "done")
+            outcomes.add(end.status)
+
+        async with anyio.create_task_group() as group:
+            for turn in range(12):
+                group.start_soon(race, turn * 0.01)
+        assert "cancelled" in outcomes
+
+
+def test_requests_concern_the_run_and_the_attempt_that_they_name(tmp_path: Path) -> None:
+    requests = CancelRequests(tmp_path / "requests")
+    run = Run("run_../../x", "thr", "delegate", "main")
+    assert requests.asked_for([run.id]) == [] and requests.all() == []
+    requests.discard(run.id)
+    requests.store(CancelRequest(run.id, 1, "first"))
+    requests.store(CancelRequest(run.id, 1, "enough"))
+    assert requests.of(run) == CancelRequest(run.id, 1, "enough")
+    assert requests.of(replace(run, attempt=2)) is None
+    assert requests.of(replace(run, id="run_2")) is None
+    assert requests.asked_for(["run_2", run.id]) == [run.id]
+    requests.discard(run.id)
+    assert requests.of(run) is None
+    assert [*tmp_path.iterdir()] == [tmp_path / "requests"]

@@ -1,0 +1,91 @@
+"""What works where no extra is installed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+WITHOUT_EXTRAS = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("psycopg", "psycopg_pool", "redis", "cryptography"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+EVERY_PACKAGE = """
+import importlib, pkgutil
+import deep_agent_mcp.harness
+for found in pkgutil.walk_packages(deep_agent_mcp.harness.__path__, "deep_agent_mcp.harness."):
+    if found.ispkg and found.name.rpartition(".")[2] not in ("postgres", "redis"):
+        exec(f"from {found.name} import *", {})
+"""
+
+STARS = """
+from deep_agent_mcp.harness.store import *
+from deep_agent_mcp.harness.checkpoint import *
+
+assert MemoryStore and SqliteStore and SqliteCheckpointer and EncryptedCheckpointer and Keyring
+there = {"PostgresStore", "PostgresCheckpointer", "RedisCheckpointer"} & set(globals())
+"""
+
+BY_NAME = """
+from deep_agent_mcp.harness.errors import CheckpointError
+import deep_agent_mcp.harness.checkpoint as journals, deep_agent_mcp.harness.store as stores
+
+for package, name, extra in (
+    (stores, "PostgresStore", "postgres"),
+    (journals, "PostgresCheckpointer", "postgres"),
+    (journals, "RedisCheckpointer", "redis"),
+):
+    try:
+        exec(f"from {package.__name__} import {name}")
+    except ImportError as error:
+        assert f"pip install 'deep-agent-mcp[{extra}]'" in str(error), error
+    else:
+        raise AssertionError(name)
+try:
+    journals.EncryptedCheckpointer(journals.MemoryCheckpointer(), journals.Keyring([bytes(32)]))
+except CheckpointError as error:
+    assert "pip install 'deep-agent-mcp[encryption]'" in str(error), error
+else:
+    raise AssertionError("EncryptedCheckpointer")
+"""
+
+PAGES = """
+from tests.doc_pages import DocPage
+
+for name in ("stores.md", "journals.md"):
+    page = DocPage(name)
+    page.run(page.titles[0])
+"""
+
+
+def run(code: str, place: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [STARS + "assert not there, there", EVERY_PACKAGE, BY_NAME, PAGES],
+    ids=["stars", "every package", "by name", "pages"],
+)
+def test_what_needs_no_extra_works_without_one(tmp_path: Path, code: str) -> None:
+    run(WITHOUT_EXTRAS + code, tmp_path)
+
+
+def test_with_all_extras_a_star_brings_every_name(tmp_path: Path) -> None:
+    run(STARS + "assert len(there) == 3, there", tmp_path)
