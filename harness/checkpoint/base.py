@@ -128,7 +128,9 @@ class Checkpointer(Protocol):
     async def threads(
         self, *, limit: int = 50, before: float | None = None, prefix: str = ""
     ) -> Sequence[ThreadInfo]:
-        """Return threads, last changed first.
+        """Return threads, last changed first: when a run of theirs began or ended, or an edit.
+
+        Whether the steps of a run count as well is the journal's choice.
 
         Args:
             limit: How many at most.

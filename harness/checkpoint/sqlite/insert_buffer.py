@@ -33,8 +33,10 @@ _INSERT = {
 }
 
 _TOUCH = """
-UPDATE threads SET updated_at = ?, checkpoints = checkpoints + ?, newest = coalesce(?, newest)
-WHERE thread = ?
+UPDATE threads SET updated_at = ?1, (checkpoints, newest) = (
+    SELECT checkpoints + count(*), coalesce(max(seq), newest) FROM checkpoints c
+    WHERE c.scope IN (SELECT scope FROM scopes WHERE thread = ?2) AND c.seq > newest)
+WHERE thread = ?2
 """
 
 _SIZES = (64, 8, 2, 1)
@@ -61,7 +63,7 @@ class InsertBuffer:
         self._conn = conn
         self._pager = pager
         self._rows: dict[str, list[Any]] = {table: [] for table in _INSERT}
-        self._touched: list[tuple[Any, ...]] = []
+        self._touched: dict[int, float] = {}
         self._new: list[Any] = []
         self._scopes: set[int] = set()
 
@@ -107,9 +109,9 @@ class InsertBuffer:
             head.id = new.id
         return head.seq
 
-    def touch(self, thread: int, now: float, checkpoints: int, newest: int | None) -> None:
-        """Note when a thread changed, how many checkpoints it got, and the seq of the last."""
-        self._touched.append((now, checkpoints, newest, thread))
+    def touch(self, thread: int, now: float) -> None:
+        """Note when a thread changed, with what it holds then."""
+        self._touched[thread] = now
 
     def waits(self, scope: int) -> bool:
         """Whether there are rows of a namespace, which no statement sees yet."""
@@ -129,7 +131,7 @@ class InsertBuffer:
             for statement, values in _filled(_INSERT[table], rows):
                 self._conn.execute(statement, values)
             rows.clear()
-        self._conn.executemany(_TOUCH, self._touched)
+        self._conn.executemany(_TOUCH, [(now, thread) for thread, now in self._touched.items()])
         self._touched.clear()
         self._new.clear()
         self._scopes.clear()

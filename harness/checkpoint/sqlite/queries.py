@@ -77,7 +77,10 @@ FROM interrupts i JOIN threads t USING (thread)
 """
 
 _THREADS = """
-SELECT t.thread_id, t.checkpoints, t.created_at, t.updated_at,
+SELECT t.thread_id, t.checkpoints + (
+           SELECT count(*) FROM checkpoints c WHERE c.seq > t.newest
+           AND c.scope IN (SELECT scope FROM scopes WHERE thread = t.thread)),
+       t.created_at, t.updated_at,
        r.id, t.thread_id, r.kind, r.agent, r.status, r.goal, r.owner, r.answer, r.reason,
        r.idempotency_key, r.created_at, r.updated_at, r.attempt, r.used, r.base
 FROM (SELECT * FROM threads {where} ORDER BY updated_at DESC LIMIT :limit) t

@@ -53,6 +53,8 @@ ON CONFLICT (id) DO UPDATE SET
 WHERE thread = excluded.thread
 """
 
+_SAME_RUN = "SELECT 1 FROM runs WHERE id = ? AND status = ? AND attempt = ?"
+
 _INTERRUPT = """
 INSERT INTO interrupts (thread, id, ns, step_id, run_id, kind, path, message, payload,
                         answer_schema, idx, answer, answered)
@@ -68,6 +70,11 @@ ON CONFLICT (thread, id) DO UPDATE SET
 _KNOWN = """
 SELECT (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?2),
        (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?3)
+"""
+
+_NEWEST = """
+(SELECT coalesce(max((SELECT max(seq) FROM checkpoints c WHERE c.scope = s.scope)), 0)
+ FROM scopes s WHERE s.thread = ?1)
 """
 
 # All that has to be known of a batch that holds one step.
@@ -119,15 +126,17 @@ def store(
     head = waiting.heads.of(batch.thread_id, batch.ns)
     if head is not None and _follows(batch, head):
         thread, scope = head.thread, head.scope
-        newest = waiting.add_steps(head, batch)
+        waiting.add_steps(head, batch)
     else:
         place = _place(conn, batch, now, waiting)
         thread, scope = place.thread, place.scope
-        newest = None if scope is None else _store_steps(conn, place, scope, batch, waiting)
+        if scope is not None:
+            _store_steps(conn, place, scope, batch, waiting)
     if batch.snapshots and scope is not None:
         waiting.insert()
         _store_snapshots(conn, scope, batch)
-    waiting.touch(thread, now, len(batch.checkpoints), newest)
+    if _shows(conn, batch):
+        waiting.touch(thread, now)
     for run in batch.runs:
         _store_run(conn, thread, run)
     for interrupt in batch.interrupts:
@@ -140,6 +149,20 @@ def store(
         _store_change(conn, thread, change)
     if batch.events:
         event_rows.store_events(conn, thread, batch.events, limits)
+
+
+def _shows(conn: sqlite3.Connection, batch: Batch) -> bool:
+    """Whether a batch moves its thread in a list of threads; what a run does meanwhile does not.
+
+    So a step changes nothing but its own rows, and the list is in order of when runs began or
+    ended.
+    """
+    if any(new.source != "loop" or new.parent_id is None for new in batch.checkpoints):
+        return True
+    return any(
+        conn.execute(_SAME_RUN, (run.id, run.status, run.attempt)).fetchone() is None
+        for run in batch.runs
+    )
 
 
 def _follows(batch: Batch, head: Head) -> bool:
@@ -197,10 +220,10 @@ def seq_of(conn: sqlite3.Connection, scope: int, checkpoint_id: str) -> int | No
 
 def _store_steps(
     conn: sqlite3.Connection, place: _Place, scope: int, batch: Batch, waiting: InsertBuffer
-) -> int | None:
-    """Store tasks and checkpoints; return the seq of the last checkpoint."""
+) -> None:
+    """Store tasks and checkpoints."""
     if not (batch.writes or batch.checkpoints):
-        return None
+        return
     if _is_next_step(batch, place):
         step = step_key(batch.checkpoints[0].id)
         for task in batch.writes:
@@ -214,7 +237,6 @@ def _store_steps(
     else:
         head = Head(place.thread, scope, newest, batch.checkpoints[-1].id)
         waiting.heads.note(batch.thread_id, batch.ns, head)
-    return newest
 
 
 def _is_next_step(batch: Batch, place: _Place) -> bool:
@@ -319,8 +341,8 @@ def _store_change(conn: sqlite3.Connection, thread: int, change: FileChange) -> 
     body, blob = content(conn, change.before)
     conn.execute(
         "INSERT INTO file_changes (thread, run_id, path, before, blob, after_digest,"
-        " checkpoint_seq) SELECT thread, ?, ?, ?, ?, ?, newest FROM threads WHERE thread = ?",
-        (change.run_id, change.path, body, blob, change.after_digest, thread),
+        f" checkpoint_seq) VALUES (?1, ?2, ?3, ?4, ?5, ?6, {_NEWEST})",
+        (thread, change.run_id, change.path, body, blob, change.after_digest),
     )
 
 

@@ -70,7 +70,7 @@ class FoundThread:
         logs: The rows of their event logs.
         lost: How much is lost, by what it is: steps, calls, questions, runs, file changes.
         problem: What was wrong with the first of it.
-        declared: How many checkpoints the thread should have; None if nobody knows.
+        declared: How many checkpoints the thread should have at least; None if nobody knows.
     """
 
     contents: Contents
@@ -154,7 +154,7 @@ class _Search:
     def found(self) -> FoundThread:
         """Return what is whole."""
         steps, pending = self._work()
-        declared = self._declared(len(steps))
+        declared = self._declared(steps)
         changes, runs = self._changes(), self._runs()
         ids = {run.id for run in runs}
         places = {one.checkpoint.id for one in steps}
@@ -187,13 +187,17 @@ class _Search:
             return [], []
         return steps, pending
 
-    def _declared(self, found: int) -> int | None:
-        """Return how many steps the thread should have; what is missing of them is lost."""
+    def _declared(self, steps: Sequence[FoundStep]) -> int | None:
+        """Return how many steps the thread should have; what is missing of them is lost.
+
+        Its row counts those up to one of them; those that came later count as found.
+        """
         contents, number = self._contents, self._number
         if number not in contents.threads:
             return None
-        declared: int = contents.threads[number][4]
-        missing = declared - found - self._lost["steps"]
+        counted, newest = contents.threads[number][4:6]
+        declared: int = counted + sum(one.checkpoint.seq > newest for one in steps)
+        missing = declared - len(steps) - self._lost["steps"]
         gaps = (("checkpoints", ()), ("scopes", (number,)))
         if missing > 0 and any(contents.tables.may_lack(*one) for one in gaps):
             self._miss("steps", "they are missing", missing)
