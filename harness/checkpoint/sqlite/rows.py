@@ -53,7 +53,13 @@ ON CONFLICT (id) DO UPDATE SET
 WHERE thread = excluded.thread
 """
 
-_SAME_RUN = "SELECT 1 FROM runs WHERE id = ? AND status = ? AND attempt = ?"
+# Of a run that goes on: no column of an index, which would be written for nothing.
+_RUN_GOES_ON = """
+UPDATE runs SET agent = ?, goal = ?, owner = ?, answer = ?, reason = ?, updated_at = ?, used = ?,
+                base = ?
+WHERE id = ? AND thread = ? AND kind = ? AND status = ? AND attempt = ? AND idempotency_key IS ?
+  AND created_at = ?
+"""
 
 _INTERRUPT = """
 INSERT INTO interrupts (thread, id, ns, step_id, run_id, kind, path, message, payload,
@@ -135,10 +141,18 @@ def store(
     if batch.snapshots and scope is not None:
         waiting.insert()
         _store_snapshots(conn, scope, batch)
-    if _shows(conn, batch):
+    moved = [_store_run(conn, thread, run) for run in batch.runs]
+    if any(moved) or _edits(batch):
         waiting.touch(thread, now)
-    for run in batch.runs:
-        _store_run(conn, thread, run)
+    _store_records(conn, thread, batch, waiting)
+    if batch.events:
+        event_rows.store_events(conn, thread, batch.events, limits)
+
+
+def _store_records(
+    conn: sqlite3.Connection, thread: int, batch: Batch, waiting: InsertBuffer
+) -> None:
+    """Store questions, answers and what files held."""
     for interrupt in batch.interrupts:
         _store_interrupt(conn, thread, interrupt)
     if batch.answers:
@@ -147,22 +161,14 @@ def store(
         waiting.insert()  # they note the thread's newest checkpoint
     for change in batch.file_changes:
         _store_change(conn, thread, change)
-    if batch.events:
-        event_rows.store_events(conn, thread, batch.events, limits)
 
 
-def _shows(conn: sqlite3.Connection, batch: Batch) -> bool:
-    """Whether a batch moves its thread in a list of threads; what a run does meanwhile does not.
+def _edits(batch: Batch) -> bool:
+    """Whether a batch moves its thread in a list of threads by its checkpoints; steps do not.
 
-    So a step changes nothing but its own rows, and the list is in order of when runs began or
-    ended.
+    So a step changes nothing but its own rows.
     """
-    if any(new.source != "loop" or new.parent_id is None for new in batch.checkpoints):
-        return True
-    return any(
-        conn.execute(_SAME_RUN, (run.id, run.status, run.attempt)).fetchone() is None
-        for run in batch.runs
-    )
+    return any(new.source != "loop" or new.parent_id is None for new in batch.checkpoints)
 
 
 def _follows(batch: Batch, head: Head) -> bool:
@@ -314,12 +320,18 @@ def _store_snapshots(conn: sqlite3.Connection, scope: int, batch: Batch) -> None
         )
 
 
-def _store_run(conn: sqlite3.Connection, thread: int, run: Run) -> None:
+def _store_run(conn: sqlite3.Connection, thread: int, run: Run) -> bool:
+    """Store a run; return whether it is new, or has begun or ended."""
+    content = (run.agent, run.goal, run.owner, run.answer, run.reason, run.updated_at)
+    key = (run.id, thread, run.kind, run.status, run.attempt, run.idempotency_key, run.created_at)
+    if conn.execute(_RUN_GOES_ON, (*content, run.used, run.base, *key)).rowcount:
+        return False
     values = (run.id, thread, run.kind, run.agent, run.status, run.goal, run.owner, run.answer)
     values += (run.reason, run.idempotency_key, run.created_at, run.updated_at)
     values += (run.attempt, run.used, run.base)
     if conn.execute(_RUN, values).rowcount == 0:
         raise run_elsewhere(run.id)
+    return True
 
 
 def _store_interrupt(conn: sqlite3.Connection, thread: int, asked: Interrupt) -> None:
