@@ -36,6 +36,7 @@ __all__ = ["ShellProcess", "start_process"]
 _GUARDIAN = str(Path(__file__).with_name("supervisor.py"))
 _PIPE_BYTES = 1 << 20
 _CHUNK = 1 << 18
+_LINE = 1_024
 _GUARDIAN_SECONDS = 6.0
 _CLEANUP_SECONDS = 21.0
 
@@ -78,9 +79,11 @@ class ShellProcess:
 
     @property
     def passed(self) -> str:
-        """The bound for which the guardian ended the shell, such as `more than 9 processes`."""
+        """The bound for which the guardian ends the shell, such as `more than 9 processes`."""
         if self._lost:
             return GUARD_LOST
+        with contextlib.suppress(OSError):  # `wait` may not have had its turn yet
+            self._said += self._leash.recv(_LINE)
         return self._said.partition(b"\n")[2].decode().strip()
 
     async def send(self, data: bytes) -> None:
@@ -136,7 +139,7 @@ class ShellProcess:
         """Return the shell's exit code, once all that it started has ended."""
         while self.code is None:
             try:
-                got = self._leash.recv(64)
+                got = self._leash.recv(_LINE)
             except BlockingIOError:
                 await anyio.wait_readable(self._leash)
                 continue

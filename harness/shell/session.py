@@ -141,10 +141,12 @@ class ShellSession:
         try:
             ending, code = await self._exchange(command, timeout, collector)
             seconds = time.monotonic() - began
-            if ending != "done":
-                await self._process.end()
-            else:
+            if ending == "done" and not self._process.passed:
                 self._process.lease(limits.idle_timeout)
+            else:
+                await self._process.end()
+                if ending == "done":  # the shell reported its killed command, and was killed next
+                    ending, code = "ended", self._process.code
             passed = self._process.passed
             return CommandResult(await collector.finish(), ending, code, seconds, passed)
         except BaseException:

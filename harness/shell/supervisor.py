@@ -5,10 +5,10 @@ it. It starts the shell, with limits and as the leader of its own process group,
 the shell's children leave behind. It ends all of them, and then itself, when the shell has ended,
 when its lease runs out, or when nobody holds the other end of its leash any more, as after a crash.
 
-The leash is a socket. The guardian writes the shell's process id to it, and later, on a line of its
-own, which bound it ended the shell for. Each line it reads says for how many seconds the lease is
-good from then on, or `guard`, a process id and a digest: which mounts must stay as they are (see
-`mount_guard`). It exits with the shell's exit code.
+The leash is a socket. The guardian writes the shell's process id to it. If the session passes a
+bound, it writes which one on the next line, before it ends the session. Each line it reads says for
+how many seconds the lease is good from then on, or `guard`, a process id and a digest: which mounts
+must stay as they are (see `mount_guard`). It exits with the shell's exit code.
 """
 
 from __future__ import annotations
@@ -342,17 +342,16 @@ def _main(leash: socket.socket) -> int:
     with contextlib.suppress(OSError):
         leash.sendall(f"{children.shell}\n".encode())
     grace = 0.0
-    passed = None
     try:
         passed = _watch(options, leash, woken, children)
         if passed is None:
             grace = options["grace"]
+        else:  # before the kill: a shell that outlives its command by a moment reports its end
+            with contextlib.suppress(OSError):
+                leash.sendall(f"{passed}\n".encode())
     finally:
         _end(children, grace, woken)
         groups.remove()
-    if passed is not None:
-        with contextlib.suppress(OSError):
-            leash.sendall(f"{passed}\n".encode())
     _clean_up(options["cleanup"])
     code = children.code
     if code is None:
