@@ -55,8 +55,13 @@ def files_and_commands(
     """Return the backend, and what runs commands over it.
 
     Raises:
-        AgentBuildError: What runs them has another backend, or cannot run here.
+        AgentBuildError: The backend is none, or what runs commands has another or cannot run here.
     """
+    if backend is not None and (isinstance(backend, type) or not hasattr(backend, "open")):
+        raise AgentBuildError(
+            f"backend= takes a backend, such as DirectoryBackend('/srv/files'); got {backend!r}. "
+            "Make the backend first: a class or a function that makes one is not called."
+        )
     if execution is None:
         return backend or StateBackend(), ()
     from .backends.mounts import with_workspace

@@ -45,6 +45,14 @@ def test_a_bound_that_is_not_positive_is_refused(name, value):
         Limits(**{name: value})
 
 
+def test_calls_are_bounded_unless_a_run_says_otherwise():
+    assert (Limits().model_calls, Limits().tool_calls) == (200, 1_000)
+    one = meter()
+    for _ in range(200):
+        one.before_model_call()
+    assert ended(one).limit == "model_calls"
+
+
 def test_depth_0_forbids_subagents_and_less_is_refused():
     with pytest.raises(ValueError, match="depth"):
         Limits(depth=-1)

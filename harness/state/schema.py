@@ -227,8 +227,10 @@ class Channel:
         try:
             value = adapter.validate_json(data)
         except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]["msg"]
             raise CheckpointError(
-                f"stored value of {self.name!r} does not fit its type {self.type!r}: {error}"
+                f"a stored value of {self.name!r} does not fit its type {self.type!r}: {problem}. "
+                "The thread was not changed. Give the key the type it had, or another name."
             ) from error
         return Overwrite(value) if overwrite else value
 

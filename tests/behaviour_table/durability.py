@@ -17,7 +17,10 @@ ROWS: dict[str, Row] = {
     ),
     "D1.2": Row(
         "what makes a node run",
-        ("tests/loop/test_drawing.py::test_a_run_walks_along_the_edges_of_the_picture",),
+        (
+            "tests/loop/test_drawing.py::test_a_run_walks_along_the_edges_of_the_picture",
+            "tests/loop/test_streams.py::test_checkpoints_are_the_commits_of_the_journal",
+        ),
         differs=(
             "Not by channel versions: each checkpoint names the phase that follows, from one "
             "routing table."
@@ -103,6 +106,7 @@ ROWS: dict[str, Row] = {
             "tests/tools/test_marks.py::test_only_what_may_pass_by_itself_is_tried_again",
             "tests/tools/test_marks.py::test_waits_grow_by_the_factor_up_to_the_cap",
             "tests/loop/test_cancellation.py::test_the_late_result_of_a_thread_is_thrown_away",
+            "tests/loop/test_tool_policies.py::test_a_timeout_holds_for_a_tool_that_is_no_coroutine",
         ),
         differs="They belong to tools, sync ones too; no idle timeout, no error-handler nodes.",
     ),
@@ -141,10 +145,13 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_durability_modes.py::test_a_run_ends_the_same_whatever_its_durability",
             "tests/loop/test_durability_modes.py::test_async_runs_the_tool_while_the_answer_is_stored",
             "tests/loop/test_durability_modes.py::test_exit_stores_the_input_at_once_and_the_steps_at_the_end",
+            "tests/loop/test_durability_modes.py::test_what_a_file_held_is_stored_before_it_changes_with_all_steps_before",
+            "tests/loop/test_durability_modes.py::test_that_a_once_call_begins_is_stored_before_it_does",
+            "tests/loop/test_durability_modes.py::test_a_question_is_stored_with_all_steps_and_answered_elsewhere",
         ),
         differs=(
-            "Sync by default, in one transaction (driven calls that stay inside follow within "
-            "20 ms). Input, questions, `once` marks and what files held never wait."
+            "Sync by default, in one transaction (driven calls that stay inside follow within 20 "
+            "ms). Input, questions, `once` marks and what files held never wait."
         ),
     ),
     "D3.2": Row(
@@ -154,6 +161,7 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_interrupts.py::test_a_tool_that_asks_twice_runs_from_its_start_but_its_siblings_do_not",
             "tests/loop/test_interrupts.py::test_every_kind_of_hook_can_ask_and_gets_its_answer",
             "tests/loop/test_durability.py::test_wrong_answers_are_refused_and_not_stored",
+            "tests/loop/test_interrupts.py::test_of_several_answers_none_is_stored_when_one_is_wrong",
         ),
     ),
     "D3.3": Row(
@@ -245,6 +253,7 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_time_travel.py::test_pages_of_history_are_newest_first_and_together_are_all_of_it",
             "tests/checkpoint/test_conformance.py::test_history_pages_from_the_newest",
             "tests/loop/test_breakpoints.py::test_a_stop_shows_the_state_and_is_passed_in_another_process",
+            "tests/middleware/test_expected.py::test_the_history_of_a_long_thread_is_listed_without_reading_a_state",
         ),
         differs=(
             "History is the light listing (ids, step, source, summary) without values; get_state "
@@ -269,6 +278,7 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_time_travel.py::test_an_old_thread_is_read_by_code_whose_state_has_changed",
             "tests/checkpoint/test_sqlite.py::test_a_journal_of_the_first_version_is_migrated_and_keeps_its_runs",
             "tests/checkpoint/test_sqlite.py::test_a_newer_database_is_refused_untouched",
+            "tests/loop/test_time_travel.py::test_a_stored_value_that_its_key_no_longer_takes_is_an_error_and_stays",
         ),
         differs=(
             "Keys may come and go; a stored value that no longer fits its type is an error. No "

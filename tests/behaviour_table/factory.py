@@ -205,6 +205,7 @@ ROWS: dict[str, Row] = {
         (
             "tests/test_deep_agent.py::test_memory_is_for_the_main_agent_and_skills_for_all",
             "tests/skills/test_memory_files.py::test_files_come_in_order_without_comments_and_missing_ones_are_skipped",
+            "tests/test_own_edits.py::test_an_agent_sees_its_own_edit_of_memory_and_keeps_it_over_a_restart",
         ),
         differs="Given as MemoryFiles, so that edits are noticed while runs go on.",
     ),
@@ -226,8 +227,12 @@ ROWS: dict[str, Row] = {
         (
             "tests/test_deep_agent.py::test_todos_and_files_come_back_from_the_journal",
             "tests/test_deep_agent.py::test_parallel_subagents_and_their_parent_share_the_threads_files",
+            "tests/loop/test_rows_gaps.py::test_a_backend_is_an_object_and_nothing_that_makes_one",
         ),
-        differs="An instance only, never a factory; as at the peer since 0.7.",
+        differs=(
+            "An object only: a class or a function that makes one is refused, as at the peer since "
+            "0.7."
+        ),
     ),
     "A2.10": Row(
         "interrupt_on asks before calls by tool name, in subagents too",
@@ -250,6 +255,7 @@ ROWS: dict[str, Row] = {
         "breakpoints are offered by a deep agent too",
         (
             "tests/loop/test_rows_gaps.py::test_options_of_a_deep_agent_do_what_they_do_for_any_agent",
+            "tests/loop/test_rows_gaps.py::test_a_deep_agent_stops_after_a_node",
         ),
         differs=(
             "Deep agents have interrupt_before and interrupt_after; stream transformers exist "
@@ -275,7 +281,8 @@ ROWS: dict[str, Row] = {
         "the tools a model sees by default",
         (
             "tests/test_deep_agent.py::test_the_model_sees_its_tools_and_the_sections_of_its_prompt",
-            "tests/middleware/test_execute.py::test_commands_and_file_tools_share_their_paths",
+            "tests/middleware/test_execute.py::test_a_deep_agent_and_its_subagents_have_commands_unless_their_tools_are_named",
+            "tests/middleware/test_filesystem_guards.py::test_delete_file_is_there_only_when_it_is_named",
         ),
         differs=(
             "write_todos and skill are there, delete_file only in a stack of one's own; execute "

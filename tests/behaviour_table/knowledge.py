@@ -46,6 +46,7 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_skills.py::test_the_tool_returns_body_folder_and_other_files",
             "tests/middleware/test_skills.py::test_long_files_come_in_pages_that_add_up",
             "tests/middleware/test_skills_tools.py::test_a_long_listing_is_cut_and_says_where_the_rest_is",
+            "tests/middleware/test_skills.py::test_names_and_descriptions_are_listed_in_the_prompt",
         ),
         differs="A tool of its own, `skill`, reads them, so skills need no file tools.",
     ),
@@ -96,7 +97,10 @@ ROWS: dict[str, Row] = {
     ),
     "C8.11": Row(
         "scripts of skills",
-        ("tests/middleware/test_skills.py::test_the_tool_returns_body_folder_and_other_files",),
+        (
+            "tests/middleware/test_skills.py::test_the_tool_returns_body_folder_and_other_files",
+            "tests/skills/test_bundled_skills_at_work.py::test_a_question_about_a_table_is_answered_with_the_shell",
+        ),
         differs="The model is told folder and files; a shell runs scripts where there is one.",
     ),
     "C9.1": Row(
@@ -179,6 +183,7 @@ ROWS: dict[str, Row] = {
             "tests/profiles/test_profile_files.py::test_a_file_can_say_all_of_it",
             "tests/profiles/test_profile_files.py::test_what_is_wrong_is_named_with_file_and_line",
         ),
+        differs="TOML files; neither YAML nor JSON.",
     ),
     "C12.4": Row(
         "where profiles are found",

@@ -17,6 +17,7 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_drawing.py::test_a_small_agent",
             "tests/loop/test_drawing.py::test_a_model_alone_asks_once",
             "tests/loop/test_drawing.py::test_a_run_walks_along_the_edges_of_the_picture",
+            "tests/loop/test_hooks.py::test_hooks_of_any_stack_run_as_an_onion",
         ),
     ),
     "A3.3": Row(
@@ -94,6 +95,8 @@ ROWS: dict[str, Row] = {
         (
             "tests/loop/test_drawing.py::test_tools_are_drawn_when_something_could_lead_there",
             "tests/loop/test_routing.py::test_a_wrong_jump_is_an_error_that_names_the_hook",
+            "tests/loop/test_routing.py::test_calls_of_an_agent_without_tools_are_answered",
+            "tests/loop/test_hooks.py::test_calls_that_a_hook_wrote_may_be_jumped_to",
         ),
         differs=(
             "Tools can always be reached; a jump there without a call is an error that names the "
@@ -104,6 +107,7 @@ ROWS: dict[str, Row] = {
         "pending calls are found by id, and steps cost what they add",
         (
             "tests/test_messages.py::test_pending_calls_are_those_of_the_last_answer_without_a_result",
+            "tests/loop/test_durability.py::test_a_round_stores_what_it_adds_however_long_the_thread_is",
             "tests/checkpoint/test_committers.py::test_a_thousand_steps_take_room_in_proportion_to_their_data",
         ),
     ),
@@ -148,6 +152,7 @@ ROWS: dict[str, Row] = {
         (
             "tests/loop/test_durability.py::test_a_run_that_reaches_a_limit_ends_with_the_reason_and_paired_calls",
             "tests/test_limits.py::test_a_met_limit_says_what_was_used_and_what_to_do",
+            "tests/test_limits.py::test_calls_are_bounded_unless_a_run_says_otherwise",
         ),
         differs=(
             "Calls are bounded, not steps: 200 model and 1,000 tool calls by default; hooks cost "
@@ -190,10 +195,7 @@ ROWS: dict[str, Row] = {
     ),
     "A4.6": Row(
         "after_agent to end ends the run",
-        (
-            "tests/loop/test_routing.py::test_after_agent_jump_to_end_ends",
-            "tests/loop/test_drawing.py::test_a_run_walks_along_the_edges_of_the_picture",
-        ),
+        ("tests/loop/test_routing.py::test_after_agent_jump_to_end_skips_the_hooks_that_are_left",),
         differs="It ends at once, skipping the after_agent hooks that are left.",
     ),
     "A4.7": Row(
@@ -228,10 +230,9 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_hooks.py::test_the_runtime_tells_where_the_run_is_and_takes_events",
             "tests/loop/test_routing.py::test_an_undeclared_state_key_is_an_error_naming_the_hook",
             "tests/loop/test_streams.py::test_custom_events_come_from_hooks_wraps_and_tools",
+            "tests/loop/test_decorators.py::test_decorated_functions_run_where_their_hooks_do",
         ),
-        differs=(
-            "Arguments go by place, not by name; no `config`; jump_to is the one way to jump."
-        ),
+        differs="Arguments go by place, not by name; no `config`; jump_to is the one way to jump.",
     ),
     "A5.2": Row(
         "wrap hooks nest, first outermost, and call the handler any number of times",
@@ -336,6 +337,8 @@ ROWS: dict[str, Row] = {
         (
             "tests/loop/test_hooks.py::test_the_runtime_tells_where_the_run_is_and_takes_events",
             "tests/loop/test_cancellation.py::test_a_drain_from_a_hook_finishes_the_step_and_the_run_can_go_on",
+            "tests/loop/test_rows_gaps.py::test_a_hook_can_see_what_remains_of_the_runs_limits",
+            "tests/loop/test_interrupts.py::test_every_kind_of_hook_can_ask_and_gets_its_answer",
         ),
         differs="No heartbeat, previous or server_info; meter and interrupt besides.",
     ),

@@ -40,6 +40,7 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_rubric.py::test_the_transcript_is_fenced_with_marks_that_nobody_can_guess",
             "tests/middleware/test_rubric.py::test_without_a_rubric_nothing_is_graded_and_a_rubric_stays_until_it_is_replaced",
             "tests/middleware/test_rubric.py::test_the_grader_sees_the_request_and_the_end_of_a_long_transcript",
+            "tests/middleware/test_rubric_tools.py::test_the_grader_reads_a_file_and_nothing_of_it_is_in_the_thread",
         ),
         differs="The grader has tools if it is given some, and no middleware of its own.",
     ),
@@ -77,6 +78,8 @@ ROWS: dict[str, Row] = {
             "tests/policy/test_policed_calls.py::test_path_rules_and_a_shell_go_together",
             "tests/policy/test_policed_calls.py::test_a_shell_is_judged_command_by_command",
             "tests/policy/test_command_lines.py::test_no_attack_passes_an_allow_by_command",
+            "tests/middleware/test_execute.py::test_what_file_tools_may_not_read_or_write_commands_may_not_either",
+            "tests/middleware/test_execute.py::test_commands_are_judged_like_those_of_the_shell",
         ),
     ),
     "C5.5": Row(

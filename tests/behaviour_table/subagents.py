@@ -10,6 +10,10 @@ ROWS: dict[str, Row] = {
             "tests/skills/test_subagent_registry.py::test_what_is_left_out_is_inherited",
             "tests/skills/test_subagent_registry.py::test_two_files_of_one_name_are_an_error_not_a_lottery",
             "tests/skills/test_subagent_registry.py::test_an_unknown_key_is_refused_with_those_that_are_allowed",
+            "tests/skills/test_subagent_registry.py::test_a_file_states_limits_permissions_and_mode",
+            "tests/subagents/test_declared.py::test_a_model_of_its_own_answers_for_it",
+            "tests/subagents/test_declared.py::test_its_middleware_is_added_to_its_callers_and_replaces_one_of_the_same_name",
+            "tests/subagents/test_declared.py::test_a_structured_answer_comes_back_as_json_and_as_data",
         ),
     ),
     "C6.2": Row(
@@ -95,6 +99,7 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_run_limits.py::test_an_answer_starts_no_more_subagents_than_allowed_and_the_next_may_again",
             "tests/loop/test_run_limits.py::test_a_subagents_calls_count_and_it_leaves_a_turn_for_its_parent",
             "tests/loop/test_run_limits.py::test_siblings_below_share_one_budget_of_tool_calls",
+            "tests/subagents/test_child_limits.py::test_a_subagent_is_stopped_in_the_middle_of_a_call_when_its_time_is_over",
         ),
     ),
     "C6.11": Row(

@@ -9,6 +9,7 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_summarization.py::test_a_large_request_shows_the_goal_a_summary_and_the_recent_end",
             "tests/middleware/test_summarization.py::test_the_next_call_uses_the_stored_summary_and_keeps_the_prefix",
             "tests/middleware/test_summarization.py::test_summaries_are_private_and_append_only",
+            "tests/middleware/test_summaries_kept.py::test_a_resumed_run_shows_the_summary_that_was_paid_for",
         ),
         differs="The state keeps every message; what the model sees is a view.",
     ),

@@ -177,8 +177,8 @@ async def test_decorated_functions_run_where_their_hooks_do():
     log: list[str] = []
 
     @before_agent
-    def begin(state, runtime):
-        log.append("begin")
+    def begin(values, /, at):  # what they are called does not matter
+        log.append(f"begin {at.agent_name}")
 
     @before_model(state_schema=Counted)
     async def count(state, runtime):
@@ -211,7 +211,7 @@ async def test_decorated_functions_run_where_their_hooks_do():
     result = await agent.ainvoke("go")
     assert result.run.answer == "3"
     turn = ["before agent", "model", "after"]
-    assert log == ["begin", *turn, "tool add", *turn, "end 2"]
+    assert log == ["begin agent", *turn, "tool add", *turn, "end 2"]
 
 
 async def test_a_decorated_hook_may_jump():

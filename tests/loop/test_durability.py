@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.checkpoint.base import Batch
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import (
     InvalidAnswer,
@@ -253,6 +254,29 @@ async def test_drive_and_delegate_share_a_thread():
     assert texts(result.state)[1:3] == ["did a", "did b"]
     history = await agent.get_state_history(driven.run.thread_id)
     assert [one.author for one in reversed(history)] == ["client", "tools", "input", "model"]
+
+
+async def test_a_round_stores_what_it_adds_however_long_the_thread_is():
+    steps: list[int] = []
+
+    class Weighed(MemoryCheckpointer):
+        async def commit(self, batch: Batch) -> None:
+            steps.append(sum(len(w.value) for task in batch.writes for w in task.writes))
+            await super().commit(batch)
+
+    @tool
+    async def read(place: int) -> str:
+        """Read."""
+        return f"{place:04}" * 500
+
+    rounds = [
+        says("", call(f"{n:03}", "read", place=n), call(f"{n:03}b", "read", place=n))
+        for n in range(100)
+    ]
+    model = Turns(*rounds, says("end"))
+    await create_agent(model, [read], checkpointer=Weighed()).ainvoke("go")
+    assert sum(steps) > 100 * 2 * 2_000
+    assert max(steps) < 6_000, "no step holds more than an answer or its two results"
 
 
 async def test_a_fork_goes_back_and_keeps_the_history():

@@ -186,9 +186,43 @@ async def test_a_wrong_jump_is_an_error_that_names_the_hook(hook, target, declar
     assert text in str(result.error)
 
 
-async def test_after_agent_jump_to_end_ends():
-    agent = create_agent(Turns(says("x")), middleware=[jumper("after_agent", "end", ("end",))])
-    assert (await agent.ainvoke("go")).run.status == "done"
+async def test_results_are_in_call_order_though_the_calls_finish_in_another():
+    may_finish = [anyio.Event() for _ in range(4)]
+    may_finish[-1].set()
+    finished: list[int] = []
+
+    @tool
+    async def take(place: int) -> str:
+        """Finish after the call behind this one."""
+        await may_finish[place + 1].wait()
+        finished.append(place)
+        may_finish[place].set()
+        return f"took {place}"
+
+    calls = [call(str(place), "take", place=place) for place in range(3)]
+    with anyio.fail_after(60):
+        result = await create_agent(Turns(says("", *calls), says("ok")), [take]).ainvoke("go")
+    assert finished == [2, 1, 0]
+    results = [one.text for one in result.state["messages"] if isinstance(one, ToolMessage)]
+    assert results == ["took 0", "took 1", "took 2"]
+
+
+async def test_calls_of_an_agent_without_tools_are_answered():
+    model = Turns(says("", call("1", "add", a=1, b=2)), says("sorry"))
+    result = await create_agent(model).ainvoke("go")
+    (answer,) = [one for one in result.state["messages"] if isinstance(one, ToolMessage)]
+    assert (answer.status, answer.text.startswith("there is no tool 'add'")) == ("error", True)
+    assert result.run.answer == "sorry"
+
+
+async def test_after_agent_jump_to_end_skips_the_hooks_that_are_left():
+    log: list[str] = []
+    end = jumper("after_agent", "end", ("end",))
+    stack = [recorder("outer", log), end, recorder("inner", log)]
+    model = Turns(says("x"))
+    result = await create_agent(model, middleware=stack).ainvoke("go")
+    assert (result.run.status, len(model.requests)) == ("done", 1)
+    assert [one for one in log if "after_agent" in one] == ["inner.after_agent"]
 
 
 async def test_an_undeclared_state_key_is_an_error_naming_the_hook():

@@ -1,4 +1,4 @@
-"""What the table of `tests/rows.py` needed and nothing else shows: stack and options of a deep
+"""What the table of behaviours needs and no other test shows: stack and options of a deep
 agent, numbers of steps, whose journal counts, what a stream may tell."""
 
 from dataclasses import dataclass, replace
@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
+from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
@@ -53,6 +54,22 @@ def test_the_stack_of_a_deep_agent_and_of_its_subagents():
               "ModelRetry", "Extra", "HumanInTheLoop", "PromptCaching"]  # fmt: skip
     assert stack(agent) == ["Filesystem", "Skills", "SubAgent", *around]
     assert stack(subagents_of(agent).agent("general-purpose")) == ["Filesystem", "Skills", *around]
+
+
+@pytest.mark.parametrize("wrong", [StateBackend, lambda runtime: StateBackend(), "/srv"])
+def test_a_backend_is_an_object_and_nothing_that_makes_one(wrong):
+    with pytest.raises(AgentBuildError, match="backend= takes a backend"):
+        create_deep_agent(Turns(), backend=wrong)
+
+
+async def test_a_deep_agent_stops_after_a_node():
+    turns = Turns(says("", call("1", "look")), says("done"))
+    agent = create_deep_agent(turns, [look], interrupt_after=["tools"])
+    waiting = await agent.ainvoke("go")
+    (stop,) = waiting.interrupts
+    assert (stop.kind, stop.payload["when"]) == ("breakpoint", "after")
+    assert isinstance(waiting.state["messages"][-1], ToolMessage)
+    assert (await agent.aresume(waiting.run.id)).run.answer == "done"
 
 
 def test_a_second_middleware_with_the_name_of_a_built_in_one_is_refused():

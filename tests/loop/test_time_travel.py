@@ -12,6 +12,7 @@ from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.checkpoint.base import Checkpoint
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import (
+    CheckpointError,
     InvalidUpdate,
     ModelError,
     RunEnded,
@@ -366,6 +367,21 @@ def test_pages_of_history_are_newest_first_and_together_are_all_of_it(turns, for
         assert paged == list(whole)
 
     anyio.run(scenario)
+
+
+async def test_a_stored_value_that_its_key_no_longer_takes_is_an_error_and_stays():
+    class Counted(TypedDict):
+        label: NotRequired[int]
+
+    journal = MemoryCheckpointer()
+    old = worker([], journal, says("hi"), says("again"))
+    await old.ainvoke({"messages": [HumanMessage("go")], "label": "home"}, thread_id="t")
+    agent = create_agent(Turns(says("new")), [], state_schema=Counted, checkpointer=journal)
+    for reads in (lambda: agent.get_state("t"), lambda: agent.ainvoke("more", thread_id="t")):
+        with pytest.raises(CheckpointError, match=r"'label' does not fit.*int.*another name"):
+            await reads()
+    assert (await old.get_state("t")).values["label"] == "home"
+    assert (await old.ainvoke("more", thread_id="t")).run.answer == "again"
 
 
 async def test_an_old_thread_is_read_by_code_whose_state_has_changed():

@@ -1,5 +1,7 @@
 """What is said about a tool holds while a run works."""
 
+import threading
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -55,6 +57,27 @@ async def test_a_call_that_takes_too_long_is_answered_and_its_siblings_are_not_t
     assert (first.status, second.text, ended) == ("error", "done", [True])
     assert "did not finish: it was stopped after 0.01 s; it may have acted partly" in first.text
     assert result.run.answer == "ok"
+
+
+async def test_a_timeout_holds_for_a_tool_that_is_no_coroutine():
+    release, ended = threading.Event(), threading.Event()
+
+    @tool(timeout=0.01)
+    def slow() -> str:
+        """Block a thread."""
+        release.wait(60)
+        ended.set()
+        return "late"
+
+    model = Turns(says("", call("1", "slow")), says("ok"))
+    with anyio.fail_after(60):
+        result = await create_agent(model, [slow]).ainvoke("go")
+    assert not ended.is_set()
+    release.set()
+    assert ended.wait(60)
+    (answer,) = results(result)
+    assert (answer.status, result.run.answer) == ("error", "ok")
+    assert "did not finish: it was stopped after 0.01 s" in answer.text
 
 
 async def test_a_timeout_is_for_each_attempt_and_worth_another():

@@ -311,7 +311,7 @@ async def test_two_changes_of_one_file_in_one_answer_do_not_overwrite_each_other
 async def test_ls_lists_with_sizes(bench: Bench):
     await bench.seed("/b/d/x", b"1")
     await bench.seed("/b/a", b"12")
-    result = await bench.result("ls", path="/b")
+    result = await bench.result("ls", path="b")  # paths count from the root
     assert result.content == "[/b: entries 1-2 of 2]\n/b/d/\n/b/a (2 bytes)"
     assert result.artifact == {
         "path": "/b",

@@ -97,6 +97,14 @@ async def test_parallel_long_results_are_kept_each_in_its_file() -> None:
         assert result.state["files"][path].content.startswith(f"{letter}00000000\n")
 
 
+async def test_of_calls_with_one_id_each_long_result_is_kept() -> None:
+    rounds = [says("", call("call_0", "dump", letter=letter)) for letter in "ab"]
+    result = await create_deep_agent(Turns(*rounds, says("done")), [dump]).ainvoke("go")
+    files = result.state["files"]
+    begins = [files[kept_at(one.text)].content[:9] for one in told(result)]
+    assert begins == ["a00000000", "b00000000"]
+
+
 async def test_a_long_result_of_a_subagent_is_there_for_its_caller() -> None:
     def turn(request: ChatRequest) -> AIMessage:
         answers = sum(isinstance(one, AIMessage) for one in request.messages)

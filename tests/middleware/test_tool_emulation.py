@@ -88,7 +88,9 @@ async def test_a_made_up_result_says_so_to_the_model_and_to_programs() -> None:
         "result": "invented 1",
     }
     assert ran == []
-    asked = inventor.requests[0].messages[0].text
+    (request,) = inventor.requests
+    assert not request.settings, "no temperature is set"
+    asked = request.messages[0].text
     assert "Pay somebody." in asked
     assert 'pay({"amount": 7, "to": "Ann"})' in asked
 
