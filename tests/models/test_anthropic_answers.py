@@ -17,7 +17,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
     Usage,
 )
-from deep_agent_mcp.harness.models._anthropic_stream import AnswerBuilder
+from deep_agent_mcp.harness.models.anthropic.stream import AnswerBuilder
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.tools.spec import ToolSpec
 from tests.fake_anthropic import Answer, FakeAnthropic, sign

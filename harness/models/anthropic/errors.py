@@ -8,9 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ..errors import ModelError
-from ..messages.message import Usage
-from .overflow import is_overflow
+from ...errors import ModelError
+from ...messages.message import Usage
+from ..overflow import is_overflow
 
 __all__ = [
     "MISSING_KEY",

@@ -21,21 +21,21 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 from pydantic import JsonValue
 
-from ..errors import ModelError
-from ..limits.prices import price_of
-from ..messages.message import AIMessage
-from ..tools.retries import is_repeated
-from ._anthropic_errors import (
+from ...errors import ModelError
+from ...limits.prices import price_of
+from ...messages.message import AIMessage
+from ...tools.retries import is_repeated
+from ..base import ChatRequest, Delta
+from .errors import (
     MISSING_KEY,
     auth_error,
     connection_error,
     from_sdk,
     retry_after_of,
 )
-from ._anthropic_messages import render_answer
-from ._anthropic_request import body_of
-from ._anthropic_stream import AnswerBuilder
-from .base import ChatRequest, Delta
+from .messages import render_answer
+from .request import body_of
+from .stream import AnswerBuilder
 
 if TYPE_CHECKING:
     from anthropic import APIRequest, AsyncAnthropic

@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from pydantic import JsonValue
 
-from .._internal.records import changed
-from ..errors import ModelError
-from ..messages.message import (
+from ..._internal.records import changed
+from ...errors import ModelError
+from ...messages.message import (
     AIMessage,
     ProviderBlock,
     RedactedThinkingBlock,
@@ -29,10 +29,11 @@ from ..messages.message import (
     ToolCall,
     Usage,
 )
-from ._anthropic_errors import api_error, refusal
-from .base import Delta
+from ..base import Delta
+from ..wire import clean_text, parse_arguments
+from .errors import api_error, refusal
 
-__all__ = ["AnswerBuilder", "clean_text", "parse_arguments"]
+__all__ = ["AnswerBuilder"]
 
 _KNOWN = ("text", "thinking", "redacted_thinking", "tool_use")
 """Types of blocks that are more to the harness than the provider's own data."""
@@ -49,34 +50,6 @@ _CUT_OFF = ("max_tokens", "model_context_window_exceeded")
 """Why an answer may stop in the middle of a block."""
 
 _Block = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolCall | ProviderBlock
-
-
-def clean_text(text: str) -> str:
-    """Return the text with lone surrogates replaced: they cannot be stored or sent as UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
-def _no_constant(name: str) -> JsonValue:
-    raise ValueError(f"{name} is not JSON")
-
-
-def parse_arguments(raw: str) -> dict[str, JsonValue] | None:
-    """Return the arguments a call's raw JSON holds, or None when it is not a JSON object.
-
-    No text at all means no arguments.
-    """
-    if not raw.strip():
-        return {}
-    try:
-        args = json.loads(raw, parse_constant=_no_constant)
-        json.dumps(args, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
-        return None
-    return cast(dict[str, JsonValue], args) if isinstance(args, dict) else None
 
 
 def _is_call_beyond(block: _Block, answered: Collection[JsonValue]) -> bool:

@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from ..errors import ModelError
-from ..tools.spec import ToolSpec
-from ._anthropic_messages import CacheMarks, messages_of
-from ._anthropic_stream import clean_text
-from ._native_schema import open_place
-from ._tool_schema import taken_and_told
-from .base import ChatRequest, PromptSection
+from ...errors import ModelError
+from ...tools.spec import ToolSpec
+from .._native_schema import open_place
+from ..base import ChatRequest, PromptSection
+from ..wire import clean_text
+from .messages import CacheMarks, messages_of
+from .tool_schema import taken_and_told
 
 __all__ = ["MAX_BREAKPOINTS", "PRIVATE_SETTINGS", "body_of"]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ..messages.message import (
+from ...messages.message import (
     AIMessage,
     Content,
     DocumentBlock,
@@ -28,8 +28,8 @@ from ..messages.message import (
     ToolCall,
     ToolMessage,
 )
-from ._anthropic_stream import clean_text
-from .base import ChatRequest
+from ..base import ChatRequest
+from ..wire import clean_text
 
 __all__ = ["CacheMarks", "messages_of", "render_answer", "tool_use_id"]
 

@@ -1,0 +1,38 @@
+"""Text as it may be stored and sent, and the arguments of calls as models write them."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from pydantic import JsonValue
+
+__all__ = ["clean_text", "parse_arguments"]
+
+
+def clean_text(text: str) -> str:
+    """Return the text with lone surrogates replaced: they cannot be stored or sent as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _no_constant(name: str) -> JsonValue:
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse_arguments(raw: str) -> dict[str, JsonValue] | None:
+    """Return the arguments a call's raw JSON holds, or None when it is not a JSON object.
+
+    No text at all means no arguments.
+    """
+    if not raw.strip():
+        return {}
+    try:
+        args = json.loads(raw, parse_constant=_no_constant)
+        json.dumps(args, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return cast(dict[str, JsonValue], args) if isinstance(args, dict) else None
