@@ -11,10 +11,12 @@ from .backends.base import Backend
 from .backends.history import history_file
 from .checkpoint.base import Checkpointer
 from .deep_agent_options import (
+    as_tool,
     files_and_commands,
     journal_of,
     made_model,
     mounted_servers,
+    prompt_sections,
     written_directories,
 )
 from .definitions.followed_files import distrust
@@ -30,20 +32,22 @@ from .middleware.limits.budget_warning import BudgetWarningMiddleware
 from .middleware.limits.repeat_guard import RepeatGuardMiddleware
 from .middleware.models.model_retry import ModelRetryMiddleware
 from .middleware.models.prompt_caching import PromptCachingMiddleware
+from .middleware.stack import Placed, placed, with_options
 from .middleware.subagents import SubAgentMiddleware
 from .middleware.todo_list import TodoListMiddleware
 from .middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
 from .middleware.tools.patch_tool_calls import PatchToolCallsMiddleware
-from .models.base import ChatModel, PromptSection
+from .models.base import ChatModel
 from .policy import Action, CallPolicy, Policy
 from .profiles import Profile, ProfileRegistry, profile_for
 from .profiles.extras import about_tools, fitted
+from .profiles.profile import EXCLUDABLE
 from .profiles.subagents import ProfiledSubAgents
 from .skills.registry import SkillRegistry
 from .subagents.checking import check_given, problem_of
 from .subagents.definitions import AnySubAgent, SubAgent
 from .subagents.registry import SubAgentRegistry
-from .tools.tool import Tool, tool
+from .tools.tool import Tool
 
 if TYPE_CHECKING:
     from .cache.base import Cache
@@ -76,7 +80,8 @@ def create_deep_agent(
     subagents: SubAgentRegistry | Sequence[AnySubAgent] | None = None,
     interrupt_on: Mapping[str, bool | InterruptOnConfig] | None = None,
     policy: CallPolicy | None = None,
-    middleware: Sequence[AgentMiddleware] = (),
+    middleware: Sequence[AgentMiddleware | Placed] = (),
+    middleware_options: Mapping[str, Mapping[str, Any] | None] | None = None,
     response_format: ResponseFormat | None = None,
     state_schema: type | None = None,
     context_schema: type | None = None,
@@ -114,7 +119,9 @@ def create_deep_agent(
         interrupt_on: Calls that need a person's decision, by tool name.
         policy: Rules in front of every tool call, of subagents too; a subagent's own rules can
             only narrow them.
-        middleware: Further middleware, inside the built-in ones.
+        middleware: Further middleware, inside the built-in ones; or where `Placed` says.
+        middleware_options: Keyword arguments of built-in middleware by its name, laid over those it
+            has, of subagents too; None leaves it out, where the agent can do without.
         response_format: What the main agent's answer must be; see `create_agent`.
         state_schema: A TypedDict with further state of the main agent.
         context_schema: Type of `RunOptions.context`.
@@ -140,8 +147,9 @@ def create_deep_agent(
             `ModelRetryMiddleware` in `middleware` goes before this.
 
     Raises:
-        AgentBuildError: As for `create_agent`, the profile does not fit this agent, or a subagent
-            made in code cannot be built. A file that cannot is among its registry's `errors`.
+        AgentBuildError: As for `create_agent`, the profile or `middleware_options` do not fit this
+            agent, or a subagent made in code cannot be built. A file that cannot is among its
+            registry's `errors`.
         PolicyError: A policy file is a link that leads out of the backend's directory.
         DefinitionError: A profile is.
     """
@@ -165,7 +173,9 @@ def create_deep_agent(
         memory=memory,
         interrupt_on=interrupt_on or {},
         policy=policy or Policy(),
-        middleware=tuple(middleware),
+        middleware=tuple(one for one in middleware if not isinstance(one, Placed)),
+        placed=tuple(one for one in middleware if isinstance(one, Placed)),
+        options=middleware_options or {},
         checkpointer=journal_of(checkpointer, background),
         store=store,
         cache=cache,
@@ -221,6 +231,8 @@ class _Stack:
     interrupt_on: Mapping[str, bool | InterruptOnConfig]
     policy: CallPolicy
     middleware: tuple[AgentMiddleware, ...]
+    placed: tuple[Placed, ...]
+    options: Mapping[str, Mapping[str, Any] | None]
     checkpointer: Checkpointer
     store: Store | None
     cache: Cache | None
@@ -234,13 +246,16 @@ class _Stack:
         subagents.check_with(self.problem_of)
         profile = self.profile
         base = profile.base_system_prompt
+        base = SYSTEM_PROMPT if base is None else base
         known = ProfiledSubAgents(subagents, profile.general_purpose_subagent)
         delegates = self._delegates(known, own["name"]) if known.can_have_any else ()
         memory = () if self.memory is None else (MemoryMiddleware(self.memory),)
         return create_agent(
             self.model,
             self.tools,
-            system_prompt=_prompt(SYSTEM_PROMPT if base is None else base, profile, system_prompt),
+            system_prompt=prompt_sections(
+                SYSTEM_PROMPT if base is None else base, profile, system_prompt
+            ),
             middleware=self._around(profile, *self.execute, *delegates, *memory, *self._mcp(None)),
             checkpointer=self.checkpointer,
             policy=self.policy,
@@ -290,7 +305,7 @@ class _Stack:
         return create_agent(
             model,
             tools,
-            system_prompt=_prompt("", profile, definition.system_prompt),
+            system_prompt=prompt_sections("", profile, definition.system_prompt),
             middleware=self._around(
                 profile,
                 *(self.execute if names is None or "execute" in names else ()),
@@ -313,9 +328,9 @@ class _Stack:
         """Return the tools a subagent is built with, and the names of those it keeps."""
         if definition.tools is None:
             return self.tools, None
-        own = [_as_tool(one) for one in definition.tools if not isinstance(one, str)]
+        own = [as_tool(one) for one in definition.tools if not isinstance(one, str)]
         named = {one.name for one in own}
-        shared = [one for one in map(_as_tool, self.tools) if one.name not in named]
+        shared = [one for one in map(as_tool, self.tools) if one.name not in named]
         names = [one for one in definition.tools if isinstance(one, str)]
         return [*shared, *own], [*names, *named]
 
@@ -355,7 +370,9 @@ class _Stack:
         added = () if definition is None else definition.middleware
         replaced = {one.name for one in added}
         given = [*(one for one in self.middleware if one.name not in replaced), *added]
-        own_retry = any(isinstance(one, ModelRetryMiddleware) for one in given)
+        further = [one for one in self.placed if one.middleware.name not in replaced]
+        retries = (*given, *(one.middleware for one in further))
+        own_retry = any(isinstance(one, ModelRetryMiddleware) for one in retries)
         patience = () if own_retry or self.patience == 0 else (self.patience,)
         before = [
             FilesystemMiddleware(self.backend),
@@ -375,14 +392,7 @@ class _Stack:
         if definition is not None and definition.interrupt_on:
             after.append(_FurtherApprovals(definition.interrupt_on))
         after.append(PromptCachingMiddleware(unsupported_model_behavior="ignore"))
-        return fitted(profile, before, given, after)
-
-
-def _as_tool(given: Tool | Callable[..., Any]) -> Tool:
-    return given if isinstance(given, Tool) else tool(given)
-
-
-def _prompt(base: str, profile: Profile, own: str) -> list[PromptSection]:
-    """Return the sections that no middleware adds, the one most agents share first."""
-    texts = {"base": base, "profile": profile.system_prompt_suffix, "agent": own}
-    return [PromptSection(name, text) for name, text in texts.items() if text]
+        main = definition is None
+        stack = fitted(profile, before, given, after)
+        stack = with_options(stack, self.options, EXCLUDABLE, all_known=main)
+        return placed(stack, further, all_known=main)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .backends.base import Backend
 from .backends.state import StateBackend
@@ -12,8 +12,9 @@ from .checkpoint.base import Checkpointer
 from .checkpoint.memory import MemoryCheckpointer
 from .errors import AgentBuildError
 from .loop.middleware import AgentMiddleware
-from .models.base import ChatModel
+from .models.base import ChatModel, PromptSection
 from .profiles import Profile
+from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
     from .mcp_servers.config import MCPServer
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from .subagents.background.launcher import BackgroundSubAgents
 
 __all__ = [
+    "as_tool",
     "files_and_commands",
     "journal_of",
     "made_model",
     "mounted_servers",
+    "prompt_sections",
     "written_directories",
 ]
 
@@ -108,3 +111,14 @@ def mounted_servers(servers: Mapping[str, MCPServer]) -> MCPToolsMiddleware:
     from .mcp_servers.middleware import MCPToolsMiddleware
 
     return MCPToolsMiddleware(servers)
+
+
+def as_tool(given: Tool | Callable[..., Any]) -> Tool:
+    """Return a tool; one is made of a function."""
+    return given if isinstance(given, Tool) else tool(given)
+
+
+def prompt_sections(base: str, profile: Profile, own: str) -> list[PromptSection]:
+    """Return the sections that no middleware adds, the one most agents share first."""
+    texts = {"base": base, "profile": profile.system_prompt_suffix, "agent": own}
+    return [PromptSection(name, text) for name, text in texts.items() if text]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .pii import PIIMiddleware
     from .pii_threads import redact_thread
     from .rubric import Evaluation, RubricMiddleware
+    from .stack import Placed
     from .subagents import SubAgentMiddleware
     from .todo_list import TodoListMiddleware
     from .tools.human_in_the_loop import HumanInTheLoopMiddleware
@@ -61,6 +62,7 @@ __all__ = [
     "ModelRetryMiddleware",
     "PIIMiddleware",
     "PatchToolCallsMiddleware",
+    "Placed",
     "PromptCachingMiddleware",
     "ProviderToolSearchMiddleware",
     "RepeatGuardMiddleware",
@@ -100,6 +102,7 @@ _HOMES = {
     "ModelRetryMiddleware": "models.model_retry",
     "PIIMiddleware": "pii",
     "PatchToolCallsMiddleware": "tools.patch_tool_calls",
+    "Placed": "stack",
     "PromptCachingMiddleware": "models.prompt_caching",
     "ProviderToolSearchMiddleware": "models.provider_tool_search",
     "RepeatGuardMiddleware": "limits.repeat_guard",
