@@ -246,7 +246,6 @@ class _Stack:
         subagents.check_with(self.problem_of)
         profile = self.profile
         base = profile.base_system_prompt
-        first = SYSTEM_PROMPT if base is None else base
         known = ProfiledSubAgents(subagents, profile.general_purpose_subagent)
         delegates = self._delegates(known, own["name"]) if known.can_have_any else ()
         memory = () if self.memory is None else (MemoryMiddleware(self.memory),)
