@@ -27,10 +27,10 @@ from .base import (
     PathTest,
     canonical_path,
 )
+from .paths import checked_path, every_path, walk_order
 from .restorable import Restorable
-from .search import Unhurried, glob_matcher
+from .search.search import Unhurried, glob_matcher
 from .state import StateBackend
-from .tree import checked_path, every_path, walk_order
 
 __all__ = ["CompositeBackend", "CompositeFiles"]
 

@@ -14,9 +14,9 @@ from .._internal.records import record
 from ..state.schema import Reducer
 from ..tools.tool import ToolRuntime
 from .base import FileEntry, FileError, Page, PathTest
-from .expressions import line_expression
-from .search import Budget, find_lines, meant
-from .tree import changed, checked_path, size_text, walk_order
+from .paths import changed, checked_path, size_text, walk_order
+from .search.expressions import line_expression
+from .search.search import Budget, find_lines, meant
 
 __all__ = ["FileData", "FilesState", "StateBackend", "merge_files"]
 

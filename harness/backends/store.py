@@ -39,11 +39,11 @@ from ..store.base import (
 from ..store.names import check_key, check_namespace
 from ..tools.tool import ToolRuntime
 from .base import FileEntry, FileError, GrepMatch, Page, PathTest
-from .expressions import line_expression
-from .search import Budget, find_lines, meant
+from .paths import changed, checked_path, size_text, walk_order
+from .search.expressions import line_expression
+from .search.search import Budget, find_lines, meant
 from .state import FileData
 from .store_turns import Turn, turn_of
-from .tree import changed, checked_path, size_text, walk_order
 
 __all__ = ["NamespaceFactory", "StoreBackend", "StoreFiles"]
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 import anyio
 
 from ..store.base import Delete, Item, Namespace, Put, Search, Store
-from .tree import changed
+from .paths import changed
 
 __all__ = ["Turn", "turn_of"]
 

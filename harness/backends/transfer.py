@@ -15,7 +15,7 @@ from ..errors import StaleThread, ToolError, UnknownThread
 from ..redaction.rules import PIIDetectionError
 from ..tools.tool import ToolRuntime
 from .base import Backend, FileError, FileErrorCode, Files
-from .file_guards import canonicaliser
+from .file_tools.file_guards import canonicaliser
 
 if TYPE_CHECKING:
     from ..loop.agent import Agent

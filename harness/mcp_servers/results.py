@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 
-from ..backends.media import binary_notice, media_content
+from ..backends.file_tools.media import binary_notice, media_content
 from ..messages.message import ContentBlock, TextBlock
 from ..tools.tool import ToolResult
 

@@ -12,17 +12,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
-from ..backends.authorized_files import authorized_files
 from ..backends.directory import DirectoryBackend
-from ..backends.file_results import (
+from ..backends.file_tools.authorized_files import authorized_files
+from ..backends.file_tools.file_results import (
     ENTRIES,
     MATCHES,
     entry_line,
     found_schema,
     match_line,
 )
-from ..backends.pages import fit, shown
-from ..backends.search_results import answer, found_files, found_lines
+from ..backends.file_tools.search_results import answer, found_files, found_lines
+from ..backends.text.pages import fit, shown
 from ..errors import AgentBuildError, ToolError
 from ..loop.middleware import AgentMiddleware
 from ..tools.tool import Tool, ToolResult, ToolRuntime, tool

@@ -1,7 +1,7 @@
 """Files for an agent: tools over a backend, and a place for what is too long to show.
 
 Paths are made canonical before the policy sees a call, so its rules need one form of each path. The
-tools themselves are in `harness.backends.file_tools`.
+tools themselves are in `harness.backends.file_tools.tools`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from hashlib import sha256
 from typing import Annotated, Any, NotRequired, cast
 
 from ..backends.base import Backend, FileError, artifact_path
-from ..backends.concurrent_edits import CLAIMS
-from ..backends.file_guards import canonicaliser
-from ..backends.file_tools import ALL_FILE_TOOLS, FILE_TOOLS, file_tools
-from ..backends.history import history_directory, message_path
-from ..backends.pages import call_text
+from ..backends.file_tools.concurrent_edits import CLAIMS
+from ..backends.file_tools.file_guards import canonicaliser
+from ..backends.file_tools.history import history_directory, message_path
+from ..backends.file_tools.tools import ALL_FILE_TOOLS, FILE_TOOLS, file_tools
 from ..backends.state import FilesState
+from ..backends.text.pages import call_text
 from ..errors import AgentBuildError
 from ..loop.middleware import AgentMiddleware
 from ..loop.requests import (

@@ -32,8 +32,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue
 
 from ...harness.agent import StateSnapshot
-from ...harness.backends.authorized_files import authorized_files
 from ...harness.backends.base import FileError
+from ...harness.backends.file_tools.authorized_files import authorized_files
 from ...harness.errors import UnknownThread
 from ...harness.policy import ALLOW
 from ...harness.skills import SKILL_FILE

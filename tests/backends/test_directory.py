@@ -9,11 +9,11 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.backends.base import FileError
-from deep_agent_mcp.harness.backends.descriptor_tree import DescriptorTree
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend, native_to_virtual
-from deep_agent_mcp.harness.backends.realpath_tree import RealpathTree, windows_problem
-from deep_agent_mcp.harness.backends.search import Budget
-from deep_agent_mcp.harness.backends.tree import Present
+from deep_agent_mcp.harness.backends.directory.descriptor_tree import DescriptorTree
+from deep_agent_mcp.harness.backends.directory.realpath_tree import RealpathTree, windows_problem
+from deep_agent_mcp.harness.backends.directory.tree import Present
+from deep_agent_mcp.harness.backends.search.search.search import Budget
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
 from tests.backends.workbench import Bench, make_backend
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from deep_agent_mcp.harness.backends.base import Backend, Files
 from deep_agent_mcp.harness.backends.composite import CompositeBackend
-from deep_agent_mcp.harness.backends.descriptor_tree import DescriptorTree
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.realpath_tree import RealpathTree
+from deep_agent_mcp.harness.backends.directory.descriptor_tree import DescriptorTree
+from deep_agent_mcp.harness.backends.directory.realpath_tree import RealpathTree
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.backends.store import StoreBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ..._internal.records import record
-from ...backends.tree import size_text
+from ...backends.paths import size_text
 from ...errors import AgentBuildError
 from ...loop.middleware import AgentMiddleware
 from ...loop.requests import ModelHandler, ModelRequest, ModelResponse

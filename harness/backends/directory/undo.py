@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
-from .._internal.records import record
-from ..checkpoint.base import FileChange
-from ..errors import ToolError
-from .base import FileError
+from ..._internal.records import record
+from ...checkpoint.base import FileChange
+from ...errors import ToolError
+from ..base import FileError
 from .tree import Present, Tree
 
 __all__ = ["Undo", "apply", "plan"]

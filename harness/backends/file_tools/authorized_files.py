@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import anyio.to_thread
 
-from .._internal.records import record
-from ..policy import CallAuthorization, authorization_of
-from ..policy.paths import path_forms, paths_in
-from ..tools.tool import ToolRuntime
-from .base import Backend, FileEntry, FileError, Files, Page, PathTest
+from ..._internal.records import record
+from ...policy import CallAuthorization, authorization_of
+from ...policy.paths import path_forms, paths_in
+from ...tools.tool import ToolRuntime
+from ..base import Backend, FileEntry, FileError, Files, Page, PathTest
 
 __all__ = ["AuthorizedFiles", "authorized_files"]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from ..errors import ToolError
+from ...errors import ToolError
 from .expressions import Expression, line_expression
 
 __all__ = ["prefilter"]

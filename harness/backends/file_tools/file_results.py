@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from .base import FileEntry, GrepMatch
-from .pages import Listing, Row, call_text, shown
+from ..base import FileEntry, GrepMatch
+from ..text.pages import Listing, Row, call_text, shown
 
 __all__ = [
     "ENTRIES",

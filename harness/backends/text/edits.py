@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from ..errors import ToolError
+from ...errors import ToolError
 from .pages import shown
 from .text import Text, lf
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 
-from ..messages.message import (
+from ...messages.message import (
     AudioBlock,
     DocumentBlock,
     ImageBlock,
@@ -16,8 +16,8 @@ from ..messages.message import (
     TextBlock,
     VideoBlock,
 )
-from .pages import shown
-from .tree import size_text
+from ..paths import size_text
+from ..text.pages import shown
 
 __all__ = ["binary_notice", "media_content", "media_type_of"]
 

@@ -11,13 +11,13 @@ from typing import TypeAlias, TypeVar
 
 import anyio.to_thread
 
-from .._internal.records import record
-from ..errors import ToolError
-from .base import FileEntry, Page, PathTest
-from .expressions import Expression
-from .ripgrep import Candidates, candidates, find_ripgrep
-from .ripgrep_prefilter import prefilter
-from .search import Budget, Unhurried, find_lines
+from ..._internal.records import record
+from ...errors import ToolError
+from ..base import FileEntry, Page, PathTest
+from ..search.expressions import Expression
+from ..search.ripgrep import Candidates, candidates, find_ripgrep
+from ..search.ripgrep_prefilter import prefilter
+from ..search.search import Budget, Unhurried, find_lines
 from .tree import Tree
 
 __all__ = ["DirectorySearch"]

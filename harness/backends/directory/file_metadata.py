@@ -11,7 +11,7 @@ import stat
 from collections.abc import Mapping
 from contextlib import suppress
 
-from .._internal.records import record
+from ..._internal.records import record
 
 __all__ = ["FileMetadata", "version"]
 

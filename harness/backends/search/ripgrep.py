@@ -1,6 +1,6 @@
 """Ripgrep: finds the files an expression may match in (extra `search`, or `rg` on the PATH).
 
-It only ever gives names: what is in those files is read and searched by `harness.backends.search`
+It only ever gives names: what is in those files is read and searched by `harness.backends.search.search`
 through the confined tree. So results are the same with and without it, and nothing that it could
 be led to by a link is shown.
 """
@@ -17,8 +17,8 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 
-from .._internal.records import record
-from .tree import MAX_DEPTH, nameable
+from ..._internal.records import record
+from ..paths import MAX_DEPTH, nameable
 
 __all__ = ["Candidates", "candidates", "find_ripgrep"]
 

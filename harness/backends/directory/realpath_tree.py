@@ -17,17 +17,14 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import PurePath
 
-from .base import FileEntry, FileError, PathTest
+from ..base import FileEntry, FileError, PathTest
+from ..paths import MAX_DEPTH, changed, every_path, nameable
 from .file_metadata import FileMetadata, version
 from .tree import (
-    MAX_DEPTH,
     WRITE_FLAGS,
     Leaf,
     Present,
-    changed,
-    every_path,
     file_errors,
-    nameable,
     opened_regular,
     read_open,
     read_regular,

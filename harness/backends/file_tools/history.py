@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from ..messages.as_text import transcript_text
-from ..messages.message import HumanMessage, Message
-from ..tools.tool import ToolRuntime
-from .base import Backend, FileError, artifact_path
-from .state import FileData, StateFiles
+from ...messages.as_text import transcript_text
+from ...messages.message import HumanMessage, Message
+from ...tools.tool import ToolRuntime
+from ..base import Backend, FileError, artifact_path
+from ..state import FileData, StateFiles
 
 __all__ = ["HISTORY_DIRECTORY", "HistoryFiles", "history_directory", "history_file", "message_path"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from .._internal.records import record
+from ..._internal.records import record
 from .text import Text
 
 __all__ = ["Listing", "call_text", "fit", "read_page", "shown"]

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from .._internal.records import record
-from ..tools.tool import ToolResult
-from .base import Files, Page, PathTest
+from ..._internal.records import record
+from ...tools.tool import ToolResult
+from ..base import Files, Page, PathTest
+from ..search.ignore import Unignored
+from ..search.search import Unhurried, glob_matcher
+from ..text.pages import Listing, Row
 from .file_results import entry_row, match_rows, next_page, span
-from .ignore import Unignored
-from .pages import Listing, Row
-from .search import Unhurried, glob_matcher
 
 __all__ = ["SearchResults", "answer", "found_files", "found_lines"]
 

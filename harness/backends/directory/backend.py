@@ -17,16 +17,17 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
-from ..checkpoint.base import Batch, FileChange
-from ..errors import AgentBuildError
-from ..tools.tool import JournalWriter, ToolRuntime
+from ...checkpoint.base import Batch, FileChange
+from ...errors import AgentBuildError
+from ...tools.tool import JournalWriter, ToolRuntime
+from ..base import FileEntry, FileError, Page, PathTest
+from ..paths import changed, checked_path, every_path, size_text
+from ..search.expressions import line_expression
+from ..search.search import glob_matcher
 from . import undo
-from .base import FileEntry, FileError, Page, PathTest
-from .directory_search import DirectorySearch
-from .expressions import line_expression
 from .platform_tree import open_tree
-from .search import glob_matcher
-from .tree import Present, Tree, changed, checked_path, every_path, size_text
+from .search import DirectorySearch
+from .tree import Present, Tree
 
 __all__ = ["DirectoryBackend", "DirectoryFiles", "native_to_virtual"]
 

@@ -12,12 +12,12 @@ from difflib import get_close_matches
 from hashlib import sha256
 from typing import Any, cast
 
-from ..errors import ToolError
-from ..messages.message import AIMessage, Message
-from ..tools.tool import ToolRuntime
-from .base import Backend, FileError, Files, canonical_path
+from ...errors import ToolError
+from ...messages.message import AIMessage, Message
+from ...tools.tool import ToolRuntime
+from ..base import Backend, FileError, Files, canonical_path
+from ..text.pages import call_text, shown
 from .concurrent_edits import CLAIMS
-from .pages import call_text, shown
 
 __all__ = [
     "canonicaliser",

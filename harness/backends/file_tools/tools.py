@@ -13,16 +13,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
-from ..errors import ToolError
-from ..tools.tool import Tool, ToolResult, ToolRuntime, tool
+from ...errors import ToolError
+from ...tools.tool import Tool, ToolResult, ToolRuntime, tool
+from ..base import Backend, FileError, Files, canonical_path
+from ..search.ignore import without_ignored
+from ..state import StateBackend
+from ..text.edits import edit_places
+from ..text.pages import fit, read_page, shown
+from ..text.text import decode, lf
 from .authorized_files import authorized_files
-from .base import (
-    Backend,
-    FileError,
-    Files,
-    canonical_path,
-)
-from .edits import edit_places
 from .file_guards import (
     claimed,
     read,
@@ -49,12 +48,8 @@ from .file_results import (
     span,
 )
 from .history import HistoryFiles, history_directory
-from .ignore import without_ignored
 from .media import binary_notice, media_content
-from .pages import fit, read_page, shown
 from .search_results import answer, found_files, found_lines
-from .state import StateBackend
-from .text import decode, lf
 
 __all__ = ["ALL_FILE_TOOLS", "FILE_TOOLS", "FileCalls", "file_tools"]
 

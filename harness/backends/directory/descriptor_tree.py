@@ -16,19 +16,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from operator import attrgetter
 
-from .._internal.records import record
-from .base import FileEntry, FileError, PathTest
+from ..._internal.records import record
+from ..base import FileEntry, FileError, PathTest
+from ..paths import MAX_DEPTH, changed, every_path, nameable
 from .file_metadata import FileMetadata, version
 from .tree import (
-    MAX_DEPTH,
     READ_FLAGS,
     WRITE_FLAGS,
     Leaf,
     Present,
-    changed,
-    every_path,
     file_errors,
-    nameable,
     opened_regular,
     read_open,
     read_regular,

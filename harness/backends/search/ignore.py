@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 import anyio.to_thread
 
-from .._internal.records import record
-from .base import FileError, Files, PathTest
+from ..._internal.records import record
+from ..base import FileError, Files, PathTest
+from ..text.text import decode
 from .ignore_patterns import MOST_CHARS, expression_of
 from .search import Budget, glob_matcher
-from .text import decode
 
 __all__ = ["Unignored", "kept_by_gitignore", "without_ignored"]
 

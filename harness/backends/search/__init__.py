@@ -1,0 +1,1 @@
+"""Search: globs, expressions and ignore rules, and ripgrep where it is installed."""

@@ -1,0 +1,1 @@
+"""The text of files: decoding, pages of lines, and edits."""
