@@ -10,11 +10,12 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from .._internal.records import record
+from ..checkpoint.base import FileChange
 from ..errors import ToolError
-from ..tools.tool import ToolRuntime
+from ..tools.tool import JournalWriter, ToolRuntime
 
 __all__ = [
     "Backend",
@@ -25,6 +26,7 @@ __all__ = [
     "GrepMatch",
     "Page",
     "PathTest",
+    "Restorable",
     "artifact_path",
     "canonical_path",
 ]
@@ -203,3 +205,28 @@ def _canonical(path: str) -> str:
 
 
 _remembered = lru_cache(maxsize=1_024)(_canonical)  # a call asks for its path three times
+
+
+@runtime_checkable
+class Restorable(Protocol):
+    """A backend that records each change of a file before it makes it, and can undo it."""
+
+    def can_restore(self, path: str) -> bool:
+        """Whether what was recorded for a path can be put back."""
+        ...
+
+    async def require_restorable(self, changes: Sequence[FileChange], *, force: bool) -> None:
+        """Raise what `restore` would raise before it does anything."""
+        ...
+
+    async def restore(
+        self,
+        changes: Sequence[FileChange],
+        *,
+        thread_id: str,
+        run_id: str,
+        checkpointer: JournalWriter,
+        force: bool = False,
+    ) -> list[str]:
+        """Undo changes and return the paths that were put back; see `DirectoryBackend.restore`."""
+        ...

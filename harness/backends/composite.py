@@ -25,10 +25,10 @@ from .base import (
     GrepMatch,
     Page,
     PathTest,
+    Restorable,
     canonical_path,
 )
 from .paths import checked_path, every_path, walk_order
-from .restorable import Restorable
 from .search.search import Unhurried, glob_matcher
 from .state import StateBackend
 

@@ -13,8 +13,7 @@ from hashlib import sha256
 from typing import Annotated, Any, NotRequired, cast
 
 from ..backends.base import Backend, FileError, artifact_path
-from ..backends.file_tools.concurrent_edits import CLAIMS
-from ..backends.file_tools.file_guards import canonicaliser
+from ..backends.file_tools.file_guards import CLAIMS, canonicaliser
 from ..backends.file_tools.history import history_directory, message_path
 from ..backends.file_tools.tools import ALL_FILE_TOOLS, FILE_TOOLS, file_tools
 from ..backends.state import FilesState

@@ -7,8 +7,7 @@ from typing import Any, cast
 
 from ...harness._internal.records import record
 from ...harness.agent import Agent
-from ...harness.backends.base import Backend, FileError
-from ...harness.backends.restorable import Restorable
+from ...harness.backends.base import Backend, FileError, Restorable
 from ...harness.checkpoint.base import Checkpoint
 from ...harness.errors import UnknownCheckpoint
 from ...harness.policy import Verdict, strictest

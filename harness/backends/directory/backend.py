@@ -25,11 +25,22 @@ from ..paths import changed, checked_path, every_path, size_text
 from ..search.expressions import line_expression
 from ..search.search import glob_matcher
 from . import undo
-from .platform_tree import open_tree
+from .realpath_tree import RealpathTree
 from .search import DirectorySearch
 from .tree import Present, Tree
 
 __all__ = ["DirectoryBackend", "DirectoryFiles", "native_to_virtual"]
+
+
+def _open_tree(root: str) -> Tree:
+    """Return the best tree this platform has; `root` is a real path that exists."""
+    # Imported here: the module of descriptors cannot be loaded where they do not exist.
+    if os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW") and os.scandir in os.supports_fd:
+        from .descriptor_tree import DescriptorTree
+
+        return DescriptorTree(root)
+    return RealpathTree(root)
+
 
 MAX_READ_BYTES = 16 << 20
 MAX_UNDO_BYTES = 8 << 20
@@ -73,7 +84,7 @@ class DirectoryBackend:
         *,
         max_undo_bytes: int = MAX_UNDO_BYTES,
         max_read_bytes: int = MAX_READ_BYTES,
-        tree: Callable[[str], Tree] = open_tree,
+        tree: Callable[[str], Tree] = _open_tree,
         ripgrep: bool = True,
     ) -> None:
         self._given = Path(os.path.abspath(root))

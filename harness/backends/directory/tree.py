@@ -1,7 +1,7 @@
 """A directory on disk, confined: the seam between the directory backend and the platform.
 
 A `Tree` does blocking file operations below one root and nowhere else; it is called in worker
-threads. Paths are canonical (`harness.backends.base.canonical_path`). `platform_tree` picks the
+threads. Paths are canonical (`harness.backends.base.canonical_path`). `DirectoryBackend` picks the
 implementation: descriptors that do not follow links where the platform has them, checked real
 paths elsewhere.
 """
