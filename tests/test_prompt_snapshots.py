@@ -14,7 +14,7 @@ import pytest
 
 from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.file_tools.tools.tools import ALL_FILE_TOOLS
+from deep_agent_mcp.harness.backends.file_tools.tools import ALL_FILE_TOOLS
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.memory import MemoryFiles

@@ -9,7 +9,7 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.backends.base import Backend, FileError
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.file_tools.tools.concurrent_edits import ConcurrentEdits
+from deep_agent_mcp.harness.backends.file_tools.file_guards import ConcurrentEdits
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.backends.file_tools.tools.tools import ALL_FILE_TOOLS, file_tools
+from deep_agent_mcp.harness.backends.file_tools.tools import ALL_FILE_TOOLS, file_tools
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.policy import Policy, PolicyFiles, Rule, Verdict
 from deep_agent_mcp.harness.policy.access_changes import access_changes

@@ -9,7 +9,7 @@ import pytest
 
 from deep_agent_mcp.harness.backends.base import Backend
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.file_tools.tools.concurrent_edits import CLAIMS
+from deep_agent_mcp.harness.backends.file_tools.file_guards import CLAIMS
 from deep_agent_mcp.harness.backends.state import FileData, StateBackend, keep_both
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop.middleware import AgentMiddleware

@@ -1,8 +1,8 @@
 """Ripgrep: finds the files an expression may match in (extra `search`, or `rg` on the PATH).
 
-It only ever gives names: what is in those files is read and searched by `harness.backends.search.search`
-through the confined tree. So results are the same with and without it, and nothing that it could
-be led to by a link is shown.
+It only ever gives names: what is in those files is read and searched by `search.search` through
+the confined tree. So results are the same with and without it, and nothing that it could be led to
+by a link is shown.
 """
 
 from __future__ import annotations
