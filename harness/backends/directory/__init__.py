@@ -1,5 +1,5 @@
 """Files in a real directory, confined to it: the backend, its trees and its searches."""
 
-from .backend import DirectoryBackend
+from .backend import DirectoryBackend, native_to_virtual
 
-__all__ = ["DirectoryBackend"]
+__all__ = ["DirectoryBackend", "native_to_virtual"]
