@@ -10,7 +10,7 @@ import pytest
 
 from deep_agent_mcp.harness.backends.composite import CompositeBackend
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.file_tools.tools import search_results as found
+from deep_agent_mcp.harness.backends.file_tools import search_results as found
 from deep_agent_mcp.harness.backends.search.search import Budget
 from deep_agent_mcp.harness.backends.state import StateBackend
 from tests.backends.workbench import Bench
