@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from .._internal.records import changed
 from ..errors import CheckpointError, UnknownThread
+from .admission import admit
 from .base import (
     Batch,
     Checkpoint,
@@ -32,7 +33,6 @@ from .invariants import (
     check_batch,
     in_step_order,
     json_text,
-    run_elsewhere,
     thread_exists,
 )
 from .maintenance import check_prune, prunable
@@ -82,12 +82,10 @@ class MemoryCheckpointer:
         check_batch(batch)
         namespace = self._namespace(batch.thread_id, batch.ns)
         # Everything that can fail comes before the first change.
-        tasks = namespace.admit(batch)
+        tasks = admit(namespace.facts(self._foreign(batch)), batch)
         interrupts = [_copy(interrupt) for interrupt in batch.interrupts]
         answers = {asked: _json_copy(answer) for asked, answer in batch.answers.items()}
         events = [changed(one, data=json.loads(json_text(one.data))) for one in batch.events]
-        self._check_runs(batch.runs)
-        self._check_events(batch)
 
         thread = self._touch(batch.thread_id)
         thread.namespaces[batch.ns] = namespace
@@ -336,18 +334,16 @@ class MemoryCheckpointer:
         thread = self._threads.get(thread_id)
         return (thread.namespaces.get(ns) if thread else None) or Namespace()
 
-    def _check_runs(self, runs: Iterable[Run]) -> None:
-        for run in runs:
-            known = self._runs.get(run.id)
-            if known is not None and known.thread_id != run.thread_id:
-                raise run_elsewhere(run.id)
-
-    def _check_events(self, batch: Batch) -> None:
+    def _foreign(self, batch: Batch) -> set[str]:
+        """Return the batch's runs that belong to other threads, or whose events do."""
+        named = {one.id for one in batch.runs} & self._runs.keys()
+        found = {name for name in named if self._runs[name].thread_id != batch.thread_id}
         if batch.events:
-            named = {one.run_id for one in batch.events}
+            logged = {one.run_id for one in batch.events}
             for name, thread in self._threads.items():
-                if name != batch.thread_id and not named.isdisjoint(thread.events):
-                    raise run_elsewhere(min(named & thread.events.keys()))
+                if name != batch.thread_id:
+                    found |= logged & thread.events.keys()
+        return found
 
     def _store_events(self, thread: Thread, events: Iterable[RunEvent]) -> None:
         for event in events:

@@ -9,8 +9,8 @@ from itertools import chain
 from pydantic import JsonValue
 
 from .._internal.records import changed
+from .admission import Facts
 from .base import (
-    Batch,
     Checkpoint,
     EventLimits,
     FileChange,
@@ -22,7 +22,7 @@ from .base import (
     StoredWrite,
     TaskWrites,
 )
-from .invariants import admit, late_write, rewritten, unknown_snapshot
+from .invariants import rewritten
 from .maintenance import MERGED, Removal, removal, squeezed, steps_left
 
 __all__ = ["Namespace", "Thread"]
@@ -48,43 +48,10 @@ class Namespace:
         """Return the tasks of a step, in the order they are folded in."""
         return sorted(self.steps.get(step, {}).values(), key=lambda task: task.index)
 
-    def admit(self, batch: Batch) -> list[TaskWrites]:
-        """Return the tasks of a batch that are not stored yet; the first of equal ids wins.
-
-        Raises:
-            StaleThread: Somebody else moved the thread.
-            CheckpointError: A snapshot is of no checkpoint.
-        """
-        new: dict[tuple[str, str], TaskWrites] = {}
-        for task in batch.writes:
-            if task.task_id in self.steps.get(task.step_id, {}):
-                continue
-            if task.step_id in self.checkpoints:
-                raise late_write(batch.thread_id, task.step_id, task.task_id)
-            new.setdefault((task.step_id, task.task_id), task)
-        fresh = self._admit_checkpoints(batch)
-        for snapshot in batch.snapshots:
-            place = snapshot.checkpoint_id
-            if place not in fresh and place not in self.checkpoints:
-                raise unknown_snapshot(batch.thread_id, snapshot)
-        return list(new.values())
-
-    def _admit_checkpoints(self, batch: Batch) -> set[str]:
-        """Return the new ones."""
-        known, fresh = self.checkpoints, set[str]()
+    def facts(self, foreign: Collection[str]) -> Facts:
+        """Return what decides on a batch, given those of its runs that other threads have."""
         head = self.head()
-        for checkpoint in batch.checkpoints:
-            parent = checkpoint.parent_id
-            admit(
-                checkpoint,
-                exists=checkpoint.id in known or checkpoint.id in fresh,
-                parent_exists=parent in known or parent in fresh,
-                parent_is_head=parent == (head.id if head else None),
-                imported=batch.imported,
-            )
-            fresh.add(checkpoint.id)
-            head = checkpoint
-        return fresh
+        return Facts(head.id if head else None, self.checkpoints, self.steps, foreign)
 
     def writes_since(
         self, checkpoint: Checkpoint, cached: str | None, schema: str | None

@@ -8,7 +8,17 @@ Each law gets a new, empty journal. `LAWS` holds them one by one, for a parametr
 
 from __future__ import annotations
 
-from . import commits, events, forks, listings, records_of_runs, rewriting, snapshots, unfinished
+from . import (
+    admission,
+    commits,
+    events,
+    forks,
+    listings,
+    records_of_runs,
+    rewriting,
+    snapshots,
+    unfinished,
+)
 from . import maintenance as upkeep
 from .kit import Law, MakeJournal
 
@@ -16,6 +26,7 @@ __all__ = ["LAWS", "Law", "MakeJournal", "NotConforming", "verify"]
 
 LAWS: tuple[Law, ...] = (
     *commits.LAWS,
+    *admission.LAWS,
     *unfinished.LAWS,
     *forks.LAWS,
     *snapshots.LAWS,

@@ -1,8 +1,8 @@
 """Postgres commits: stores a group of batches, each of another thread, in one transaction.
 
-Two round trips lock the threads and ask what the laws want to know, the laws are applied here, and
-a third writes what they let pass. A group never waits for a thread that somebody else is changing:
-such a batch is left out, to be stored on its own.
+Two round trips lock the threads and ask for the facts, `checkpoint.admission` decides, and a third
+writes what is admitted. A group never waits for a thread that somebody else is changing: such a
+batch is left out, to be stored on its own.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ...errors import CheckpointError
+from ..admission import admit
 from ..base import EventLimits
-from ..invariants import admit, late_write, run_elsewhere, unknown_snapshot
 from .encoded_batch import EncodedBatch, TaskRow
 from .records import as_bytes, as_text
 from .session import Row, Session, columns
@@ -198,7 +198,7 @@ async def store(
     refusals: dict[EncodedBatch, CheckpointError] = {}
     for fact in group.facts:
         try:
-            made = _Admission(fact, group.numbers, clock.at(group.now), limits).rows()
+            made = _Admitted(fact, group.numbers, clock.at(group.now), limits).rows()
         except CheckpointError as error:
             refusals[fact.entry] = error
         else:
@@ -225,8 +225,8 @@ def _held(rows: _Rows) -> set[bytes]:
     return held | {digest for *_, digest, _ in rows[_CHANGES] if digest is not None}
 
 
-class _Admission:
-    """Applies the laws to one batch, and says which rows to write.
+class _Admitted:
+    """Rows of one batch, if it is admitted.
 
     Args:
         facts: The batch, and what is stored.
@@ -255,7 +255,8 @@ class _Admission:
             StaleThread: Somebody else moved the thread.
             CheckpointError: A run is another thread's, or a snapshot of no checkpoint.
         """
-        self._add_tasks()
+        for task in admit(self._facts.facts(), self._batch):
+            self._add_task(self._entry.tasks[task.step_id, task.task_id])
         self._add_checkpoints()
         self._add_snapshots()
         self._add_runs()
@@ -263,14 +264,6 @@ class _Admission:
         self._add_events()
         self._add_thread()
         return self._rows
-
-    def _add_tasks(self) -> None:
-        for key, task in self._entry.tasks.items():
-            if key in self._facts.tasks:
-                continue
-            if task.step in self._facts.seqs:
-                raise late_write(self._batch.thread_id, *map(as_text, key))
-            self._add_task(task)
 
     def _add_task(self, task: TaskRow) -> None:
         number = next(self._numbers)
@@ -282,33 +275,23 @@ class _Admission:
 
     def _add_checkpoints(self) -> None:
         seqs = self._facts.seqs
-        head = self._facts.head
-        for new, (key, above, *rest) in zip(
+        for new, (key, _, *rest) in zip(
             self._batch.checkpoints, self._entry.checkpoints, strict=True
         ):
-            parent = None if above is None else seqs.get(above)
-            admit(
-                new,
-                exists=key in seqs,
-                parent_exists=parent is not None,
-                parent_is_head=parent == head,
-                imported=self._batch.imported,
-            )
-            head = seqs[key] = self._facts.newest = next(self._numbers)
-            self._rows[_CHECKPOINTS].append((self._scope, head, key, parent, *rest))
+            parent = None if new.parent_id is None else seqs[new.parent_id]
+            seqs[new.id] = self._facts.newest = next(self._numbers)
+            self._rows[_CHECKPOINTS].append((self._scope, seqs[new.id], key, parent, *rest))
 
     def _add_snapshots(self) -> None:
-        for snapshot, (key, *_) in zip(self._batch.snapshots, self._entry.snapshots, strict=True):
-            if key not in self._facts.seqs:
-                raise unknown_snapshot(self._batch.thread_id, snapshot)
         rows = {
-            (self._facts.seqs[key], schema): body for key, schema, body in self._entry.snapshots
+            (self._facts.seqs[one.checkpoint_id], one.schema): (schema, body)
+            for one, (_, schema, body) in zip(
+                self._batch.snapshots, self._entry.snapshots, strict=True
+            )
         }
-        self._rows[_SNAPSHOTS] = [(*key, body) for key, body in rows.items()]
+        self._rows[_SNAPSHOTS] = [(seq, *row) for (seq, _), row in rows.items()]
 
     def _add_runs(self) -> None:
-        for run_id in sorted(self._facts.foreign):
-            raise run_elsewhere(as_text(run_id))
         self._rows[_RUNS] = [
             (next(self._numbers), self._thread, *run) for run in self._entry.runs.values()
         ]

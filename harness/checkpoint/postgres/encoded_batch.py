@@ -59,9 +59,7 @@ class EncodedBatch:
 
     batch: Batch
     blobs: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
-    tasks: dict[tuple[bytes, bytes], TaskRow] = field(
-        default_factory=dict[tuple[bytes, bytes], TaskRow]
-    )
+    tasks: dict[tuple[str, str], TaskRow] = field(default_factory=dict[tuple[str, str], TaskRow])
     checkpoints: list[Row] = field(default_factory=list[Row])
     snapshots: list[Row] = field(default_factory=list[Row])
     runs: dict[bytes, Row] = field(default_factory=dict[bytes, Row])
@@ -100,10 +98,10 @@ class EncodedBatch:
 
     def _fill(self) -> None:
         for task in self.batch.writes:
-            key = as_bytes(task.step_id), as_bytes(task.task_id)
+            key = task.step_id, task.task_id
             if key not in self.tasks:
                 body, digests = packed(task.writes, self.blobs)
-                self.tasks[key] = TaskRow(*key, _whole(task.index), body, digests)
+                self.tasks[key] = TaskRow(*map(as_bytes, key), _whole(task.index), body, digests)
         self.checkpoints = [_checkpoint_row(one) for one in self.batch.checkpoints]
         self.snapshots = [
             (as_bytes(one.checkpoint_id), as_bytes(one.schema), compress(pack(one.writes, None)))

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..._internal.records import record
+from ..admission import Facts
 from .encoded_batch import EncodedBatch
-from .records import as_bytes
+from .records import as_bytes, as_text, damage
 from .session import Row, Session, Statement, columns
 
 __all__ = ["NUMBERS", "Group", "StoredState", "ask", "lock", "lock_free"]
@@ -30,7 +31,7 @@ FROM unnest(%(keys)s::int8[]) WITH ORDINALITY AS wanted (key, place) ORDER BY pl
 
 _PLACES = """
 SELECT t.thread, t.newest, s.scope, (
-    SELECT c.seq FROM {checkpoints} AS c WHERE c.scope = s.scope ORDER BY c.seq DESC LIMIT 1
+    SELECT c.id FROM {checkpoints} AS c WHERE c.scope = s.scope ORDER BY c.seq DESC LIMIT 1
 )
 FROM unnest(%s::bytea[], %s::bytea[]) WITH ORDINALITY AS wanted (thread_id, ns, place)
 LEFT JOIN {threads} AS t ON t.thread_id = wanted.thread_id
@@ -66,9 +67,9 @@ class StoredState:
         thread: The thread's number, or None.
         newest: Seq of its newest checkpoint, or 0.
         scope: The namespace's number, or None.
-        head: Seq of its newest checkpoint, or None.
+        head: Id of its newest checkpoint, or None.
         seqs: Of the checkpoints that the batch names, by id.
-        tasks: Step and id of the batch's tasks that are stored.
+        tasks: Ids of the batch's tasks that are stored, by step.
         logs: Number and newest event of the logs of its runs.
         foreign: Those of its runs that belong to other threads, or whose events do.
     """
@@ -77,11 +78,21 @@ class StoredState:
     thread: int | None
     newest: int
     scope: int | None
-    head: int | None
-    seqs: dict[bytes, int] = field(default_factory=dict[bytes, int])
-    tasks: set[tuple[bytes, bytes]] = field(default_factory=set[tuple[bytes, bytes]])
+    head: bytes | None
+    seqs: dict[str, int] = field(default_factory=dict[str, int])
+    tasks: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     logs: dict[bytes, tuple[int, int]] = field(default_factory=dict[bytes, tuple[int, int]])
-    foreign: set[bytes] = field(default_factory=set[bytes])
+    foreign: set[str] = field(default_factory=set[str])
+
+    def facts(self) -> Facts:
+        """Return what decides on the batch.
+
+        Raises:
+            CheckpointError: The head has no id that a journal gives.
+        """
+        with damage(f"the newest checkpoint of thread {self.entry.thread_id!r}"):
+            head = None if self.head is None else as_text(self.head)
+        return Facts(head, self.seqs, self.tasks, self.foreign)
 
 
 @record
@@ -140,7 +151,8 @@ async def ask(session: Session, group: Group) -> None:
     for fact in group.facts:
         if fact.scope is not None:
             wanted[_SEQS] += [(fact.scope, one) for one in _named(fact.entry)]
-            wanted[_TASKS] += [(fact.scope, *key) for key in fact.entry.tasks]
+            tasks = fact.entry.tasks.values()
+            wanted[_TASKS] += [(fact.scope, one.step, one.task_id) for one in tasks]
     statements = [one for text in (_SEQS, _TASKS) for one in columns(text, wanted[text])]
     if runs := [run_id for fact in group.facts for run_id in fact.entry.runs]:
         statements.append((_OWNERS, {"ids": runs}))
@@ -155,26 +167,26 @@ async def ask(session: Session, group: Group) -> None:
 def _note(group: Group, found: dict[str, list[Row]]) -> None:
     by_scope = {fact.scope: fact for fact in group.facts}
     for scope, key, seq in found.get(_SEQS, ()):
-        by_scope[scope].seqs[key] = seq
+        by_scope[scope].seqs[as_text(key)] = seq
     for scope, step, task_id in found.get(_TASKS, ()):
-        by_scope[scope].tasks.add((step, task_id))
+        by_scope[scope].tasks.setdefault(as_text(step), set()).add(as_text(task_id))
     owners: dict[bytes, int] = dict(found.get(_OWNERS, ()))
     logs = {run_id: (thread, log, newest) for thread, run_id, log, newest in found.get(_LOGS, ())}
     for fact in group.facts:
         for run_id in owners.keys() & fact.entry.runs.keys():
             if owners[run_id] != fact.thread:
-                fact.foreign.add(run_id)
+                fact.foreign.add(as_text(run_id))
         for run_id in logs.keys() & fact.entry.events.keys():
             thread, *counted = logs[run_id]
             if thread != fact.thread:
-                fact.foreign.add(run_id)
+                fact.foreign.add(as_text(run_id))
             fact.logs[run_id] = counted[0], counted[1]
     group.digests.update(digest for (digest,) in found.get(_BLOBS, ()))
 
 
 def _named(entry: EncodedBatch) -> set[bytes]:
     """Return the ids of checkpoints that may be stored already."""
-    named = {step for step, _ in entry.tasks} | {key for key, *_ in entry.snapshots}
+    named = {task.step for task in entry.tasks.values()} | {key for key, *_ in entry.snapshots}
     for key, parent, *_ in entry.checkpoints:
         named |= {key} if parent is None else {key, parent}
     return named
