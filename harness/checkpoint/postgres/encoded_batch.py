@@ -98,10 +98,11 @@ class EncodedBatch:
 
     def _fill(self) -> None:
         for task in self.batch.writes:
-            key = task.step_id, task.task_id
-            if key not in self.tasks:
+            step, name = as_bytes(task.step_id), as_bytes(task.task_id)
+            if (task.step_id, task.task_id) not in self.tasks:
                 body, digests = packed(task.writes, self.blobs)
-                self.tasks[key] = TaskRow(*map(as_bytes, key), _whole(task.index), body, digests)
+                row = TaskRow(step, name, _whole(task.index), body, digests)
+                self.tasks[task.step_id, task.task_id] = row
         self.checkpoints = [_checkpoint_row(one) for one in self.batch.checkpoints]
         self.snapshots = [
             (as_bytes(one.checkpoint_id), as_bytes(one.schema), compress(pack(one.writes, None)))
