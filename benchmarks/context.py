@@ -20,8 +20,8 @@ from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import Runtime
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import Runtime
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,

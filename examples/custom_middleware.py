@@ -19,7 +19,7 @@ from deep_agent_mcp import (
     create_agent,
     tool,
 )
-from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolHandler
+from deep_agent_mcp.harness.loop.hooks.requests import ToolCallOutcome, ToolHandler
 
 
 class TrailState(TypedDict):

@@ -18,7 +18,7 @@ from deep_agent_mcp import (
     tool,
     wrap_model_call,
 )
-from deep_agent_mcp.harness.loop.requests import ModelHandler
+from deep_agent_mcp.harness.loop.hooks.requests import ModelHandler
 from deep_agent_mcp.harness.models.base import ChatModel
 
 

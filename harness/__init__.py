@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .deep_agent import create_deep_agent
     from .errors import AgentBuildError, HarnessError, ModelError, ToolError
     from .limits.limits import LimitReached, Limits
-    from .loop.decorators import (
+    from .loop.hooks.decorators import (
         after_agent,
         after_model,
         before_agent,
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
         wrap_model_call,
         wrap_tool_call,
     )
-    from .loop.events import Event
-    from .loop.interrupt_config import InterruptOnConfig
-    from .loop.middleware import AgentMiddleware, hook_config
-    from .loop.requests import (
+    from .loop.hooks.middleware import AgentMiddleware, hook_config
+    from .loop.hooks.requests import (
         Command,
         ExtendedModelResponse,
         ModelRequest,
@@ -43,7 +41,9 @@ if TYPE_CHECKING:
         Send,
         ToolCallRequest,
     )
-    from .loop.run_context import RunControl
+    from .loop.run.context import RunControl
+    from .loop.run.events import Event
+    from .loop.run.interrupts import InterruptOnConfig
     from .mcp_servers.config import HttpServer, SseServer, StdioServer
     from .messages.message import AIMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
     from .middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
@@ -189,7 +189,7 @@ _HOMES = {
         "LimitReached",
         "Limits",
     ),
-    ".loop.decorators": (
+    ".loop.hooks.decorators": (
         "after_agent",
         "after_model",
         "before_agent",
@@ -198,12 +198,12 @@ _HOMES = {
         "wrap_model_call",
         "wrap_tool_call",
     ),
-    ".loop.events": ("Event",),
-    ".loop.middleware": (
+    ".loop.run.events": ("Event",),
+    ".loop.hooks.middleware": (
         "AgentMiddleware",
         "hook_config",
     ),
-    ".loop.requests": (
+    ".loop.hooks.requests": (
         "Command",
         "ExtendedModelResponse",
         "ModelRequest",
@@ -212,7 +212,7 @@ _HOMES = {
         "Send",
         "ToolCallRequest",
     ),
-    ".loop.run_context": ("RunControl",),
+    ".loop.run.context": ("RunControl",),
     ".mcp_servers.config": (
         "HttpServer",
         "SseServer",

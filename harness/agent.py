@@ -22,11 +22,11 @@ from .errors import (
 from .limits.limits import Limits
 from .loop.agent import Agent
 from .loop.definition import AgentDefinition
-from .loop.interrupts import Breakpoints
-from .loop.middleware import AgentMiddleware, HookName, check_middleware, hooks_of
+from .loop.hooks.middleware import AgentMiddleware, HookName, check_middleware, hooks_of
+from .loop.run.interrupts import Breakpoints
 from .loop.run_executor import RunOptions, RunResult
 from .loop.thread_access import StateSnapshot
-from .loop.tool_execution import ToolPipeline
+from .loop.tools.execution import ToolPipeline
 from .models.base import ChatModel, PromptSection
 from .policy import CallPolicy, Policy
 from .state.schema import AgentState, Channel, Mark, StateSchema, channels_of

@@ -21,8 +21,8 @@ from .deep_agent_options import (
 )
 from .definitions.followed_files import distrust
 from .limits.limits import Limits
-from .loop.interrupt_config import InterruptOnConfig
-from .loop.middleware import AgentMiddleware
+from .loop.hooks.middleware import AgentMiddleware
+from .loop.run.interrupts import InterruptOnConfig
 from .memory.files import MemoryFiles
 from .middleware.context.summarization import SummarizationMiddleware
 from .middleware.filesystem import FilesystemMiddleware

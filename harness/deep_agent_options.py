@@ -11,7 +11,7 @@ from .backends.state import StateBackend
 from .checkpoint.base import Checkpointer
 from .checkpoint.memory import MemoryCheckpointer
 from .errors import AgentBuildError
-from .loop.middleware import AgentMiddleware
+from .loop.hooks.middleware import AgentMiddleware
 from .models.base import ChatModel, PromptSection
 from .profiles import Profile
 from .tools.tool import Tool, tool

@@ -44,9 +44,9 @@ from .mcp.services import Services
 from .mcp.sessions import SessionRegistry
 from .reload.file_reports import FileReports
 from .reload.files_of_all import RulesOfAll
-from .runs.crash_recovery import ServerProcesses
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
+from .runs.server_processes import ServerProcesses
 from .runs.workplaces import Common, Parts, Workplaces
 from .sampling.open_requests import OpenRequests
 from .settings.protected_paths import GuardedRules

@@ -10,6 +10,7 @@ import anyio
 from pydantic import JsonValue
 
 from .._internal.records import changed
+from .._internal.task_groups import raising_one
 from ..checkpoint.base import Batch, Checkpointer, Next, Run
 from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownRun, UnknownThread
 from ..limits.limits import Limits, Meter
@@ -17,18 +18,16 @@ from ..limits.thread_usage import used_before, used_by
 from ..messages.message import AIMessage, ToolCall
 from ..state.schema import Mark
 from .answers import checked_answers, screened_answers
-from .commit_buffer import JOURNALS
-from .debugging import printing
 from .definition import AgentDefinition
 from .engine import AgentLoop
-from .event_buffer import EventBuffer, raising_one
-from .events import Emit, Event, StreamMode
-from .run_context import RunContext, RunControl
+from .model.sanitize_answer import sanitize_answer
+from .run.commit_buffer import JOURNALS
+from .run.context import RunContext, RunControl
+from .run.events import Emit, Event, EventBuffer, StreamMode, printing
 from .run_executor import RunExecutor, RunOptions, RunResult
 from .run_input import AgentInput, as_update, goal_of, new_run, newest_results
-from .sanitize_answer import sanitize_answer
+from .state.thread_input import accept_input, open_for_run
 from .thread_access import ThreadAccess
-from .thread_input import accept_input, open_for_run
 
 if TYPE_CHECKING:
     from .context_schema import ContextSchema
@@ -61,7 +60,7 @@ class AgentRuns(ThreadAccess):
         self.limits = limits
         self.debug = debug
         if any(one.redaction for one in definition.middleware):
-            from .run_redaction import rules_of
+            from .run.redaction import rules_of
 
             definition.states.rules = rules_of(definition.middleware, definition.store)
 
@@ -396,7 +395,7 @@ class AgentRuns(ThreadAccess):
 
 def _screened_result(context: RunContext, result: RunResult) -> RunResult:
     """Return a result whose questions and error show no more than what was stored of them."""
-    from .run_redaction import asked
+    from .run.redaction import asked
 
     questions = tuple(asked(one, context.screens) for one in result.interrupts)
     error = next(iter(context.screens.values())).error(result.error)

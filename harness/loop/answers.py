@@ -11,7 +11,7 @@ from ..checkpoint.base import Interrupt
 from ..errors import InvalidAnswer
 from .definition import AgentDefinition
 from .engine import AgentLoop
-from .interrupts import check_answers
+from .run.interrupts import check_answers
 
 __all__ = ["checked_answers", "screened_answers"]
 

@@ -13,12 +13,11 @@ from ..checkpoint.base import Next
 from ..models.base import ChatModel, PromptSection
 from ..state.schema import StateSchema
 from ..tools.tool import Tool
-from .hooks import Hook, phase_hooks
-from .interrupts import Breakpoints
-from .middleware import AgentMiddleware, HookName, hooks_of
-from .run_context import StateCache
-from .tool_execution import ToolPipeline
-from .wraps import Wrap, wraps_of
+from .hooks.calling import Hook, Wrap, phase_hooks, wraps_of
+from .hooks.middleware import AgentMiddleware, HookName, hooks_of
+from .run.context import StateCache
+from .run.interrupts import Breakpoints
+from .tools.execution import ToolPipeline
 
 if TYPE_CHECKING:
     from ..cache.model_cache import ModelCache

@@ -12,7 +12,7 @@ from typing import get_args
 
 from .._internal.records import record
 from .definition import AgentDefinition
-from .middleware import HookName, hooks_of
+from .hooks.middleware import HookName, hooks_of
 
 __all__ = ["draw_mermaid"]
 

@@ -23,16 +23,15 @@ from ..messages.message import AIMessage, ToolCall, ToolMessage, new_id, pending
 from ..state.schema import Overwrite, State
 from ..tools.tool import Fork
 from . import routing
-from .current_agent import CurrentAgent, running_as
 from .definition import AgentDefinition
-from .interrupts import Asker, Interrupted, Pause
-from .middleware import HookName
-from .model_step import ModelStep
-from .requests import Runtime, Send
-from .run_context import RunContext
-from .thread_input import accept_input
-from .thread_state import ThreadState
-from .tool_step import ToolStep
+from .hooks.middleware import HookName
+from .hooks.requests import Runtime, Send
+from .model.step import ModelStep
+from .run.context import CurrentAgent, RunContext, running_as
+from .run.interrupts import Asker, Interrupted, Pause
+from .state.thread_input import accept_input
+from .state.thread_state import ThreadState
+from .tools.step import ToolStep
 
 __all__ = ["AgentLoop", "Node"]
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from ..checkpoint.base import Next
 from ..errors import MiddlewareError
 from ..messages.message import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
-from .requests import JumpTo
-from .unfinished import is_unfinished
+from .hooks.requests import JumpTo
+from .state.unfinished_answers import is_unfinished
 
 __all__ = ["after_model", "after_tools", "jump"]
 

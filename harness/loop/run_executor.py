@@ -18,13 +18,13 @@ from ..limits.thread_usage import noted
 from ..messages.message import ToolMessage, Usage
 from ..state.schema import Mark, State, StateSchema
 from ..tools.results import storable_text
-from .cancellation import FAILURES, as_failure
-from .commit_buffer import Durability
 from .definition import AgentDefinition
 from .engine import AgentLoop
-from .events import Emit, StreamMode
-from .middleware import AgentMiddleware
-from .run_context import RunContext, RunControl
+from .hooks.cancellation import FAILURES, as_failure
+from .hooks.middleware import AgentMiddleware
+from .run.commit_buffer import Durability
+from .run.context import RunContext, RunControl
+from .run.events import Emit, StreamMode
 
 __all__ = ["RunExecutor", "RunOptions", "RunResult", "public_state"]
 

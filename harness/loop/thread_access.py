@@ -19,10 +19,10 @@ from ..errors import (
 from ..limits.limits import Limits, Meter
 from ..state.schema import State
 from ..tools.tool import Tool
-from .commit_buffer import CommitBuffer
 from .definition import AgentDefinition
 from .engine import AgentLoop, Node
-from .run_context import RunContext
+from .run.commit_buffer import CommitBuffer
+from .run.context import RunContext
 from .run_executor import public_state
 from .thread_locks import ThreadLocks
 

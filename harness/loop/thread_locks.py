@@ -12,7 +12,7 @@ from .._internal.lazy_event import LazyEvent
 from .._internal.records import record
 from ..checkpoint.base import Run
 from ..errors import ThreadBusy
-from .run_context import RunControl
+from .run.context import RunControl
 
 __all__ = ["ThreadLocks", "WhenBusy"]
 

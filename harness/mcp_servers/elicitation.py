@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from .._internal.records import record
 from ..errors import ToolError
-from ..loop.interrupts import Interrupted
+from ..loop.run.interrupts import Interrupted
 from ..tools.tool import InterruptFn
 
 __all__ = ["Answer", "Elicitation", "Memory", "Question", "Round"]

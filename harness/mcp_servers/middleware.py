@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from ..definitions.registry import no_such
 from ..errors import AgentBuildError
-from ..loop.middleware import AgentMiddleware
-from ..loop.requests import (
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.hooks.requests import (
     ModelHandler,
     ModelRequest,
     ModelResponse,

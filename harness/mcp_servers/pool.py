@@ -12,7 +12,7 @@ import anyio
 from pydantic import JsonValue
 
 from ..errors import ToolError
-from ..loop.interrupts import Interrupted
+from ..loop.run.interrupts import Interrupted
 from ..tools.tool import ToolFunction, ToolResult, ToolRuntime
 from .call_channel import Asked, CallChannel, CallEvent, Progress, Restarted
 from .config import MCPServer, check_servers

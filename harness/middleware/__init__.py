@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..loop.interrupt_config import InterruptOnConfig
+    from ..loop.run.interrupts import InterruptOnConfig
     from .background_subagents import BackgroundSubAgentMiddleware
     from .commands.execute import ExecuteMiddleware
     from .commands.shell import ShellToolMiddleware

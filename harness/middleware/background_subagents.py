@@ -24,8 +24,8 @@ from ..backends.state import FileData, merge_files
 from ..checkpoint.base import turn_step_id
 from ..errors import ToolError, UnknownThread
 from ..loop.agent import Agent
-from ..loop.middleware import AgentMiddleware
-from ..loop.requests import (
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.hooks.requests import (
     HookResult,
     ModelHandler,
     ModelRequest,
@@ -35,7 +35,7 @@ from ..loop.requests import (
     ToolCallRequest,
     ToolHandler,
 )
-from ..loop.tool_outcomes import with_notes
+from ..loop.tools.outcomes import with_notes
 from ..messages.message import AIMessage, HumanMessage, ToolCall
 from ..policy import CallPolicy
 from ..state.schema import State

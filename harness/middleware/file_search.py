@@ -24,7 +24,7 @@ from ..backends.file_tools.file_results import (
 from ..backends.file_tools.search_results import answer, found_files, found_lines
 from ..backends.text.pages import fit, shown
 from ..errors import AgentBuildError, ToolError
-from ..loop.middleware import AgentMiddleware
+from ..loop.hooks.middleware import AgentMiddleware
 from ..tools.tool import Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["FilesystemFileSearchMiddleware"]

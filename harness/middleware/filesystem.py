@@ -19,8 +19,8 @@ from ..backends.file_tools.tools import ALL_FILE_TOOLS, FILE_TOOLS, file_tools
 from ..backends.state import FilesState
 from ..backends.text.pages import call_text
 from ..errors import AgentBuildError
-from ..loop.middleware import AgentMiddleware
-from ..loop.requests import (
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.hooks.requests import (
     HookResult,
     ModelHandler,
     ModelRequest,

@@ -15,9 +15,9 @@ from typing import Annotated, Any, ClassVar, NotRequired, TypedDict, cast, get_a
 
 from .._internal.records import changed
 from ..errors import AgentBuildError
-from ..loop.middleware import AgentMiddleware
-from ..loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from ..loop.run_redaction import RunRedaction, current_redaction
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.hooks.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from ..loop.run.redaction import RunRedaction, current_redaction
 from ..redaction.builtin import BUILTIN, last_four
 from ..redaction.detector import Detector
 from ..redaction.detectors.custom import CallableDetector, Finder, RegexDetector

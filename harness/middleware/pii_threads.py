@@ -20,8 +20,8 @@ from ..checkpoint.base import (
     StoredWrite,
 )
 from ..errors import AgentBuildError
-from ..loop.middleware import AgentMiddleware
-from ..loop.run_redaction import SALT, RunRedaction, clean_change, rules_of
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.run.redaction import SALT, RunRedaction, clean_change, rules_of
 from ..messages.message import MessageWrite
 from ..redaction.rules import Keys, Redactor
 from ..redaction.streams import TextStream

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from .._internal.records import record
 from ..errors import AgentBuildError, MiddlewareError, ModelError
 from ..limits.limits import LimitReached
-from ..loop.middleware import AgentMiddleware, hook_config
-from ..loop.requests import HookResult, Runtime
+from ..loop.hooks.middleware import AgentMiddleware, hook_config
+from ..loop.hooks.requests import HookResult, Runtime
 from ..messages.as_text import transcript_text
 from ..messages.message import HumanMessage, Message, ToolCall, ToolMessage, new_id
 from ..models.base import ChatModel, ChatRequest, PromptSection

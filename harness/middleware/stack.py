@@ -9,7 +9,7 @@ from typing import Any
 from .._internal.records import record
 from ..definitions.registry import no_such
 from ..errors import AgentBuildError, HarnessError
-from ..loop.middleware import AgentMiddleware
+from ..loop.hooks.middleware import AgentMiddleware
 
 __all__ = ["Placed", "placed", "with_options"]
 

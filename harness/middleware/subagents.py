@@ -19,9 +19,9 @@ import anyio.to_thread
 from pydantic import Field, JsonValue
 
 from ..errors import HarnessError, ToolError
-from ..loop.middleware import AgentMiddleware
-from ..loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
-from ..loop.subagent_call import SubagentCall
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.hooks.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
+from ..loop.tools.subagent_call import SubagentCall
 from ..messages.message import Content, HumanMessage, TextBlock, text_of
 from ..policy.ancestor_policies import narrowing
 from ..state.schema import ChannelWrite, State

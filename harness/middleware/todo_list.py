@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
 from .._internal.records import record
 from ..errors import ToolError
-from ..loop.middleware import AgentMiddleware
-from ..loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.hooks.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
 from ..messages.message import HumanMessage, Message, ToolMessage, pending_tool_calls
 from ..state.schema import Mark, State
 from ..tools.tool import Tool, ToolResult, ToolRuntime, tool

@@ -8,7 +8,7 @@ from typing import Any
 from .. import middleware as shipped
 from .._internal.name_globs import fits
 from ..errors import AgentBuildError, HarnessError
-from ..loop.middleware import AgentMiddleware
+from ..loop.hooks.middleware import AgentMiddleware
 from .profile import Profile
 
 __all__ = ["about_tools", "extra_middleware", "fitted"]

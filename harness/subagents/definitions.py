@@ -16,8 +16,8 @@ from ..policy import CallPolicy
 if TYPE_CHECKING:
     from ..limits.limits import Limits
     from ..loop.agent import Agent
-    from ..loop.interrupt_config import InterruptOnConfig
-    from ..loop.middleware import AgentMiddleware
+    from ..loop.hooks.middleware import AgentMiddleware
+    from ..loop.run.interrupts import InterruptOnConfig
     from ..models.base import ChatModel
     from ..structured_output.strategies import ResponseFormat
     from ..tools.runtime import ToolFunction

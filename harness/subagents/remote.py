@@ -21,9 +21,9 @@ from ..agent import create_agent
 from ..checkpoint.base import Run
 from ..errors import AgentBuildError, ModelError, ToolError, UnfinishedAnswer
 from ..limits.limits import Limits
-from ..loop.interrupts import Interrupted
-from ..loop.middleware import AgentMiddleware
-from ..loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
+from ..loop.run.interrupts import Interrupted
 from ..mcp_servers.config import MCPServer
 from ..messages.message import (
     AIMessage,

@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
-from ..loop.requests import ModelRequest, Runtime
+from ..loop.hooks.requests import ModelRequest, Runtime
 from ..messages.message import AIMessage
 from ..models.base import ChatModel, ChatRequest, Delta
 from . import names

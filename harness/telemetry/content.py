@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from ..loop.current_agent import current_agent
+from ..loop.run.context import current_agent
 from ..messages.message import (
     AIMessage,
     AnswerBlock,

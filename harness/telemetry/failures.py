@@ -10,7 +10,7 @@ from opentelemetry.trace import Span, Status, StatusCode
 
 from ..errors import ModelError
 from ..limits.limits import LimitReached
-from ..loop.interrupts import Interrupted
+from ..loop.run.interrupts import Interrupted
 from . import names
 from .content import clean_text
 

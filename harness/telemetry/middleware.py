@@ -12,10 +12,8 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Span, Status, StatusCode, TracerProvider
 
 from ..checkpoint.base import Run
-from ..loop.current_agent import current_agent
-from ..loop.middleware import AgentMiddleware
-from ..loop.model_call import configured
-from ..loop.requests import (
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.hooks.requests import (
     InternalCall,
     InternalHandler,
     ModelHandler,
@@ -25,7 +23,9 @@ from ..loop.requests import (
     ToolCallRequest,
     ToolHandler,
 )
-from ..loop.tool_execution import REFUSED, REJECTED
+from ..loop.model.call import configured
+from ..loop.run.context import current_agent
+from ..loop.tools.execution import REFUSED, REJECTED
 from ..messages.message import AIMessage
 from . import names
 from .chats import Chats, current

@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeAlias, Unpack, overload
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from ..errors import AgentBuildError
-from ..tools.spec import ToolSpec
 from .docstrings import read_docstring
 from .marks import CachePolicy, ToolOptions, wrong_marks
 from .provider_tools import is_provider_tool
@@ -48,6 +47,7 @@ from .signatures import (
     snake_case,
     with_artifact,
 )
+from .spec import ToolSpec
 
 __all__ = [
     "CachePolicy",

@@ -11,7 +11,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from ...harness.agent import Agent
-from ...harness.loop.middleware import HOOKS, AgentMiddleware, hooks_of
+from ...harness.loop.hooks.middleware import HOOKS, AgentMiddleware, hooks_of
 from ..results import Answer
 
 __all__ = ["list_middleware"]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runs.sampling_fallback import KEYS
+from ..runs.reloadable_agent import KEYS
 from ..settings.settings import Settings
 from .findings import Finding, broken, note, ok
 

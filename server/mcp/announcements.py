@@ -23,7 +23,7 @@ from mcp.server.subscriptions import (
 )
 
 from ..auth.caller import owner_of
-from ..runs.thread_parts import ThreadPart
+from ..runs.active_run import ThreadPart
 from .sessions import SessionRegistry
 from .uris import THREADS_URI, moved_uri, thread_uri, threads_uri
 

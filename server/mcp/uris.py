@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote, unquote
 
 from ..auth.caller import current_caller
-from ..runs.thread_parts import PARTS
+from ..runs.active_run import PARTS
 
 __all__ = [
     "AGENT_SCHEME",

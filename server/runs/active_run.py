@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Literal, TypeAlias, cast
 
 import anyio
 
 from ...harness.agent import RunResult
 from ...harness.errors import HarnessError
-from ...harness.loop.events import Emit, Event
-from ...harness.loop.run_context import RunControl
+from ...harness.loop.run.context import RunControl
+from ...harness.loop.run.events import Emit, Event
 from ..sampling.queue import Offer, SampledRun
-from .thread_parts import ThreadPart
 
-__all__ = ["ActiveRun"]
+__all__ = ["PARTS", "ActiveRun", "ThreadPart"]
+
+ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files"]
+"""What of a thread can be read; `files` is the listing."""
+
+PARTS: tuple[ThreadPart, ...] = ("todos", "transcript", "checkpoints", "files")
+"""All of them."""
 
 MAX_UNHEARD = 16
 """How many events are kept for who will listen."""

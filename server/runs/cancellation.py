@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from ...harness.checkpoint.base import Batch, Checkpointer, Run
 from ...harness.errors import HarnessError, RunEnded, ThreadBusy
 from .active_run import ActiveRun
-from .cancel_requests import CancelRequest, CancelRequests
+from .server_processes import CancelRequest, CancelRequests
 
 __all__ = ["Cancellation", "Servers"]
 

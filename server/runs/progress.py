@@ -16,7 +16,7 @@ from typing import TypeAlias
 import anyio
 
 from ...harness.errors import HarnessError
-from ...harness.loop.events import Emit, Event
+from ...harness.loop.run.events import Emit, Event
 
 __all__ = [
     "HEARTBEAT_SECONDS",

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
 
 from ...harness.agent import Agent
-from ...harness.errors import HarnessError
-from ...harness.models.base import ChatModel
+from ...harness.errors import HarnessError, ModelError
+from ...harness.messages.message import AIMessage
+from ...harness.models.base import ChatModel, ChatRequest, Delta
+from ...harness.models.init_chat_model import init_chat_model
 from ...harness.models.registry import DEFAULT_MODEL
 from ..reload.profile_files import ProfileFiles
-from ..sampling.model import SamplingModel
+from ..sampling.model import SamplingModel, declared, sampling_model
+from ..sampling.queue import current_run
+from ..settings.accepted import is_sampling
 from ..settings.settings import Settings
-from .lazy_model import LazyModel
-from .sampling_fallback import OwnOrClientsModel
 
-__all__ = ["ReloadableAgent", "ReloadableModels"]
+__all__ = ["KEYS", "LazyModel", "OwnOrClientsModel", "ReloadableAgent", "ReloadableModels"]
 
 logger = logging.getLogger(__name__)
 
@@ -80,3 +85,158 @@ class ReloadableModels:
         """Release their connections."""
         for _, model in self._made:
             await model.aclose()
+
+
+class LazyModel:
+    """Stands for the model of that name until a run first needs it.
+
+    A wrong name, a missing script or a missing key must not keep the server from starting:
+    everything but delegation works without a model, and the failed run says what to set.
+
+    Args:
+        name: For `init_chat_model`, or `sampling`; None for the default.
+        settings: Keywords that go with it.
+    """
+
+    def __init__(self, name: str | None, settings: Mapping[str, Any] | None = None) -> None:
+        self._name = name or DEFAULT_MODEL
+        self._settings = dict(settings or {})
+        self._made: ChatModel | None = None
+
+    @property
+    def _model(self) -> ChatModel:
+        if self._made is None:
+            make = sampling_model if is_sampling(self._name) else init_chat_model
+            self._made = make(self._name, **self._settings)
+        return self._made
+
+    @property
+    def name(self) -> str:
+        """The configured name; once made, the model's own."""
+        return self._name if self._made is None else self._made.name
+
+    @property
+    def context_window(self) -> int | None:
+        """Input tokens the model accepts, if known.
+
+        Raises:
+            HarnessError: The model cannot be made.
+        """
+        return self._model.context_window
+
+    @property
+    def native_output(self) -> bool:
+        """Whether the model honours `ChatRequest.output_schema`.
+
+        Raises:
+            HarnessError: The model cannot be made.
+        """
+        return self._model.native_output
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+        """Ask the model.
+
+        Raises:
+            HarnessError: The model cannot be made, or its call failed.
+        """
+        answer = self._model.stream(request)
+        try:
+            async for part in answer:
+                yield part
+        finally:
+            await answer.aclose()
+
+    async def aclose(self) -> None:
+        """Release connections, if any were made."""
+        if self._made is not None:
+            await self._made.aclose()
+
+
+KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+
+
+class OwnOrClientsModel(LazyModel):
+    """The server's own model, or the client's while there is no key for it.
+
+    Whether there is a key, the own model says itself: there are more ways to give it one than
+    variables.
+
+    Args:
+        name: The server's own.
+        settings: Keywords that go with it.
+        clients: Asked in its place.
+    """
+
+    def __init__(self, name: str, settings: Mapping[str, Any], clients: SamplingModel) -> None:
+        super().__init__(name, settings)
+        self._clients = clients
+        self._keyless: tuple[str | None, ...] | None = None
+
+    @property
+    def _asks_clients(self) -> bool:
+        """Whether the client's is known, or likely, to be asked."""
+        return self._keyless == _variables() and _is_lent()
+
+    @property
+    def _model(self) -> ChatModel:
+        return self._clients if self._asks_clients else super()._model
+
+    @property
+    def name(self) -> str:
+        """Name of the one that is asked."""
+        return self._clients.name if self._asks_clients else super().name
+
+    @property
+    def native_output(self) -> bool:
+        """Whether it certainly is one that honours `ChatRequest.output_schema`.
+
+        Raises:
+            HarnessError: The model cannot be made.
+        """
+        return any(_variables()) and super().native_output
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+        """Ask the own model; without a key, the client's.
+
+        Raises:
+            ModelError: There is neither, or the call failed.
+        """
+        if not self._asks_clients:
+            try:
+                async with aclosing(super().stream(request)) as answer:
+                    async for part in answer:
+                        yield part
+                return
+            except ModelError as error:
+                if not _is_missing_key(error):
+                    raise
+                self._keyless = _variables()
+                if not _is_lent():
+                    request.unasked()
+                    raise _nobody(error) from error
+        async with aclosing(self._clients.stream(request)) as answer:
+            async for part in answer:
+                yield part
+
+
+def _variables() -> tuple[str | None, ...]:
+    return tuple(os.environ.get(one) or None for one in KEYS)
+
+
+def _is_lent() -> bool:
+    """Whether the client of this run lends its model, or may: a run that goes on by itself."""
+    run = current_run.get()
+    return run is not None and run.offer in ("tools", None)
+
+
+def _is_missing_key(error: ModelError) -> bool:
+    from ...harness.models.anthropic import MISSING_KEY  # imported already, if it has raised
+
+    return error.kind == "auth" and str(error) == MISSING_KEY
+
+
+def _nobody(error: ModelError) -> ModelError:
+    run = current_run.get()
+    offer = run.offer if run is not None else None
+    text = f"{error} A client that lends its model would do, too, but {declared(offer)}."
+    return ModelError(text, kind="auth")

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError, RunEnded, ThreadBusy, UnknownRun, UnknownThread
 from ...harness.limits.limits import Limits
-from ...harness.loop.events import Emit
+from ...harness.loop.run.events import Emit
 from ...harness.messages.message import ToolMessage
 from ...harness.subagents.background.threads import parent_thread
 from ..auth.caller import current_caller

@@ -17,16 +17,15 @@ from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Batch, Checkpointer, Run
 from ...harness.errors import HarnessError, RunEnded, ThreadBusy
 from ...harness.limits.limits import Limits
-from ...harness.loop.events import Event, StreamMode
+from ...harness.loop.run.events import Event, StreamMode
 from ...harness.subagents.background.threads import parent_thread
 from ..auth.caller import owner_of
 from ..auth.principals import Principals
 from ..sampling.queue import Offer, SamplingQueue
-from .active_run import ActiveRun
+from .active_run import ActiveRun, ThreadPart
 from .cancellation import Cancellation, Servers
 from .progress import describe, todos_of
 from .thread_locks import GateHolder, ThreadLocks
-from .thread_parts import ThreadPart
 
 if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents

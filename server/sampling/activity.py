@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...harness.loop.events import Event
+from ...harness.loop.run.events import Event
 
 __all__ = ["Activity"]
 

@@ -27,7 +27,7 @@ from mcp.types import (
 from ...harness._internal.lazy_event import LazyEvent
 from ...harness.checkpoint.base import Run
 from ...harness.errors import ModelError
-from ...harness.loop.events import Event
+from ...harness.loop.run.events import Event
 from ...harness.messages.message import new_id
 from ...harness.subagents.background.threads import parent_thread
 from .activity import Activity

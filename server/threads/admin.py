@@ -19,9 +19,9 @@ from ...harness.subagents.background.threads import delete_with_tasks, task_thre
 from ..auth.principals import Principals
 from ..results import Answer, unknown
 from ..runs.commands import files_of
-from ..runs.crash_recovery import ServerProcesses
 from ..runs.events import event_page
-from ..runs.lazy_model import LazyModel
+from ..runs.reloadable_agent import LazyModel
+from ..runs.server_processes import ServerProcesses
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir, StateDirError
 from .journals import open_journal

@@ -11,7 +11,7 @@ from ...harness.backends.base import FileError
 from ..auth.caller import current_caller
 from ..mcp.services import Context, Services
 from ..results import Answer, error, unknown
-from ..runs.thread_parts import PARTS
+from ..runs.active_run import PARTS
 from ..threads.listing import list_threads, show_thread
 from ..threads.rewinding import Rewound, rewind
 from .base import Arguments, FaceTool, ToolReply, define, parse, plain_schema

@@ -11,9 +11,9 @@ import anyio
 from mcp.types import CallToolRequestParams, InputRequiredResult, InputResponse
 
 from ...harness._internal.records import record
+from ...harness._internal.task_groups import raising_one
 from ...harness.errors import HarnessError
-from ...harness.loop.event_buffer import raising_one
-from ...harness.loop.events import Emit
+from ...harness.loop.run.events import Emit
 from ..mcp.services import Context, Services
 from ..runs import approvals
 from ..runs.progress import reporting

@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.backends.directory.realpath_tree import RealpathTree
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.backends.store import StoreBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolCallRequest
+from deep_agent_mcp.harness.loop.hooks.requests import ToolCallOutcome, ToolCallRequest
 from deep_agent_mcp.harness.messages.message import ToolCall, ToolMessage
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware, FilesystemState
 from deep_agent_mcp.harness.state.schema import AgentState, StateSchema

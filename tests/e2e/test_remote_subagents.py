@@ -15,7 +15,7 @@ from deep_agent_mcp.harness.agent import Agent, RunOptions
 from deep_agent_mcp.harness.checkpoint.base import Checkpointer
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.mcp_servers import HttpServer, MCPServer, StdioServer
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents

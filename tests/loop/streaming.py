@@ -6,9 +6,9 @@ from contextlib import aclosing
 from typing import Annotated, NotRequired, TypedDict
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
-from deep_agent_mcp.harness.loop.events import Event
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import Runtime
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import Runtime
+from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.state.schema import Mark, Reducer

@@ -7,7 +7,7 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.base import Batch
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.loop.decorators import before_model
+from deep_agent_mcp.harness.loop.hooks.decorators import before_model
 from deep_agent_mcp.harness.messages.message import HumanMessage
 from tests.loop.models import Turns, says
 

@@ -5,7 +5,7 @@ import pytest
 from deep_agent_mcp.harness.agent import Agent, RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import HumanMessage, ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool

@@ -12,8 +12,8 @@ from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import RunEnded
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage
 from deep_agent_mcp.harness.models.base import Delta
 from deep_agent_mcp.harness.policy import Policy, Rule

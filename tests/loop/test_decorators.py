@@ -9,7 +9,7 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
-from deep_agent_mcp.harness.loop.decorators import (
+from deep_agent_mcp.harness.loop.hooks.decorators import (
     after_agent,
     after_model,
     before_agent,
@@ -18,7 +18,7 @@ from deep_agent_mcp.harness.loop.decorators import (
     wrap_model_call,
     wrap_tool_call,
 )
-from deep_agent_mcp.harness.loop.middleware import (
+from deep_agent_mcp.harness.loop.hooks.middleware import (
     AgentMiddleware,
     check_middleware,
     hook_config,

@@ -13,7 +13,7 @@ from deep_agent_mcp.harness._internal.json_depth import MAX_DEPTH, can_be_read, 
 from deep_agent_mcp.harness.agent import Agent, RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import InvalidUpdate
-from deep_agent_mcp.harness.loop.requests import Command
+from deep_agent_mcp.harness.loop.hooks.requests import Command
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.loop.drawing import draw_mermaid
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, HookName, hook_config
+from deep_agent_mcp.harness.loop.hooks.middleware import (
+    AgentMiddleware,
+    HookName,
+    hook_config,
+)
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 

@@ -10,7 +10,7 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, FileChange
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import StaleThread
 from deep_agent_mcp.harness.loop.engine import AgentLoop
-from deep_agent_mcp.harness.loop.run_context import RunContext
+from deep_agent_mcp.harness.loop.run.context import RunContext
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says

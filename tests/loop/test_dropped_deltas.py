@@ -8,10 +8,14 @@ import pytest
 from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.events import Event
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import (
+    ModelHandler,
+    ModelRequest,
+    ModelResponse,
+)
+from deep_agent_mcp.harness.loop.run.context import RunControl
+from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
 from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware

@@ -17,7 +17,7 @@ from deep_agent_mcp.harness.errors import (
     UnknownThread,
 )
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool

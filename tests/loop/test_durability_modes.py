@@ -15,7 +15,7 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import CheckpointError, StaleThread
-from deep_agent_mcp.harness.loop.commit_buffer import Durability
+from deep_agent_mcp.harness.loop.run.commit_buffer import Durability
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says

@@ -15,7 +15,7 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer, Interrup
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import InvalidAnswer
-from deep_agent_mcp.harness.loop.decorators import wrap_tool_call
+from deep_agent_mcp.harness.loop.hooks.decorators import wrap_tool_call
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule

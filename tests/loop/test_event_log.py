@@ -12,8 +12,8 @@ from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.base import Checkpointer
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.loop.commit_buffer import Durability
-from deep_agent_mcp.harness.loop.events import Event
+from deep_agent_mcp.harness.loop.run.commit_buffer import Durability
+from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 

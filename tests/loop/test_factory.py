@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, InvalidUpdate
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.messages.message import AIMessage, ProviderBlock, ToolMessage
 from deep_agent_mcp.harness.models.base import PromptSection
 from deep_agent_mcp.harness.models.init_chat_model import init_chat_model

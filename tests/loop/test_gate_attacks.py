@@ -12,8 +12,8 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import InvalidUpdate
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
-from deep_agent_mcp.harness.loop.requests import Command, Send
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
+from deep_agent_mcp.harness.loop.hooks.requests import Command, Send
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule, Verdict
 from deep_agent_mcp.harness.tools.retries import RetryPolicy

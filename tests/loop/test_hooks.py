@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.errors import InvalidUpdate, MiddlewareError
-from deep_agent_mcp.harness.loop.decorators import (
+from deep_agent_mcp.harness.loop.hooks.decorators import (
     after_agent,
     after_model,
     before_agent,
     before_model,
 )
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import Command, Send
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import Command, Send
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import InvalidAnswer, RunEnded, UnknownInterrupt
-from deep_agent_mcp.harness.loop.middleware import HOOKS, AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.middleware import HOOKS, AgentMiddleware
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.state.schema import Reducer

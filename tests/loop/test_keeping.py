@@ -8,8 +8,13 @@ from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.base import Batch
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, ModelError
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import (
+    ModelHandler,
+    ModelRequest,
+    ModelResponse,
+    Runtime,
+)
 from deep_agent_mcp.harness.messages.message import ToolCall, ToolMessage
 from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.state.schema import Mark, State

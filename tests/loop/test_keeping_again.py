@@ -15,8 +15,13 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import (
+    ModelHandler,
+    ModelRequest,
+    ModelResponse,
+    Runtime,
+)
 from deep_agent_mcp.harness.messages.message import Usage
 from deep_agent_mcp.harness.state.schema import Reducer, State
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool

@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.cache.sqlite import SqliteCache
 from deep_agent_mcp.harness.errors import ModelError, ToolError
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import AIMessage, TextBlock, ToolMessage, Usage
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import CachePolicy, ToolResult, tool

@@ -3,7 +3,7 @@
 import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
-from deep_agent_mcp.harness.loop.decorators import after_model
+from deep_agent_mcp.harness.loop.hooks.decorators import after_model
 from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
 from deep_agent_mcp.harness.tools.tool import tool

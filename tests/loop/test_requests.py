@@ -6,8 +6,8 @@ from dataclasses import FrozenInstanceError, fields, replace
 import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
-from deep_agent_mcp.harness.loop.decorators import wrap_model_call, wrap_tool_call
-from deep_agent_mcp.harness.loop.requests import ModelRequest, ModelResponse
+from deep_agent_mcp.harness.loop.hooks.decorators import wrap_model_call, wrap_tool_call
+from deep_agent_mcp.harness.loop.hooks.requests import ModelRequest, ModelResponse
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolCall
 from deep_agent_mcp.harness.models.base import PromptSection
 from deep_agent_mcp.harness.tools.spec import ToolSpec

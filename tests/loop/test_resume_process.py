@@ -17,7 +17,7 @@ import pytest
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.base import Interrupt
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says

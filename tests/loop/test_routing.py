@@ -7,8 +7,8 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
-from deep_agent_mcp.harness.loop.requests import Command
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
+from deep_agent_mcp.harness.loop.hooks.requests import Command
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
 from deep_agent_mcp.harness.state.schema import Reducer
 from deep_agent_mcp.harness.tools.tool import tool

@@ -14,8 +14,8 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.decorators import after_model, before_model
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.decorators import after_model, before_model
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import AIMessage, RemoveMessage, ToolMessage
 from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
 from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware

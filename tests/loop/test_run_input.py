@@ -5,7 +5,7 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import InvalidUpdate
-from deep_agent_mcp.harness.loop.decorators import before_model
+from deep_agent_mcp.harness.loop.hooks.decorators import before_model
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import tool

@@ -7,7 +7,11 @@ import pytest
 from deep_agent_mcp.harness.checkpoint.base import Batch, FileChange, step_id
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, StaleThread
-from deep_agent_mcp.harness.loop.commit_buffer import CommitAtExit, CommitBuffer, OverlappingCommits
+from deep_agent_mcp.harness.loop.run.commit_buffer import (
+    CommitAtExit,
+    CommitBuffer,
+    OverlappingCommits,
+)
 from tests.checkpoint.records import THREAD, grow, step_batch
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, InvalidUpdate
-from deep_agent_mcp.harness.loop.decorators import (
+from deep_agent_mcp.harness.loop.hooks.decorators import (
     after_agent,
     after_model,
     before_agent,

@@ -12,9 +12,9 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.loop.events import Event
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import ModelHandler, ModelRequest
+from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     ProviderBlock,

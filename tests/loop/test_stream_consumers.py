@@ -9,8 +9,8 @@ import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions, RunResult, create_agent
 from deep_agent_mcp.harness.errors import InvalidUpdate, ThreadBusy, UnknownThread
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from tests.loop.models import Turns, call, says

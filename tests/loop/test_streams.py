@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.loop.events import Event
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,

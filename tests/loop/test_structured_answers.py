@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.structured_output.strategies import (

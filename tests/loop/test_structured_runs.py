@@ -10,8 +10,8 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, InvalidUpdate, ModelError
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
-from deep_agent_mcp.harness.loop.requests import ModelResponse
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
+from deep_agent_mcp.harness.loop.hooks.requests import ModelResponse
 from deep_agent_mcp.harness.state.schema import Mark, Reducer
 from deep_agent_mcp.harness.structured_output.strategies import StructuredOutputError
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool

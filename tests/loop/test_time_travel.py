@@ -20,7 +20,7 @@ from deep_agent_mcp.harness.errors import (
     UnknownCheckpoint,
     UnknownThread,
 )
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.messages.message import (
     REMOVE_ALL,
     AIMessage,

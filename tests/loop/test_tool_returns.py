@@ -9,8 +9,8 @@ import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.loop.decorators import wrap_tool_call
-from deep_agent_mcp.harness.loop.requests import Command, Send
+from deep_agent_mcp.harness.loop.hooks.decorators import wrap_tool_call
+from deep_agent_mcp.harness.loop.hooks.requests import Command, Send
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,

@@ -13,7 +13,7 @@ from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_ag
 from deep_agent_mcp.harness.checkpoint.base import Batch, ThreadSlice
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import RunEnded, StaleThread, ThreadBusy
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says

@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import ModelError, UnfinishedAnswer
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.decorators import after_model
+from deep_agent_mcp.harness.loop.hooks.decorators import after_model
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ThinkingBlock
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.fake_anthropic import Answer, FakeAnthropic

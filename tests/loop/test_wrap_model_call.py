@@ -8,8 +8,12 @@ import pytest
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.errors import InvalidUpdate, MiddlewareError, ModelError
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.decorators import wrap_model_call
-from deep_agent_mcp.harness.loop.requests import Command, ExtendedModelResponse, ModelResponse
+from deep_agent_mcp.harness.loop.hooks.decorators import wrap_model_call
+from deep_agent_mcp.harness.loop.hooks.requests import (
+    Command,
+    ExtendedModelResponse,
+    ModelResponse,
+)
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage
 from deep_agent_mcp.harness.state.schema import Reducer
 from tests.loop.models import Turns, call, says

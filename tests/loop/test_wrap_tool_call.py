@@ -7,8 +7,8 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import MiddlewareError
-from deep_agent_mcp.harness.loop.decorators import wrap_model_call, wrap_tool_call
-from deep_agent_mcp.harness.loop.requests import Command, ToolCallOutcome
+from deep_agent_mcp.harness.loop.hooks.decorators import wrap_model_call, wrap_tool_call
+from deep_agent_mcp.harness.loop.hooks.requests import Command, ToolCallOutcome
 from deep_agent_mcp.harness.messages.message import HumanMessage, ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.state.schema import Reducer

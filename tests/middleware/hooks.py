@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, settle
-from deep_agent_mcp.harness.loop.requests import ModelRequest, ModelResponse
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, settle
+from deep_agent_mcp.harness.loop.hooks.requests import ModelRequest, ModelResponse
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock
 from deep_agent_mcp.harness.state.schema import AgentState, State, StateSchema
 from tests.loop.models import Turns

@@ -11,8 +11,8 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.checkpoint.base import Checkpointer
 from deep_agent_mcp.harness.loop.agent import Agent
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import Runtime, Send
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import Runtime, Send
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,
@@ -117,7 +117,7 @@ async def ask(about: str, runtime: ToolRuntime) -> str:
 @tool
 async def again() -> object:
     """Have another call made."""
-    from deep_agent_mcp.harness.loop.requests import Command
+    from deep_agent_mcp.harness.loop.hooks.requests import Command
 
     return Command(send=[Send("report", {"to": secret(12)})])
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deep_agent_mcp.harness.limits.limits import Limits, Meter
-from deep_agent_mcp.harness.loop.requests import ModelRequest, ModelResponse, Runtime
+from deep_agent_mcp.harness.loop.hooks.requests import ModelRequest, ModelResponse, Runtime
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     Message,

@@ -7,9 +7,9 @@ import pytest
 
 from deep_agent_mcp.harness.agent import Agent, RunResult, create_agent
 from deep_agent_mcp.harness.errors import InvalidAnswer
-from deep_agent_mcp.harness.loop.decorators import after_model, wrap_tool_call
-from deep_agent_mcp.harness.loop.interrupt_config import InterruptOnConfig
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.decorators import after_model, wrap_tool_call
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.messages.message import ImageBlock, TextBlock, ToolMessage
 from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.middleware.tools.tool_retry import ToolRetryMiddleware

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
-from deep_agent_mcp.harness.loop.requests import ExtendedModelResponse, ModelResponse
+from deep_agent_mcp.harness.loop.hooks.requests import ExtendedModelResponse, ModelResponse
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,

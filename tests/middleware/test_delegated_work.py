@@ -8,8 +8,8 @@ import pytest
 from deep_agent_mcp.harness.agent import RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.loop.decorators import wrap_tool_call
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.decorators import wrap_tool_call
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
 from deep_agent_mcp.harness.middleware.instructions.skills import SkillsMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest

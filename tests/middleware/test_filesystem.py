@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.backends.base import FileError
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
-from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolCallRequest
+from deep_agent_mcp.harness.loop.hooks.requests import ToolCallOutcome, ToolCallRequest
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     ImageBlock,

@@ -4,8 +4,8 @@ import pytest
 
 from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, InvalidAnswer
-from deep_agent_mcp.harness.loop.interrupt_config import InterruptOnConfig
-from deep_agent_mcp.harness.loop.requests import ToolCallRequest
+from deep_agent_mcp.harness.loop.hooks.requests import ToolCallRequest
+from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.loop.run_executor import RunResult
 from deep_agent_mcp.harness.messages.message import ToolCall, ToolMessage
 from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware

@@ -7,7 +7,7 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
 from deep_agent_mcp.harness.limits.limits import LimitReached
-from deep_agent_mcp.harness.loop.decorators import after_agent, before_model
+from deep_agent_mcp.harness.loop.hooks.decorators import after_agent, before_model
 from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.harness.middleware.limits.model_call_limit import ModelCallLimitMiddleware
 from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware

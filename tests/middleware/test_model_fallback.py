@@ -8,7 +8,7 @@ from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError, ModelError
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.decorators import wrap_model_call
+from deep_agent_mcp.harness.loop.hooks.decorators import wrap_model_call
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,

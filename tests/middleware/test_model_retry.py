@@ -6,9 +6,9 @@ import pytest
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, CheckpointError, ModelError
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.decorators import before_model, wrap_model_call
-from deep_agent_mcp.harness.loop.events import Event
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.hooks.decorators import before_model, wrap_model_call
+from deep_agent_mcp.harness.loop.run.context import RunControl
+from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware
 from deep_agent_mcp.harness.tools.retries import RetryPolicy
 from tests.fake_anthropic import Answer, FakeAnthropic

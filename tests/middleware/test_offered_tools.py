@@ -7,8 +7,12 @@ import pytest
 from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import MiddlewareError
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import (
+    ModelHandler,
+    ModelRequest,
+    ModelResponse,
+)
 from deep_agent_mcp.harness.middleware.commands.shell import ShellToolMiddleware
 from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.middleware.tools.tool_emulation import LLMToolEmulator

@@ -20,10 +20,10 @@ from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.loop.events import Event, StreamMode
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware, hook_config
-from deep_agent_mcp.harness.loop.requests import Command, Send
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
+from deep_agent_mcp.harness.loop.hooks.requests import Command, Send
+from deep_agent_mcp.harness.loop.run.context import RunControl
+from deep_agent_mcp.harness.loop.run.events import Event, StreamMode
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
-from deep_agent_mcp.harness.loop.requests import ModelRequest
+from deep_agent_mcp.harness.loop.hooks.requests import ModelRequest
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Message, TextBlock
 from deep_agent_mcp.harness.middleware.models.prompt_caching import (
     MAX_BREAKPOINTS,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.loop.decorators import wrap_model_call
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.hooks.decorators import wrap_model_call
+from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
 from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware
 from deep_agent_mcp.harness.tools.retries import RetryPolicy

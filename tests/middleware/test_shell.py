@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.backends.mounts import with_workspace
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolCall, ToolMessage
 from deep_agent_mcp.harness.middleware.commands.shell import OUTPUT_DIRECTORY, ShellToolMiddleware
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware

@@ -10,8 +10,12 @@ from deep_agent_mcp.harness.checkpoint.base import Checkpointer
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import (
+    ModelHandler,
+    ModelRequest,
+    ModelResponse,
+)
 from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage
 from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware

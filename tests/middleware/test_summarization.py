@@ -8,7 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
-from deep_agent_mcp.harness.loop.requests import ExtendedModelResponse, ModelRequest, ModelResponse
+from deep_agent_mcp.harness.loop.hooks.requests import (
+    ExtendedModelResponse,
+    ModelRequest,
+    ModelResponse,
+)
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,

@@ -8,9 +8,9 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.limits.limits import LimitReached, Limits
-from deep_agent_mcp.harness.loop.decorators import before_model
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import Command, Send
+from deep_agent_mcp.harness.loop.hooks.decorators import before_model
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import Command, Send
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage, pending_tool_calls
 from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware

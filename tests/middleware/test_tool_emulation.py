@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
 from deep_agent_mcp.harness.limits.limits import Limits, Used
-from deep_agent_mcp.harness.loop.decorators import wrap_tool_call
+from deep_agent_mcp.harness.loop.hooks.decorators import wrap_tool_call
 from deep_agent_mcp.harness.messages.message import AIMessage, TextBlock, ToolMessage, Usage
 from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.middleware.tools.tool_emulation import LLMToolEmulator

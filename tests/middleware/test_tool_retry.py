@@ -8,7 +8,7 @@ import pytest
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError, ToolFailed
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.decorators import wrap_tool_call
+from deep_agent_mcp.harness.loop.hooks.decorators import wrap_tool_call
 from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.middleware.tools.tool_retry import ToolRetryMiddleware

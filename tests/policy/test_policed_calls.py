@@ -8,7 +8,7 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.loop.interrupt_config import InterruptOnConfig
+from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.loop.run_executor import RunOptions
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.middleware.file_search import FilesystemFileSearchMiddleware

@@ -7,7 +7,7 @@ import pytest
 
 from deep_agent_mcp.harness.deep_agent import SYSTEM_PROMPT, create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
 from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware

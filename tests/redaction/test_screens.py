@@ -2,7 +2,7 @@
 
 import pytest
 
-from deep_agent_mcp.harness.loop.run_redaction import RunRedaction, current_redaction, working_in
+from deep_agent_mcp.harness.loop.run.redaction import RunRedaction, current_redaction, working_in
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.redaction.rules import Keys
 

@@ -10,7 +10,7 @@ from mcp.types import ElicitResult
 from pydantic import JsonValue
 
 from deep_agent_mcp.harness.checkpoint.base import Interrupt
-from deep_agent_mcp.harness.loop.interrupts import approval_schema
+from deep_agent_mcp.harness.loop.run.interrupts import approval_schema
 from deep_agent_mcp.server.runs.approvals import decisions, input_required, show
 
 

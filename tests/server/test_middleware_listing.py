@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from deep_agent_mcp.harness.agent import create_agent
-from deep_agent_mcp.harness.loop.interrupt_config import InterruptOnConfig
-from deep_agent_mcp.harness.loop.middleware import HOOKS, AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.middleware import HOOKS, AgentMiddleware
+from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import UnknownRun
-from deep_agent_mcp.harness.loop.events import Event
+from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.server.runs import progress
 from deep_agent_mcp.server.runs.progress import RisingProgress, describe, reporting
 

@@ -20,7 +20,7 @@ from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.auth.principals import Principals, UnknownPrincipal
 from deep_agent_mcp.server.runs import supervisor as run_carrier
 from deep_agent_mcp.server.runs.active_run import ActiveRun
-from deep_agent_mcp.server.runs.crash_recovery import ServerProcesses
+from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
 from deep_agent_mcp.server.runs.thread_locks import GateHolder, ThreadLocks
 from deep_agent_mcp.server.settings.sources import load_settings

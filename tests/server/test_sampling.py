@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import ThreadBusy, UnknownRun
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.events import Event
+from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.models.registry import UnknownModel

@@ -22,7 +22,7 @@ from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer, connect
 from deep_agent_mcp.harness.checkpoint.sqlite.schema import open_writer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import RunEnded
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.settings.state_dir import StateDir

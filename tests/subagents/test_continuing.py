@@ -8,7 +8,7 @@ from deep_agent_mcp.harness.backends.state import FileData
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import ModelError
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage, pending_tool_calls
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.limits.subagent_limits import bounds
-from deep_agent_mcp.harness.loop.interrupt_config import InterruptOnConfig
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.skills.registry import SkillRegistry

@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.agent import RunOptions
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.limits.subagent_limits import bounds
-from deep_agent_mcp.harness.loop.interrupt_config import InterruptOnConfig
+from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
 from deep_agent_mcp.harness.tools.tool import tool

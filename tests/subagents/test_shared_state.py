@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.file_tools.file_guards import CLAIMS
 from deep_agent_mcp.harness.backends.state import FileData, StateBackend, keep_both
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage
 from deep_agent_mcp.harness.state.schema import Mark, Reducer
 from deep_agent_mcp.harness.subagents.definitions import SubAgent

@@ -10,8 +10,8 @@ import pytest
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.middleware import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.telemetry import TracedCheckpointer
 from deep_agent_mcp.harness.tools.tool import tool

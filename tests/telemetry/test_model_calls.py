@@ -11,8 +11,12 @@ from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.cache.memory import MemoryCache
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import MiddlewareError, ModelError
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import ModelHandler, ModelRequest, ModelResponse
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import (
+    ModelHandler,
+    ModelRequest,
+    ModelResponse,
+)
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock, Usage
 from deep_agent_mcp.harness.middleware import (
     LLMToolEmulator,

@@ -18,7 +18,7 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import CheckpointError, ModelError, ToolError
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.run_context import RunControl
+from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.messages.message import AIMessage, TextBlock, Usage
 from deep_agent_mcp.harness.middleware import (
     HumanInTheLoopMiddleware,

@@ -12,8 +12,8 @@ import anyio.to_thread
 
 from ...backends.base import Backend
 from ...errors import ToolError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import (
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import (
     HookResult,
     ModelHandler,
     ModelRequest,

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from ...backends.text.pages import call_text
 from ...errors import ToolError
-from ...loop.requests import HookResult, Runtime
+from ...loop.hooks.requests import HookResult, Runtime
 from ...messages.message import HumanMessage
 from ...shell.jobs import Job, JobLimits, JobPool, default_directory
 from ...shell.session import ShellSession

@@ -18,8 +18,8 @@ import anyio.to_thread
 from ...backends.base import Backend
 from ...checkpoint.base import Run
 from ...errors import AgentBuildError, HarnessError, ToolError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import Runtime, ToolCallOutcome, ToolCallRequest, ToolHandler
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import Runtime, ToolCallOutcome, ToolCallRequest, ToolHandler
 from ...messages.message import Message, ToolMessage
 from ...shell.bubblewrap import BubblewrapExecutionPolicy
 from ...shell.output import Preview, keep, preview

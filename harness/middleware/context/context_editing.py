@@ -15,8 +15,8 @@ from typing import Annotated, ClassVar, Literal, NotRequired, TypeAlias, TypedDi
 
 from ..._internal.records import record
 from ...errors import AgentBuildError, MiddlewareError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import AIMessage, HumanMessage, Message
 from ...models.token_counting import (
     RunningCount,

@@ -15,8 +15,8 @@ from math import inf
 from typing import ClassVar, TypeAlias, cast
 
 from ...errors import AgentBuildError, ModelError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import Message
 from ...models.base import ChatModel, ChatRequest
 from ...models.token_counting import (

@@ -13,8 +13,8 @@ from dataclasses import replace
 from ..._internal.records import record
 from ...backends.paths import size_text
 from ...errors import AgentBuildError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import AIMessage, ContentBlock, MediaBlock, Message, TextBlock, is_media
 from .edited_prefix import EditedMessages
 

@@ -16,8 +16,8 @@ import anyio.to_thread
 
 from ..._internal.records import record
 from ...errors import AgentBuildError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
 from ...memory import MemoryFile, MemoryFiles, MemorySnapshot
 from ...messages.message import HumanMessage
 from ...state.schema import Mark, State

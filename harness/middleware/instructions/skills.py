@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from ..._internal.identity_cache import IdentityCache
 from ...definitions.registry import no_such
 from ...errors import AgentBuildError, InvalidUpdate, ToolError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import (
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import (
     ModelHandler,
     ModelRequest,
     ModelResponse,

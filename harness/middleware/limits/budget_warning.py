@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, NotRequired, TypedDict
 
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import HookResult, Runtime
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import HookResult, Runtime
 from ...messages.message import HumanMessage
 from ...state.schema import Mark, State
 

@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar, Literal, NotRequired, TypedDict
 
 from ..._internal.records import record
 from ...limits.limits import LimitReached
-from ...loop.middleware import AgentMiddleware, hook_config
-from ...loop.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
+from ...loop.hooks.middleware import AgentMiddleware, hook_config
+from ...loop.hooks.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
 from ...messages.message import AIMessage, TextBlock
 from ...state.schema import Mark, State
 from .call_limits import check_call_limits, times

@@ -16,8 +16,8 @@ from itertools import islice
 from ..._internal.records import record
 from ...errors import AgentBuildError
 from ...limits.limits import LimitReached
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import HookResult, Runtime
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import HookResult, Runtime
 from ...messages.message import Content, HumanMessage, Message, ToolCall, ToolMessage
 from ...state.schema import State
 

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 from ..._internal.records import record
 from ...errors import AgentBuildError
 from ...limits.limits import LimitReached, Meter
-from ...loop.middleware import AgentMiddleware, hook_config
-from ...loop.requests import (
+from ...loop.hooks.middleware import AgentMiddleware, hook_config
+from ...loop.hooks.requests import (
     HookResult,
     Runtime,
     ToolCallOutcome,

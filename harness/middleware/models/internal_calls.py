@@ -17,8 +17,8 @@ from pydantic import JsonValue
 
 from ...errors import AgentBuildError, ModelError
 from ...limits.limits import Meter
-from ...loop.current_agent import current_agent
-from ...loop.requests import InternalCall
+from ...loop.hooks.requests import InternalCall
+from ...loop.run.context import current_agent
 from ...messages.message import AIMessage, HumanMessage
 from ...models.base import ChatModel, ChatRequest, PromptSection, connection_lost
 from ...tools.retries import may_pass

@@ -15,8 +15,8 @@ from typing import Annotated, ClassVar, NotRequired, TypedDict
 
 from ..._internal.records import changed, record
 from ...errors import AgentBuildError, ModelError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import AIMessage, AnswerBlock, Message
 from ...models.base import ChatModel
 from ...state.schema import Mark, Reducer

@@ -18,8 +18,8 @@ from typing import Final, TypeVar
 from ..._internal.records import record
 from ...errors import AgentBuildError, CheckpointError, ModelError
 from ...limits.limits import LimitReached
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import (
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import (
     InternalCall,
     InternalHandler,
     ModelHandler,

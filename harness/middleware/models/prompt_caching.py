@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias, get_args
 
 from ..._internal.records import changed, record
 from ...errors import AgentBuildError, MiddlewareError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import AIMessage, Message
 from ...models.base import PromptSection
 

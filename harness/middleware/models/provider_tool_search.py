@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from ..._internal.identity_cache import IdentityCache
 from ...errors import AgentBuildError, MiddlewareError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...tools.tool import Tool
 
 __all__ = ["ProviderToolSearchMiddleware"]

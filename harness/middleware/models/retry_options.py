@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias, cast
 
 from ...errors import AgentBuildError, MiddlewareError
-from ...loop.middleware import check_call, settle
+from ...loop.hooks.middleware import check_call, settle
 from ...tools.retries import RetryOn, RetryPolicy
 
 __all__ = ["OnFailure", "check_on_failure", "retry_policy", "text_by"]

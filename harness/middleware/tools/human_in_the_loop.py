@@ -12,9 +12,9 @@ from typing import cast
 
 from ..._internal.name_globs import fits
 from ...errors import AgentBuildError
-from ...loop.interrupt_config import InterruptOnConfig
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ToolCallRequest
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ToolCallRequest
+from ...loop.run.interrupts import InterruptOnConfig
 from ...policy import ALL_DECISIONS, Verdict
 
 __all__ = ["HumanInTheLoopMiddleware"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import HookResult, Runtime
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import HookResult, Runtime
 from ...messages.message import Message
 from ...messages.paired import paired
 from ...state.schema import Overwrite, State

@@ -16,8 +16,8 @@ from pydantic_core import to_jsonable_python
 
 from ..._internal.records import record
 from ...errors import AgentBuildError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
 from ...messages.message import HumanMessage
 from ...models.base import ChatModel, ChatRequest, PromptSection
 from ...policy import Verdict

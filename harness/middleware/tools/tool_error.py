@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TypeAlias, cast
 
 from ...errors import MiddlewareError, ToolFailed
-from ...loop.middleware import AgentMiddleware, check_call, settle
-from ...loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from ...loop.tool_outcomes import failure
+from ...loop.hooks.middleware import AgentMiddleware, check_call, settle
+from ...loop.hooks.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from ...loop.tools.outcomes import failure
 from ...messages.message import Content, ContentBlock, TextBlock, is_media
 from ...tools.tool import Tool
 from .tool_filter import ToolFilter

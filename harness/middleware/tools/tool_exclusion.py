@@ -10,8 +10,8 @@ from pydantic import JsonValue
 from ..._internal.identity_cache import IdentityCache
 from ..._internal.name_globs import fits
 from ...errors import AgentBuildError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ModelHandler, ModelRequest, ModelResponse, ToolCallRequest
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse, ToolCallRequest
 from ...policy import Verdict
 from ...tools.tool import Tool
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...errors import AgentBuildError, ToolFailed
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
 from ...tools.retries import RetryOn
 from ...tools.tool import Tool
 from ..models.retry_options import OnFailure, check_on_failure, retry_policy, text_by

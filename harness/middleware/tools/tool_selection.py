@@ -16,8 +16,8 @@ from pydantic import JsonValue
 
 from ..._internal.records import record
 from ...errors import AgentBuildError, MiddlewareError, ModelError
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import ModelHandler, ModelRequest, ModelResponse
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import Message
 from ...models.base import ChatModel
 from ...state.schema import Mark

@@ -11,8 +11,8 @@ from typing import Unpack
 from ..._internal.records import record
 from ...checkpoint.base import Checkpointer
 from ...loop.agent import Agent
-from ...loop.run_context import StateCache
-from ...loop.tool_execution import ToolPipeline
+from ...loop.run.context import StateCache
+from ...loop.tools.execution import ToolPipeline
 from ...policy import CallPolicy, NarrowedPolicy, Verdict
 from ...policy.composite import Arguments, Caller
 from ...state.schema import StateSchema

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from ..._internal.records import record
 from ...checkpoint.base import Batch, Run, RunStatus
 from ...loop.agent import Agent
-from ...loop.run_context import RunControl
+from ...loop.run.context import RunControl
 from ...loop.run_executor import RunOptions
 from ...messages.message import new_id
 

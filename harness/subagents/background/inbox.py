@@ -14,13 +14,13 @@ from ...checkpoint.base import Checkpointer, Run
 from ...errors import StaleThread
 from ...limits.limits import Limits, Meter
 from ...loop.agent import Agent
-from ...loop.commit_buffer import CommitBuffer
 from ...loop.definition import AgentDefinition
 from ...loop.engine import AgentLoop
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import HookResult, Runtime
-from ...loop.run_context import RunContext
-from ...loop.thread_state import ThreadState
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import HookResult, Runtime
+from ...loop.run.commit_buffer import CommitBuffer
+from ...loop.run.context import RunContext
+from ...loop.state.thread_state import ThreadState
 from ...messages.message import HumanMessage, Message
 from ...state.schema import Mark, State
 from .threads import parent_thread

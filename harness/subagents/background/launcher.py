@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import anyio
 from pydantic import JsonValue
 
+from ..._internal.task_groups import raising_one
 from ...checkpoint.base import Checkpointer, Interrupt, Run
 from ...errors import (
     AgentBuildError,
@@ -28,7 +29,6 @@ from ...errors import (
     UnknownThread,
 )
 from ...loop.agent import Agent
-from ...loop.event_buffer import raising_one
 from ...loop.run_executor import RunOptions
 from ...messages.message import HumanMessage
 from ...policy import CallPolicy

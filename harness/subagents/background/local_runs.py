@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from ..._internal.records import record
 from ...checkpoint.base import Batch, Checkpointer, Run
 from ...errors import HarnessError
-from ...loop.run_context import RunControl
+from ...loop.run.context import RunControl
 from ...loop.run_executor import RunOptions
 from .engine import ALL, OPEN, AgentSource, Behalf, accepted_run
 from .worker_locks import WorkerLock, is_worker_alive, new_worker

@@ -12,8 +12,8 @@ from typing import Annotated, NotRequired, TypedDict, cast
 
 from ...backends.state import FileData
 from ...checkpoint.base import step_id, turn_step_id
-from ...loop.middleware import AgentMiddleware
-from ...loop.requests import HookResult, Runtime
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import HookResult, Runtime
 from ...state.schema import Mark, Reducer, State
 from .threads import parent_thread
 

@@ -10,8 +10,12 @@ import pytest
 from deep_agent_mcp.harness.agent import Agent, RunResult, create_agent
 from deep_agent_mcp.harness.backends.state import FileData
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import (
+    ToolCallOutcome,
+    ToolCallRequest,
+    ToolHandler,
+)
 from deep_agent_mcp.harness.messages.message import ToolCall
 from deep_agent_mcp.harness.middleware.background_subagents import BackgroundSubAgentMiddleware
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents

@@ -15,8 +15,12 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError, RunEnded, UnknownRun
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.middleware import AgentMiddleware
-from deep_agent_mcp.harness.loop.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
+from deep_agent_mcp.harness.loop.hooks.requests import (
+    ToolCallOutcome,
+    ToolCallRequest,
+    ToolHandler,
+)
 from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule

@@ -1,0 +1,1 @@
+"""What middleware can do: its hooks, their requests and results, and how hooks are called."""

@@ -1,0 +1,144 @@
+"""Hooks and wraps of middleware: how one is called, and what its results and errors become."""
+
+from __future__ import annotations
+
+import inspect
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+
+from ..._internal.records import record
+from ...errors import HarnessError, MiddlewareError
+from ...limits.limits import LimitReached
+from ...state.schema import State
+from .cancellation import FAILURES, as_failure
+from .middleware import AgentMiddleware, HookName, hooks_of, is_async_hook, jumps_of, settle
+from .requests import Command, HookResult, Runtime, Send
+
+__all__ = ["Hook", "Wrap", "phase_hooks", "wraps_of"]
+
+_NOTHING = Command()
+
+
+@record
+class Hook:
+    """One hook.
+
+    Attributes:
+        author: `<middleware>.<hook>`, for errors, breakpoints and questions.
+        call: The function, sync or async.
+        jumps: Where it may jump.
+    """
+
+    author: str
+    call: Callable[[State, Runtime], HookResult | Awaitable[HookResult]]
+    jumps: frozenset[str]
+
+    async def __call__(self, state: State, runtime: Runtime) -> Command:
+        """Return what it returned, as a command.
+
+        Raises:
+            MiddlewareError: It raised, or returned something else.
+            HarnessError, LimitReached: As raised by it.
+        """
+        try:
+            result = self.call(state, runtime)
+            if result is None:
+                return _NOTHING
+            result = await settle(result)
+        except (HarnessError, LimitReached):
+            raise
+        except FAILURES as raised:
+            error = as_failure(raised)
+            raise MiddlewareError(
+                f"{self.author} raised {type(error).__name__}: {error}"
+            ) from error
+        return _NOTHING if result is None else self._command(result)
+
+    def _command(self, result: Mapping[str, Any] | Command) -> Command:
+        if isinstance(result, Command):
+            return self._checked(result)
+        if not isinstance(result, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise MiddlewareError(
+                f"{self.author} returned {type(result).__name__}; return None, a mapping of state "
+                "keys, or a Command"
+            )
+        update = dict(result)
+        return Command(jump_to=update.pop("jump_to", None), update=update)
+
+    def _checked(self, command: Command) -> Command:
+        """Return a command if it is made of what a command is made of."""
+        update: object = command.update
+        if isinstance(update, Mapping) and all(isinstance(one, Send) for one in command.send):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return command
+        raise MiddlewareError(
+            f"{self.author} returned {command!r}; `update` is a mapping of state keys, `send` a "
+            "list of Send(tool, args)"
+        )
+
+
+def phase_hooks(middleware: Sequence[AgentMiddleware], name: HookName) -> tuple[Hook, ...]:
+    """Return the hooks of a phase, in the order in which they run."""
+    users = hooks_of(middleware, name)
+    in_order = users if name.startswith("before") else users[::-1]
+    return tuple(
+        Hook(f"{one.name}.{name}", getattr(one, name), jumps_of(one, name)) for one in in_order
+    )
+
+
+RequestT = TypeVar("RequestT")
+ResultT = TypeVar("ResultT")
+
+
+@record
+class Wrap:
+    """One wrapper.
+
+    Attributes:
+        author: `<middleware>.<hook>`, for errors.
+        call: The hook, given the request and an async handler; what it returns is its affair.
+    """
+
+    author: str
+    call: Callable[[Any, Callable[[Any], Coroutine[Any, Any, Any]]], Awaitable[Any]]
+
+    def failure(self, raised: Exception | CancelledError) -> Exception | CancelledError:
+        """Return what an error of the hook becomes; ours and control flow stay what they are."""
+        if isinstance(raised, (HarnessError, LimitReached)):
+            return raised
+        error = as_failure(raised)
+        failed = MiddlewareError(f"{self.author} raised {type(error).__name__}: {error}")
+        failed.__cause__ = error
+        return failed
+
+
+async def _in_thread(
+    function: Callable[..., Any],
+    request: RequestT,
+    handler: Callable[[RequestT], Coroutine[Any, Any, ResultT]],
+) -> object:
+    """Call a plain hook in a worker thread of its own, with a plain handler it may wait for."""
+
+    def sync_handler(inner: RequestT) -> ResultT:
+        return anyio.from_thread.run(handler, inner)
+
+    # Nested wrappers each hold a thread while they wait: a shared limit could starve them all.
+    result: Any = await anyio.to_thread.run_sync(
+        function, request, sync_handler, limiter=anyio.CapacityLimiter(1)
+    )
+    return await result if inspect.isawaitable(result) else result
+
+
+def wraps_of(middleware: Sequence[AgentMiddleware], hook: str) -> tuple[Wrap, ...]:
+    """Return the wrappers of this hook, outermost first."""
+    wraps: list[Wrap] = []
+    for one in hooks_of(middleware, hook):
+        function: Callable[..., Any] = getattr(one, hook)
+        call = function if is_async_hook(one, hook) else partial(_in_thread, function)
+        wraps.append(Wrap(f"{one.name}.{hook}", call))
+    return tuple(wraps)

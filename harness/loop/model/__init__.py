@@ -1,0 +1,1 @@
+"""The model step: its request, its call, and its answer."""

@@ -1,0 +1,377 @@
+"""One model call: the wraps around it, and the core that asks the model and emits its deltas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+
+from ..._internal.records import changed, record
+from ...errors import MiddlewareError, ModelError
+from ...messages.message import (
+    AIMessage,
+    AnswerBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCall,
+    Usage,
+    new_id,
+)
+from ...models.base import ChatModel, ChatRequest, Delta, connection_lost
+from ...models.configurable import ConfigurableModel
+from ...tools.retries import is_repeated, may_pass
+from ...tools.tool import Tool
+from ..hooks.calling import Wrap
+from ..hooks.cancellation import FAILURES
+from ..hooks.requests import ExtendedModelResponse, ModelRequest, ModelResponse
+from ..run.context import RunContext
+from ..state.thread_state import ThreadState
+from .sanitize_answer import sanitize_answer
+
+if TYPE_CHECKING:
+    from ...cache.model_cache import ModelCache
+    from ...structured_output.strategies import StructuredOutput
+    from ..run.redaction import RunRedaction
+
+__all__ = ["Answered", "ModelCall", "configured"]
+
+
+@record
+class Answered:
+    """A response and the state writes that go with it, inner ones first, each with its author."""
+
+    response: ModelResponse
+    updates: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+
+
+_Layer = Callable[[ModelRequest], Awaitable[Answered]]
+
+
+class ModelCall:
+    """The way to a model, through every `wrap_model_call`.
+
+    Args:
+        wraps: Every `wrap_model_call`, outermost first.
+        run: The run.
+        output: The structured answer the agent owes, if any.
+        cache: Where answers are kept, if anywhere.
+        tools: Names of the tools that can run; None when that is not known beforehand.
+        thread: Where wrappers see the agent's state as it is by now.
+    """
+
+    def __init__(
+        self,
+        wraps: Sequence[Wrap],
+        run: RunContext,
+        output: StructuredOutput | None,
+        cache: ModelCache | None,
+        tools: Collection[str] | None = None,
+        *,
+        thread: ThreadState,
+    ) -> None:
+        self._run = run
+        self._tools = tools
+        self._offered: object = None  # the tuple of tools that was found to be all right
+        self._shown = False  # whether pieces of this call's answer were sent
+        self._counted: AIMessage | None = None  # the newest answer they belong to
+        self._cached = False  # whether that came from the cache
+        self._output = output
+        self._cache = cache
+        layer: _Layer = self._ask
+        for one in reversed(wraps):
+            layer = _Wrapped(one, layer, thread)
+        self._outermost = layer
+
+    def __call__(self, request: ModelRequest) -> Awaitable[Answered]:
+        """Return the answer to a request, once awaited.
+
+        Raises:
+            ModelError: The model failed.
+            StructuredOutputError: It could not be brought to give a valid structured answer.
+            LimitReached: The run tree may call no model any more.
+            MiddlewareError: A wrapper broke a rule or raised something else.
+            PIIDetectionError: The answer holds what a rule blocks.
+        """
+        self._shown = False
+        self._counted = None
+        return self._settled(request)
+
+    async def _settled(self, request: ModelRequest) -> Answered:
+        """Return the answer, and take back pieces that were sent of another one."""
+        try:
+            chain = self._screened if self._run.screens else self._outermost
+            answered = await chain(request)
+        except FAILURES:
+            self._drop(request)
+            raise
+        message, counted = answered.response.message, self._counted
+        if message is counted:  # it was looked at, and its pieces are right
+            return answered
+        whole = sanitize_answer(message)
+        if whole is not message:
+            message = whole
+            answered = changed(answered, response=changed(answered.response, message=whole))
+        if self._shown and (counted is None or message.content != counted.content):
+            self._drop(request)
+            self._send(_pieces(message), request)
+        return answered
+
+    async def _screened(self, request: ModelRequest) -> Answered:
+        """Return the answer as it may be kept: a wrapper may have added to what the model said."""
+        answered = await self._outermost(request)
+        screen = self._run.screen_of(request.runtime.agent_path)
+        if screen is None:
+            return answered
+        return changed(answered, response=screen.response(answered.response))
+
+    async def _ask(self, request: ModelRequest) -> Answered:
+        """Ask the model. Every attempt of a retrying wrapper counts against the limits."""
+        model = configured(request.model, self._run.configurable)
+        self._check_offered(request)
+        chat = request.chat_request()
+        if self._output is None:
+            answer = await self._answer(model, chat, request)
+            return Answered(ModelResponse(answer, cached=self._cached))
+        plan = self._output.plan(
+            model,
+            chat.tools,
+            chat.tool_choice,
+            chat.settings,
+            chat.messages,
+            request.response_format,
+        )
+        chat = changed(
+            chat,
+            tools=plan.tools,
+            tool_choice=plan.tool_choice,
+            settings=plan.settings,
+            output_schema=plan.output_schema,
+        )
+        answer = await self._answer(model, chat, request)
+        reading = self._output.read(answer, plan, request.messages)
+        response = ModelResponse(answer, reading.value, reading.following, cached=self._cached)
+        return Answered(response)
+
+    def _check_offered(self, request: ModelRequest) -> None:
+        """Refuse to offer a tool whose calls nobody would run."""
+        if request.tools is self._offered or self._tools is None:
+            return
+        own = [one.name for one in request.tools if isinstance(one, Tool)]
+        unknown = [name for name in own if name not in self._tools]
+        if unknown:
+            raise MiddlewareError(
+                f"a wrap_model_call offers {', '.join(unknown)}, which the agent does not have; "
+                "the model was not asked. Give the tools to the agent, or supply them in a "
+                "wrap_tool_call with request.override(tool=…)"
+            )
+        # The items of anything else may change before the next request.
+        self._offered = request.tools if isinstance(request.tools, tuple) else None
+
+    async def _answer(
+        self, model: ChatModel, chat: ChatRequest, request: ModelRequest
+    ) -> AIMessage:
+        request.runtime.meter.before_model_call(model.name, request.runtime.ns.count("task:"))
+        screen = self._run.screen_of(request.runtime.agent_path)
+        self._drop(request)  # a wrapper asks once more
+        if self._cache is None:
+            answer = await self._stream(model, chat, request, screen)
+        else:
+            from ...cache.keys import model_key
+
+            key = model_key(model.name, chat)
+            answer = await self._cache.get(key, chat.messages)
+            self._cached = answer is not None
+            if answer is None:
+                answer = await self._stream(model, chat, request, screen)
+                await self._cache.set(key, answer)
+            else:
+                answer = answer if screen is None else screen.message(answer)
+                self._send(_pieces(answer), request)
+        self._counted = changed(answer, name=request.runtime.agent_name)
+        return self._counted
+
+    async def _stream(
+        self,
+        model: ChatModel,
+        chat: ChatRequest,
+        request: ModelRequest,
+        screen: RunRedaction | None,
+    ) -> AIMessage:
+        try:
+            return await self._whole(model, chat, request, screen)
+        except FAILURES as raised:
+            self._drop(request)
+            if isinstance(raised, ModelError) and raised.usage is not None:
+                self._count(raised.usage, None, model, request)
+            elif is_repeated() and may_pass(raised):
+                request.runtime.meter.take_back_model_call()
+            if isinstance(raised, ModelError) or not may_pass(raised):
+                raise
+            raise connection_lost(model, raised) from raised
+
+    async def _whole(
+        self,
+        model: ChatModel,
+        chat: ChatRequest,
+        request: ModelRequest,
+        screen: RunRedaction | None,
+    ) -> AIMessage:
+        run = self._run
+        answer: AIMessage | None = None
+        streamed = False
+        held = screen.deltas() if screen is not None and run.wants("messages") else None
+        async with aclosing(model.stream(chat)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, AIMessage):
+                    answer = piece
+                elif run.wants("messages"):
+                    self._send([piece] if held is None else held.feed(piece), request)
+                    streamed = True
+                    await run.relieve()
+        if answer is None:
+            raise ModelError(f"{model.name} ended its stream without an answer")
+        answer = sanitize_answer(answer)
+        self._count(answer.usage, answer.model, model, request)
+        if held is not None:
+            self._send(held.close(), request)
+        if screen is not None:
+            answer = screen.message(answer)
+        if not streamed:
+            self._send(_pieces(answer), request)
+        return _with_distinct_calls(answer)
+
+    def _count(
+        self, usage: Usage | None, answered: str | None, model: ChatModel, request: ModelRequest
+    ) -> None:
+        runtime = request.runtime
+        agent = "/".join(runtime.agent_path[::2])
+        runtime.meter.add(usage, answered or model.name, model.name, agent=agent)
+
+    def _send(self, pieces: Iterable[Delta], request: ModelRequest) -> None:
+        if self._run.wants("messages"):
+            for piece in pieces:
+                self._run.send("messages", request.runtime.agent_path, _delta(piece))
+                self._shown = True
+
+    def _drop(self, request: ModelRequest) -> None:
+        """Say that the pieces sent so far belong to an answer that does not count."""
+        if self._shown:
+            self._run.send("messages", request.runtime.agent_path, _DROPPED.copy())
+            self._shown = False
+
+
+class _Wrapped:
+    """A middleware's `wrap_model_call` around the rest of the chain."""
+
+    __slots__ = ("_inner", "_thread", "_wrap")
+
+    def __init__(self, wrap: Wrap, inner: _Layer, thread: ThreadState) -> None:
+        self._wrap = wrap
+        self._inner = inner
+        self._thread = thread
+
+    async def __call__(self, request: ModelRequest) -> Answered:
+        state = self._thread.state
+        if request.state is not state:  # something was kept meanwhile
+            request = changed(request, state=state)
+        received: list[Answered] = []
+
+        async def handler(inner_request: ModelRequest) -> ModelResponse:
+            answered = await self._inner(inner_request)
+            received.append(answered)
+            return answered.response
+
+        try:
+            result = await self._wrap.call(request, handler)
+        except FAILURES as raised:
+            raise self._wrap.failure(raised)  # noqa: B904 - it knows its cause
+        # Nearly always it hands on what it received.
+        if len(received) == 1 and result is received[0].response:
+            return received[0]
+        return _joined(self._wrap.author, result, received)
+
+
+def _joined(author: str, result: object, received: Sequence[Answered]) -> Answered:
+    """Return what a wrapper made of the responses it received.
+
+    The updates of the response it hands on stay; a wrapper that made an answer of its own keeps
+    those of the last one it received.
+    """
+    message = result.message if isinstance(result, ModelResponse) else result
+    if not isinstance(message, AIMessage):
+        raise MiddlewareError(
+            f"{author} returned {type(result).__name__}; return the handler's ModelResponse, one "
+            "of your own, or an AIMessage"
+        )
+    same = [one for one in received if one.response.message is message]
+    source = (same or received)[-1] if received else None
+    inner = source.updates if source is not None else ()
+    if isinstance(result, ExtendedModelResponse):
+        if not isinstance(result.update, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise MiddlewareError(f"{author}: an update maps state keys; got {result.update!r}")
+        response = ModelResponse(message, result.structured_response, result.following)
+        return Answered(response, (*inner, (author, result.update)))
+    if isinstance(result, ModelResponse):
+        return Answered(result, inner)
+    return Answered(same[-1].response if same else ModelResponse(message), inner)
+
+
+def configured(model: ChatModel, values: Mapping[str, Any]) -> ChatModel:
+    """Return the model a run means, if the model leaves that to the run."""
+    return model.configured(values) if isinstance(model, ConfigurableModel) else model
+
+
+def _with_distinct_calls(answer: AIMessage) -> AIMessage:
+    """Return the answer with another id for each call that repeats one: an id has one result."""
+    ids = [call.id for call in answer.tool_calls]
+    if len(set(ids)) == len(ids):
+        return answer
+    content: list[AnswerBlock] = []
+    for block in answer.content:
+        known = [one.id for one in content if isinstance(one, ToolCall)]
+        again = isinstance(block, ToolCall) and block.id in known
+        content.append(changed(block, id=new_id("call")) if again else block)
+    return changed(answer, content=tuple(content))
+
+
+def _pieces(answer: AIMessage) -> Iterator[Delta]:
+    """Yield an answer that did not come in pieces, block by block: one from a cache, say."""
+    for block in answer.content:
+        match block:
+            case TextBlock(text):
+                yield Delta("text", text)
+            case ThinkingBlock(thinking):
+                yield Delta("thinking", thinking)
+            case ToolCall(call_id, name, args, invalid):
+                raw = json.dumps(args, ensure_ascii=False) if invalid is None else invalid
+                yield Delta("tool_args", raw, call_id, name)
+            case _:
+                pass
+
+
+_DROPPED: dict[str, JsonValue] = {
+    "kind": "dropped",
+    "text": "",
+    "tool_call_id": None,
+    "tool_name": None,
+}
+
+
+def _delta(piece: Delta) -> dict[str, JsonValue]:
+    return {
+        "kind": piece.kind,
+        "text": piece.text,
+        "tool_call_id": piece.tool_call_id,
+        "tool_name": piece.tool_name,
+    }

@@ -1,0 +1,320 @@
+"""Commit buffer: what a run stores at once, and what can wait for the next commit.
+
+A driven call has nobody to promise anything to before its answer. Its accepted input is therefore
+held until something else is to be stored (a file is about to change, a question is asked, the
+result is there) and goes to disk in the same transaction, before it. Nothing happens without its
+input in the journal, and a call that only touches the thread costs one commit instead of two.
+
+Steps wait as the run's *durability* says. Nothing else does: a run's input, a question, a mark
+that a call has begun, what a file held before it changes, and the run's end are stored before
+anything goes on, and all steps before them with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Literal, TypeAlias
+
+import anyio
+
+from ..._internal.lazy_event import LazyEvent
+from ..._internal.records import changed
+from ...checkpoint.base import Batch, Checkpointer, RunEvent
+from ...errors import CheckpointError, StaleThread
+
+__all__ = ["JOURNALS", "CommitBuffer", "Durability"]
+
+Durability: TypeAlias = Literal["sync", "async", "exit"]
+"""When a step is stored: `sync` before the next one begins, `async` while it is worked on, `exit`
+when the run pauses or ends, or something has to be stored that follows from it.
+
+`async` saves time, not writes: a step is stored while the next one works, each by itself, so that
+at most one finished tool call can be lost. Steps are never grouped: those of a group whose calls
+have touched the world would run again.
+
+What has not been stored is lost if the process dies, and done again when the run is resumed."""
+
+
+class CommitBuffer:
+    """Commits the batches of one run; durability `sync`.
+
+    Attributes:
+        stored: Whether anything of this run is in the journal.
+        defers: Whether a step may wait: that it was handed over does not mean that it is stored.
+
+    Args:
+        checkpointer: Where to.
+        thread_id: The run's thread.
+    """
+
+    defers = False
+
+    def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
+        self.stored = False
+        self._checkpointer = checkpointer
+        self._thread_id = thread_id
+        self._held: Batch | None = None
+        self._storing: LazyEvent | None = None
+        self._events: list[RunEvent] = []
+
+    def hold(self, batch: Batch) -> None:
+        """Keep a batch back until the next commit."""
+        assert self._held is None
+        self._held = self._with_events(batch)
+
+    def note(self, event: RunEvent) -> None:
+        """Keep an event; it is stored with the next batch."""
+        self._events.append(event)
+
+    async def commit(self, batch: Batch) -> None:
+        """Store what waits, then the batch, in one transaction if they allow it.
+
+        Raises:
+            StaleThread, CheckpointError: As for `Checkpointer.commit`.
+        """
+        batch = self._with_events(batch)
+        while self._storing is not None:
+            await self._storing.wait()
+        if self._held is None or not await self._store_held(self._held, batch):
+            await self._checkpointer.commit(batch)
+            self.stored = True
+
+    async def _store_held(self, held: Batch, batch: Batch) -> bool:
+        """Store what was held; return whether the batch that asked for it was stored with it."""
+        both = _joined(held, batch)
+        self._storing = storing = LazyEvent()
+        try:
+            await self._checkpointer.commit(held if both is None else both)
+            self._held, self.stored = None, True
+        finally:
+            self._storing = None
+            storing.set()
+        return both is not None
+
+    async def step(self, batch: Batch) -> None:
+        """Store a step as soon as the durability asks for it.
+
+        Raises:
+            StaleThread, CheckpointError: As for `commit`, also of an earlier step.
+        """
+        await self.commit(batch)
+
+    async def settle(self) -> None:
+        """Wait until every step is stored, as whoever reads the journal must.
+
+        Raises:
+            StaleThread, CheckpointError: As for `commit`.
+        """
+
+    def carrying(self) -> AbstractAsyncContextManager[None]:
+        """Surround the run's work; when it is left, all is stored.
+
+        Raises:
+            StaleThread, CheckpointError: As for `commit`.
+        """
+        return _Afterwards(self._store_events)
+
+    async def _store_events(self) -> None:
+        if self._events and self.stored:
+            with anyio.CancelScope(shield=True):
+                await self.commit(Batch(self._thread_id))
+
+    def _with_events(self, batch: Batch) -> Batch:
+        if not self._events:
+            return batch
+        events, self._events = self._events, []
+        return changed(batch, events=events)
+
+
+class _Afterwards(AbstractAsyncContextManager[None]):
+    """Does something at the end of a block that raised nothing."""
+
+    def __init__(self, function: Callable[[], Awaitable[None]]) -> None:
+        self._function = function
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        if kind is None:
+            await self._function()
+
+
+class _Waiting:
+    """A batch that waits.
+
+    Attributes:
+        batch: The batch.
+        error: Why it never will be stored.
+    """
+
+    __slots__ = ("batch", "error")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.error: Exception | None = None
+
+
+class CommitAtExit(CommitBuffer):
+    """Stores steps when the run pauses or ends; durability `exit`."""
+
+    defers = True
+
+    def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
+        super().__init__(checkpointer, thread_id)
+        self._turn = anyio.Lock()
+        self._line: list[_Waiting] = []
+
+    def hold(self, batch: Batch) -> None:
+        """Keep a batch back until something is to be stored at once."""
+        self._line.append(_Waiting(self._with_events(batch)))
+
+    async def commit(self, batch: Batch) -> None:
+        """Store what waits, then the batch; see `RunJournal.commit`."""
+        waiting = _Waiting(self._with_events(batch))
+        self._line.append(waiting)
+        try:
+            await self.settle()
+        except CheckpointError:
+            if waiting in self._line:  # whoever hands it over is told that it is not stored
+                self._line.remove(waiting)
+            raise
+        if waiting.error is not None:  # somebody else has tried, and was told
+            raise waiting.error
+
+    async def step(self, batch: Batch) -> None:
+        """Keep a step until something is to be stored at once."""
+        self.hold(batch)
+
+    async def settle(self) -> None:
+        """Store all steps; see `RunJournal.settle`.
+
+        After an error of the disk they wait for the next try. When somebody else has moved the
+        thread, they are dropped.
+        """
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                line, self._line = self._line, []
+                left = _together(line)
+                try:
+                    while left:
+                        await self._checkpointer.commit(left[0][0])
+                        self.stored = True
+                        del left[0]
+                except BaseException as error:
+                    lost = [one for _, those in left for one in those]
+                    if isinstance(error, CheckpointError) and not isinstance(error, StaleThread):
+                        self._line = [*lost, *self._line]
+                    else:
+                        told = error if isinstance(error, Exception) else _cut_off()
+                        for one in lost:
+                            one.error = told
+                    raise
+
+    @asynccontextmanager
+    async def carrying(self) -> AsyncGenerator[None]:
+        """Surround the run's work; see `RunJournal.carrying`."""
+        try:
+            yield
+        finally:
+            if self.stored:  # else nothing has happened yet, and nothing shall have
+                await self.settle()
+        await self._store_events()
+
+
+class OverlappingCommits(CommitAtExit):
+    """Stores steps while the run works on; durability `async`."""
+
+    def __init__(self, checkpointer: Checkpointer, thread_id: str) -> None:
+        super().__init__(checkpointer, thread_id)
+        self._wake = anyio.Event()
+        self._done = False
+        self._error: Exception | None = None
+
+    async def step(self, batch: Batch) -> None:
+        """Have a step stored in the background; waits while the step before it is."""
+        await self.settle()
+        self.hold(batch)
+        self._wake.set()
+
+    async def settle(self) -> None:
+        """Store all steps; see `RunJournal.settle`. Raises what the background met, once."""
+        await super().settle()
+        # What the disk refused waited, and is stored now.
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    @asynccontextmanager
+    async def carrying(self) -> AsyncGenerator[None]:
+        """Surround the run's work; see `RunJournal.carrying`."""
+        raised: Exception | None = None
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._store_steps)
+            try:
+                async with super().carrying():
+                    yield
+            except Exception as error:  # noqa: BLE001 - a task group would wrap it; raised below
+                raised = error
+            finally:
+                self._done = True
+                self._wake.set()
+        if raised is not None:
+            raise raised
+
+    async def _store_steps(self) -> None:
+        while not self._done:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            try:
+                await super().settle()
+            except Exception as error:  # noqa: BLE001 - raised by whoever settles next
+                if isinstance(error, StaleThread) or not isinstance(error, CheckpointError):
+                    self._error = error  # else it waits for the next try
+
+
+JOURNALS: Mapping[Durability, Callable[[Checkpointer, str], CommitBuffer]] = {
+    "sync": CommitBuffer,
+    "async": OverlappingCommits,
+    "exit": CommitAtExit,
+}
+"""What commits the batches of a run, by its durability."""
+
+
+def _cut_off() -> CheckpointError:
+    return CheckpointError(
+        "a commit was cut off; whether it was stored is not known. Load the thread, and go on from "
+        "what is there."
+    )
+
+
+def _together(line: Sequence[_Waiting]) -> list[tuple[Batch, list[_Waiting]]]:
+    """Return what waits as few batches as can be, each with those it is made of."""
+    made: list[tuple[Batch, list[_Waiting]]] = []
+    for one in line:
+        both = _joined(made[-1][0], one.batch) if made else None
+        if both is None:
+            made.append((one.batch, [one]))
+        else:
+            made[-1] = (both, [*made[-1][1], one])
+    return made
+
+
+def _joined(first: Batch, second: Batch) -> Batch | None:
+    """Return both as one batch, or None when they belong to different namespaces."""
+    if first.ns != second.ns and (second.writes or second.checkpoints):
+        return None
+    renewed = {run.id for run in second.runs}
+    return changed(
+        first,
+        writes=[*first.writes, *second.writes],
+        checkpoints=[*first.checkpoints, *second.checkpoints],
+        runs=[*(run for run in first.runs if run.id not in renewed), *second.runs],
+        interrupts=[*first.interrupts, *second.interrupts],
+        answers={**first.answers, **second.answers},
+        file_changes=[*first.file_changes, *second.file_changes],
+        snapshots=[*first.snapshots, *second.snapshots],
+        events=[*first.events, *second.events],
+        synced=first.synced or second.synced,
+    )

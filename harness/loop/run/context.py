@@ -1,0 +1,313 @@
+"""Run context: the record, meter, events and end of a run, shared by all agents of its tree.
+
+`current_agent` finds it, in a context variable, for code that gets neither request nor runtime.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import anyio
+import anyio.from_thread
+from pydantic import JsonValue
+
+from ..._internal.lazy_event import LazyEvent
+from ..._internal.records import changed
+from ...checkpoint.base import Checkpoint, Checkpointer, Run, RunEvent
+from ...limits.limits import Meter
+from ...state.schema import State
+from .commit_buffer import CommitBuffer
+from .events import Emit, Event, StreamMode, clipped
+from .interrupts import Interrupted
+
+if TYPE_CHECKING:
+    from ...redaction.rules import Keys, Rule
+    from ..hooks.middleware import AgentMiddleware
+    from ..hooks.requests import Runtime
+    from .redaction import RunRedaction
+from contextvars import ContextVar
+
+from ..._internal.records import record
+
+__all__ = ["CurrentAgent", "RunContext", "RunControl", "StateCache", "current_agent", "running_as"]
+
+_DEBUGGED: tuple[StreamMode, ...] = ("checkpoints", "tasks")
+
+
+@dataclass(slots=True)
+class RunControl:
+    """A handle to end a run from outside.
+
+    A run that is cancelled through it is recorded as `cancelled`, one that is paused or drained
+    as `paused`, which can be resumed. A run whose task is merely torn down (a closing server, a
+    crash) stays `running` in the journal and can be resumed too.
+
+    Attributes:
+        reason: Who or what stopped the run.
+        ends_as: What a stopped run is recorded as.
+        drained: Set when it shall stop once the step being worked on is stored.
+        scope: Surrounds the run.
+        waiting: Surrounds its wait for its turn on the thread, while it waits.
+        accepted: Set once the input is in the journal.
+    """
+
+    reason: str | None = None
+    ends_as: Literal["cancelled", "paused"] = "cancelled"
+    drained: LazyEvent = field(default_factory=LazyEvent)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    waiting: anyio.CancelScope | None = None
+    accepted: LazyEvent = field(default_factory=LazyEvent)
+
+    def cancel(self, reason: str) -> None:
+        """Stop the model stream and the running tools; what has finished stays."""
+        self._stop(reason, "cancelled")
+
+    def pause(self, reason: str) -> None:
+        """Stop as `cancel` does, but leave the run to be resumed."""
+        self._stop(reason, "paused")
+
+    @property
+    def draining(self) -> bool:
+        """Whether it shall stop once the step being worked on is stored."""
+        return self.drained.is_set()
+
+    def drain(self) -> None:
+        """Let the step being worked on finish and be stored, then pause.
+
+        A step that only waits to ask its model again does not go on; it is made anew later.
+        """
+        self.drained.set()
+
+    def _stop(self, reason: str, ends_as: Literal["cancelled", "paused"]) -> None:
+        if self.reason is None:
+            self.reason, self.ends_as = reason, ends_as
+        if self.waiting is not None:
+            self.waiting.cancel()
+        self.scope.cancel()
+
+
+class StateCache:
+    """The newest known states, so that a step does not read the journal it just wrote.
+
+    An entry is only a hint: the journal is asked for everything after the cached checkpoint.
+
+    Attributes:
+        rules: What is redacted in these states, and in all that goes into them.
+    """
+
+    def __init__(self, size: int = 256) -> None:
+        self.rules: Sequence[Rule] = ()
+        self._size = size
+        self._states: OrderedDict[tuple[str, str], tuple[Checkpoint, State]] = OrderedDict()
+
+    def get(self, thread_id: str, ns: str) -> tuple[Checkpoint, State] | None:
+        """Return the checkpoint and state last seen for a namespace."""
+        key = (thread_id, ns)
+        if key in self._states:
+            self._states.move_to_end(key)
+            return self._states[key]
+        return None
+
+    def put(self, checkpoint: Checkpoint, state: State) -> None:
+        """Remember a state; the least recently used one beyond the size is forgotten."""
+        key = (checkpoint.thread_id, checkpoint.ns)
+        self._states[key] = (checkpoint, state)
+        self._states.move_to_end(key)
+        while len(self._states) > self._size:
+            self._states.popitem(last=False)
+
+
+@dataclass(slots=True)
+class RunContext:
+    """One run tree.
+
+    Attributes:
+        run: The record, replaced as it changes.
+        checkpointer: The journal, to read.
+        journal: The journal, to write.
+        meter: What the tree has used.
+        control: Ends it from outside.
+        context: What the caller passed as context.
+        emit: Receives events; None when nobody listens.
+        modes: The event modes somebody listens to.
+        synced: Whether each step waits for the disk; see `Batch`.
+        only_reads: Whether it is made of calls that only read, which may go unrecorded.
+        configurable: Values for models that are configured at run time.
+        logs_events: Whether tasks and custom events are kept in the journal.
+        room: Waits until whoever receives the events has caught up.
+        screens: What agents of the tree redact, by the agent's path; empty for nothing.
+        told_of_stops: Middleware of the agents that took part which is told when the run stops.
+        principal: On whose behalf; see `RunOptions.principal`.
+    """
+
+    run: Run
+    checkpointer: Checkpointer
+    journal: CommitBuffer
+    meter: Meter
+    control: RunControl = field(default_factory=RunControl)
+    context: Any = None
+    emit: Emit | None = None
+    modes: Collection[StreamMode] = ()
+    synced: bool = True
+    only_reads: bool = False
+    configurable: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    logs_events: bool = False
+    room: Callable[[], Awaitable[None]] | None = None
+    screens: dict[tuple[str, ...], RunRedaction] = field(
+        default_factory=dict[tuple[str, ...], "RunRedaction"]
+    )
+    principal: str = ""
+    told_of_stops: list[AgentMiddleware] = field(default_factory=list["AgentMiddleware"])
+    _keys: Keys | None = None
+    _seq: int = 0
+    _thread: int = field(default_factory=threading.get_ident)
+
+    @property
+    def thread_id(self) -> str:
+        """The thread the run moves."""
+        return self.run.thread_id
+
+    def add_screen(self, path: tuple[str, ...], rules: Sequence[Rule]) -> RunRedaction | None:
+        """Note what an agent redacts: its own rules after those of the agents above it."""
+        above = self.screen_of(path)
+        known = above.rules if above is not None else ()
+        every = (*known, *(rule for rule in rules if rule not in known))
+        if not every:
+            return None
+        from ...redaction.rules import Keys
+        from .redaction import RedactedJournal, RunRedaction
+
+        if self._keys is None:
+            self._keys = Keys()
+            journal = RedactedJournal(self.journal, self._keys, self.screens)
+            self.journal = cast(CommitBuffer, journal)
+        self.screens[path] = RunRedaction(every, self._keys)
+        return self.screens[path]
+
+    def screen_of(self, path: tuple[str, ...]) -> RunRedaction | None:
+        """Return what is redacted at a path: what the nearest agent above it redacts."""
+        if not self.screens:
+            return None
+        from .redaction import redaction_at
+
+        return redaction_at(path, self.screens)
+
+    def wants(self, mode: StreamMode) -> bool:
+        """Whether somebody listens to events of this mode."""
+        if self.emit is None:
+            return False
+        return mode in self.modes or (mode in _DEBUGGED and "debug" in self.modes)
+
+    def send(self, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]) -> None:
+        """Emit an event; checkpoints and tasks go into the `debug` stream too."""
+        if self.emit is None:
+            return
+        if mode in self.modes:
+            self._emit(self.emit, mode, path, data)
+        if mode in _DEBUGGED and "debug" in self.modes:
+            self._emit(self.emit, "debug", path, {"type": mode, **data})
+
+    def note(self, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]) -> None:
+        """Keep an event in the journal; it is stored with what is stored next."""
+        if self.logs_events:
+            self.journal.note(RunEvent(self.run.id, mode, path, clipped(data)))
+
+    def _emit(
+        self, emit: Emit, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]
+    ) -> None:
+        self._seq += 1
+        emit(Event(mode, data, self.thread_id, self.run.id, self._seq, path))
+
+    def write_custom(self, path: tuple[str, ...], data: JsonValue) -> None:
+        """Emit a `custom` event for a hook or a tool, which may run in a worker thread."""
+        if threading.get_ident() == self._thread:
+            self._write_custom(path, data)
+        else:
+            anyio.from_thread.run_sync(self._write_custom, path, data)
+
+    def _write_custom(self, path: tuple[str, ...], data: JsonValue) -> None:
+        screen = self.screen_of(path)
+        if screen is not None:
+            by_tool = path not in self.screens  # else by a hook of the agent
+            data = screen.json(data, "tools") if by_tool else screen.json(data)
+        self.note("custom", path, {"data": data})
+        self.send("custom", path, {"data": data})
+
+    def drain(self) -> None:
+        """Drain the run for a hook, which may run in a worker thread."""
+        if threading.get_ident() == self._thread:
+            self.control.drain()
+        else:
+            anyio.from_thread.run_sync(self.control.drain)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait within a step that can be made anew.
+
+        Raises:
+            Interrupted: The run drains; it pauses without having finished the step.
+        """
+        with anyio.move_on_after(seconds):
+            await self.control.drained.wait()
+            raise Interrupted(())
+
+    async def relieve(self) -> None:
+        """Wait for a consumer of the events that lags behind."""
+        if self.room is not None:
+            await self.room()
+
+    def update_run(self, **changes: Any) -> Run:
+        """Replace fields of the run's record and return it; storing it is the caller's part."""
+        if self.screens:
+            changes = self._clean(changes)
+        self.run = changed(self.run, **changes, updated_at=time.time())
+        return self.run
+
+    def _clean(self, changes: dict[str, Any]) -> dict[str, Any]:
+        redactor = next(iter(self.screens.values())).at(lenient=True)
+        if redactor is None:
+            return changes
+        texts = {key: changes[key] for key in ("goal", "answer", "reason") if changes.get(key)}
+        return {**changes, **{key: redactor(text) for key, text in texts.items()}}
+
+
+@record
+class CurrentAgent:
+    """An agent that is moved just now.
+
+    Attributes:
+        runtime: What its hooks see.
+        run: The run tree it belongs to.
+        watchers: Its middleware with a `wrap_internal_call`, outermost first.
+    """
+
+    runtime: Runtime
+    run: RunContext
+    watchers: Sequence[AgentMiddleware]
+
+
+_CURRENT: ContextVar[CurrentAgent | None] = ContextVar("current_agent", default=None)
+
+
+def current_agent() -> CurrentAgent | None:
+    """Return the innermost agent whose hook, model call or tool call this is part of, if any."""
+    return _CURRENT.get()
+
+
+class running_as:  # noqa: N801 - a context manager, which a class makes without a generator
+    """Let `current_agent` return this one."""
+
+    __slots__ = ("_agent", "_token")
+
+    def __init__(self, agent: CurrentAgent) -> None:
+        self._agent = agent
+
+    def __enter__(self) -> None:
+        self._token = _CURRENT.set(self._agent)
+
+    def __exit__(self, *raised: object) -> None:
+        _CURRENT.reset(self._token)

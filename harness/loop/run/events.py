@@ -1,0 +1,170 @@
+"""Events a run emits while it works; their buffer, and `debug=True`, which prints them."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+import anyio
+from pydantic import JsonValue
+
+from ..._internal.records import record
+
+__all__ = ["Emit", "Event", "EventBuffer", "StreamMode", "clipped", "printing"]
+
+StreamMode: TypeAlias = Literal[
+    "values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"
+]
+"""`values`: the state after a step. `updates`: what a phase wrote. `messages`: pieces of a model's
+answer. `custom`: what a hook or tool wrote. `checkpoints`: a commit. `tasks`: a model or tool
+call that starts or ends. `debug`: checkpoints and tasks, in one stream."""
+
+
+@record
+class Event:
+    """One event.
+
+    Attributes:
+        mode: Which stream it belongs to.
+        data: JSON data, without keys that callers may not see or that are not stored. `values`:
+            state by key. `updates`: one key, the author of the step, with its writes by key.
+            `messages`: `kind`, `text`, `tool_call_id` and `tool_name` of a `Delta`; the kind
+            `dropped` says that the pieces of this path since its last whole answer do not count:
+            the call failed, or is made anew. `custom`: what was written, under `data`.
+            `checkpoints`: what the step is, and the state `keys` that it wrote. `tasks`: `event`
+            (`model_start`, `model_end`, `tool_start`, `tool_end`), and `name`, `tool_call_id`,
+            `args`, `status`, `text`, `usage` where they apply.
+        thread_id: The thread.
+        run_id: The run.
+        seq: Counts up from 1 without a gap, anew each time the run is begun or resumed.
+        path: Agent and call names from the root to where it arose.
+    """
+
+    mode: StreamMode
+    data: dict[str, JsonValue]
+    thread_id: str
+    run_id: str
+    seq: int
+    path: tuple[str, ...]
+
+
+Emit: TypeAlias = Callable[[Event], None]
+"""Receives events on the event loop; must not block."""
+
+_MOST_TEXT = 2_000
+_MOST_PARTS = 100
+_MOST_DEPTH = 8
+
+
+def clipped(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return an event's data as the journal keeps it: short, and shared with nobody.
+
+    Texts beyond 2,000 characters, lists and objects beyond 100 items, and what is nested deeper
+    than 8 levels are cut; a text says that it was. The whole values are in the thread.
+    """
+    return {key: _clipped(value, 1) for key, value in data.items()}
+
+
+def _clipped(value: JsonValue, depth: int) -> JsonValue:
+    if isinstance(value, str):
+        more = len(value) - _MOST_TEXT
+        return f"{value[:_MOST_TEXT]} … ({more} more characters)" if more > 0 else value
+    if isinstance(value, dict | list) and depth == _MOST_DEPTH:
+        return "…"
+    if isinstance(value, dict):
+        kept = islice(value.items(), _MOST_PARTS)
+        return {key[:_MOST_TEXT]: _clipped(one, depth + 1) for key, one in kept}
+    if isinstance(value, list):
+        return [_clipped(one, depth + 1) for one in value[:_MOST_PARTS]]
+    return value
+
+
+T = TypeVar("T")
+
+
+class EventBuffer(Generic[T]):
+    """A queue whose producer never blocks where it puts, and waits where it can (`room`).
+
+    A run emits from synchronous code, so `put` always takes the event; between phases, and after
+    each piece of a model's answer, the run waits until the consumer has caught up.
+
+    Args:
+        size: Events that may wait before the producer does.
+    """
+
+    def __init__(self, size: int = 256) -> None:
+        self._size = size
+        self._items: deque[T] = deque()
+        self._readable = anyio.Event()
+        self._room = anyio.Event()
+        self._ended = False
+
+    def put(self, item: T) -> None:
+        """Add an event."""
+        self._items.append(item)
+        self._readable.set()
+
+    async def room(self) -> None:
+        """Wait until fewer events wait than the buffer holds, or it has ended."""
+        while len(self._items) >= self._size and not self._ended:
+            if self._room.is_set():  # else others, such as parallel subagents, wait for it too
+                self._room = anyio.Event()
+            await self._room.wait()
+
+    def end(self) -> None:
+        """Say that nothing more comes, or that nobody reads any more."""
+        self._ended = True
+        self._readable.set()
+        self._room.set()
+
+    def __aiter__(self) -> EventBuffer[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        while not self._items:
+            if self._ended:
+                raise StopAsyncIteration
+            self._readable = anyio.Event()
+            await self._readable.wait()
+        item = self._items.popleft()
+        if len(self._items) < self._size:
+            self._room.set()
+        return item
+
+
+def printing(emit: Emit | None, *, wanted: bool) -> Emit:
+    """Return a receiver that prints the events of the `debug` stream.
+
+    Args:
+        emit: Who receives the events besides.
+        wanted: Whether it asked for the `debug` stream itself.
+    """
+    printed = 0
+
+    def receive(event: Event) -> None:
+        nonlocal printed
+        if event.mode == "debug":
+            print(_line(event), file=sys.stderr)  # noqa: T201
+            printed += not wanted
+        if emit is not None and (wanted or event.mode != "debug"):
+            # What the receiver gets is numbered without a gap.
+            emit(replace(event, seq=event.seq - printed))
+
+    return receive
+
+
+def _line(event: Event) -> str:
+    data = event.data
+    where = " > ".join(event.path)
+    if data["type"] == "checkpoints":
+        what = f"step {data['step']} by {data['author']}, then {data['next']}"
+        about = data["summary"]
+    else:
+        what = f"{data['event']} {data['name']}"
+        about = data.get("text") or data.get("status") or data.get("args") or ""
+    shown = " ".join(str(about).split())[:200]
+    return f"[{event.run_id} {event.seq}] {where}: {what}{f' | {shown}' if shown else ''}"

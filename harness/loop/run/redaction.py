@@ -1,0 +1,372 @@
+"""Redaction around the loop: texts pass the rules of a run's agents on their way in and out.
+
+State, events, questions and records are made of clean texts only: what a caller hands in, what a
+model or a tool says, and what is read from the journal is cleaned before it becomes part of the
+state, and everything else is made of the state. Thus each text is looked at once, when it is new.
+
+The rules of an agent hold for its subagents too, beside their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+from ..._internal.records import changed
+from ...checkpoint.base import Batch, FileChange, Interrupt, StoredWrite
+from ...errors import AgentBuildError, CheckpointError, InvalidUpdate
+from ...messages.message import AIMessage, HumanMessage, ToolMessage
+from ...redaction.rules import Keys, PIIDetectionError, Place, Redactor, Rule
+from ...redaction.streams import DeltaStream
+from ...redaction.values import clean_json, clean_json_bytes, clean_message
+from ...state.schema import ChannelWrite, Mark, Overwrite, State, StateSchema
+from ..hooks.requests import ModelResponse, ToolCallOutcome
+
+if TYPE_CHECKING:
+    from ...store.base import Store
+    from ..hooks.middleware import AgentMiddleware
+    from .commit_buffer import CommitBuffer
+
+__all__ = [
+    "SALT",
+    "RedactedJournal",
+    "RunRedaction",
+    "asked",
+    "clean_change",
+    "current_redaction",
+    "redaction_at",
+    "rules_of",
+    "working_in",
+]
+
+ErrorT = TypeVar("ErrorT", bound=BaseException | None)
+MessageT = TypeVar("MessageT", bound=object)
+
+SALT = "pii_salt"
+"""The private state key with the secret of a thread's hashes and tokens."""
+
+_TOKEN = re.compile(r"<[a-z0-9_]+_ref:[a-p]{16}>")
+
+_PLACES: Mapping[type, Place] = {HumanMessage: "input", AIMessage: "output", ToolMessage: "tools"}
+
+_CURRENT: ContextVar[RunRedaction | None] = ContextVar("screen", default=None)
+
+
+class RunRedaction:
+    """The rules of one agent in one run.
+
+    Args:
+        rules: The rules; not empty.
+        keys: The thread's, shared by all agents of the run.
+    """
+
+    def __init__(self, rules: Sequence[Rule], keys: Keys) -> None:
+        self.rules = tuple(rules)
+        self.keys = keys
+        self._keyed = any(rule.needs_key for rule in rules)
+        self._redactors: dict[tuple[frozenset[Place], bool], Redactor | None] = {}
+        self._newest: ToolMessage | None = None
+        # A call is a model's, but with values that its tool may see and nobody else.
+        shown = [one for one in rules if "output" in one.places or one.reveal_to]
+        self._approvals = Redactor(shown, keys, lenient=True) if shown else None
+
+    def at(self, *places: Place, lenient: bool = False) -> Redactor | None:
+        """Return what cleans texts of any of these places, by default of all; None for nothing."""
+        key = frozenset(places), lenient
+        if key not in self._redactors:
+            rules = [one for one in self.rules if not places or one.places & key[0]]
+            made = Redactor(rules, self.keys, lenient=lenient) if rules else None
+            self._redactors[key] = made
+        return self._redactors[key]
+
+    def text(self, text: str, *places: Place) -> str:
+        """Return a text that is clean."""
+        redactor = self.at(*places)
+        return redactor(text) if redactor else text
+
+    def json(self, value: JsonValue, *places: Place) -> JsonValue:
+        """Return JSON data that is clean."""
+        redactor = self.at(*places)
+        return clean_json(value, redactor) if redactor else value
+
+    def message(
+        self, message: MessageT, place: Place | None = None, *, lenient: bool = False
+    ) -> MessageT:
+        """Return a message that is clean; what a caller hands in is input whoever speaks in it."""
+        kind = _PLACES.get(type(message))
+        if kind is None:
+            return message
+        places: tuple[Place, ...] = (kind, "input") if place == "input" else (kind,)
+        redactor = self.at(*places, lenient=lenient)
+        return clean_message(message, redactor) if redactor else message
+
+    def writes(
+        self,
+        schema: StateSchema,
+        writes: Sequence[ChannelWrite],
+        place: Place | None = None,
+        *,
+        lenient: bool = False,
+    ) -> list[ChannelWrite]:
+        """Return writes that are clean.
+
+        Raises:
+            InvalidUpdate: What is left of a value does not fit its key's type.
+            PIIDetectionError: A rule blocks one.
+        """
+        return [self._write(schema, one, place, lenient) for one in writes]
+
+    def _write(
+        self, schema: StateSchema, write: ChannelWrite, place: Place | None, lenient: bool
+    ) -> ChannelWrite:
+        name, value = write
+        if name == "messages":
+            return ChannelWrite(name, self._messages(value, place, lenient))
+        channel = schema[name]
+        redactor = self.at(*((place,) if place else ()), lenient=lenient)
+        kept_as_is = name == SALT or Mark.CONTROL in channel.marks
+        if redactor is None or not channel.stored or kept_as_is:
+            return write
+        data = channel.encode(value)
+        cleaned = clean_json_bytes(data, redactor)
+        if cleaned is data:
+            return write
+        try:
+            kept = channel.decode(cleaned, overwrite=isinstance(value, Overwrite))
+        except CheckpointError:
+            raise InvalidUpdate(
+                f"what redaction leaves of {name!r} does not fit its type; nothing was stored. "
+                "Type it as text, or leave out what is redacted"
+            ) from None  # the cause holds the value
+        return ChannelWrite(name, kept)
+
+    def _messages(self, value: Any, place: Place | None, lenient: bool) -> Any:
+        if isinstance(value, Overwrite):
+            return Overwrite(self._messages(value.value, place, lenient))
+        return [self.message(one, place, lenient=lenient) for one in value]
+
+    def response(self, response: ModelResponse) -> ModelResponse:
+        """Return a model's response with clean messages."""
+        message = self.message(response.message)
+        following = tuple(self.message(one) for one in response.following)
+        if message is response.message and following == response.following:
+            return response
+        return changed(response, message=message, following=following)
+
+    def deltas(self) -> DeltaStream | None:
+        """Return what cleans the pieces of an answer; None when they may pass as they are."""
+        redactor = self.at("output")
+        return DeltaStream(redactor) if redactor else None
+
+    def outcome(self, outcome: ToolCallOutcome) -> ToolCallOutcome:
+        """Return a tool's outcome with a clean result.
+
+        A result that a rule blocks is withheld, and the call is answered with an error: it has
+        run, and to end the run here would make it run again.
+        """
+        message = outcome.message
+        if message is self._newest:
+            return outcome
+        try:
+            cleaned = self.message(message)
+        except PIIDetectionError as error:
+            cleaned = changed(
+                message,
+                content=f"{message.name} ran, and its result was withheld: it holds what may not "
+                f"pass ({error.pii_type}). What it changed stays.",
+                artifact=None,
+                status="error",
+            )
+        self._newest = cleaned
+        return outcome if cleaned is message else changed(outcome, message=cleaned)
+
+    def question(self, interrupt: Interrupt) -> Interrupt:
+        """Return a question that is clean."""
+        if interrupt.kind == "approval":
+            redactor = self._approvals
+        else:
+            redactor = self.at(*(("tools",) if interrupt.index >= 0 else ()), lenient=True)
+        if redactor is None:
+            return interrupt
+        return replace(
+            interrupt,
+            message=redactor(interrupt.message),
+            payload=cast("dict[str, JsonValue]", clean_json(interrupt.payload, redactor)),
+            answer_schema=cast(
+                "dict[str, JsonValue]", clean_json(interrupt.answer_schema, redactor)
+            ),
+        )
+
+    def error(self, error: ErrorT) -> ErrorT:
+        """Return an error, without what its text held, and then without its causes too."""
+        redactor = self.at(lenient=True)
+        if error is None or redactor is None or redactor(str(error)) == str(error):
+            return error
+        error.args = tuple(
+            redactor(one) if isinstance(one, str) else one for one in cast(Any, error).args
+        )
+        error.__cause__ = error.__context__ = None
+        return error
+
+    async def revealed(self, args: dict[str, JsonValue], tool: str) -> dict[str, JsonValue]:
+        """Return arguments with the values of those tokens that a tool may see.
+
+        Raises:
+            StoreError: The values cannot be read.
+        """
+        tokens: set[str] = set()
+
+        def note(text: str) -> str:
+            tokens.update(one[0] for one in _TOKEN.finditer(text))
+            return text
+
+        clean_json(args, note)
+        values: dict[str, str] = {}
+        for rule in self.rules:
+            if tool in rule.reveal_to and rule.vault is not None:
+                wanted = [one for one in tokens if one.startswith(f"<{rule.pii_type}_ref:")]
+                made = self.keys.made.get(rule.vault, {})
+                if wanted:
+                    found = await rule.vault.find(self.keys.scope, wanted)
+                    values |= {**found, **{one: made[one] for one in wanted if one in made}}
+        if not values:
+            return args
+        revealed = clean_json(
+            args, lambda text: _TOKEN.sub(lambda one: values.get(one[0], one[0]), text)
+        )
+        return cast("dict[str, JsonValue]", revealed)
+
+    def store(self, store: Store | None, *places: Place) -> Store | None:
+        """Return the agent's store, whose values are clean before they are stored."""
+        redactor = self.at(*places)
+        if store is None or redactor is None:
+            return store
+        from ...redaction.stores import ScreenedStore
+
+        return cast("Store", ScreenedStore(store, redactor, self.keys))
+
+    def recall(self, state: State, writes: Sequence[StoredWrite]) -> None:
+        """Take the thread's secret from its state, or from what was read of it."""
+        salt = state.get(SALT)
+        for one in writes:
+            if one.channel == SALT:
+                salt = from_json(one.value)
+        self.keys.recall(salt)
+
+    def secret(self, schema: StateSchema, state: State) -> list[ChannelWrite]:
+        """Return the write that keeps the thread's secret, if there is one to keep."""
+        if not self._keyed or SALT not in schema.channels or state.get(SALT) is not None:
+            return []
+        return [ChannelWrite(SALT, self.keys.salt)]
+
+
+class RedactedJournal:
+    """A run's journal, in front of which questions and undone files are cleaned.
+
+    Everything else that reaches it is clean. What names a token is stored after the token.
+    """
+
+    def __init__(
+        self, journal: CommitBuffer, keys: Keys, screens: Mapping[tuple[str, ...], RunRedaction]
+    ) -> None:
+        self._journal = journal
+        self._keys = keys
+        self._screens = screens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    async def commit(self, batch: Batch) -> None:
+        """Store a batch; see `RunJournal.commit`."""
+        await self._keys.store()
+        await self._journal.commit(self._clean(batch))
+
+    async def step(self, batch: Batch) -> None:
+        """Store a step; see `RunJournal.step`."""
+        await self._keys.store()
+        await self._journal.step(self._clean(batch))
+
+    def _clean(self, batch: Batch) -> Batch:
+        if not batch.interrupts and not batch.file_changes:
+            return batch
+        screens = self._screens
+        questions = [asked(one, screens) for one in batch.interrupts]
+        redactor = next(iter(screens.values())).at("tools", lenient=True)
+        changes = [clean_change(one, redactor) for one in batch.file_changes]
+        return changed(batch, interrupts=questions, file_changes=changes)
+
+
+def redaction_at(
+    path: tuple[str, ...], screens: Mapping[tuple[str, ...], RunRedaction]
+) -> RunRedaction | None:
+    """Return what is redacted at a path: what the nearest agent above it redacts."""
+    places = (path[:end] for end in range(len(path), 0, -1))
+    return next((screens[one] for one in places if one in screens), None)
+
+
+def asked(interrupt: Interrupt, screens: Mapping[tuple[str, ...], RunRedaction]) -> Interrupt:
+    """Return a question as it may be stored and shown."""
+    screen = redaction_at(interrupt.path, screens)
+    return screen.question(interrupt) if screen is not None else interrupt
+
+
+def clean_change(change: FileChange, redactor: Redactor | None) -> FileChange:
+    """Return what a file was with a clean content.
+
+    What was cleaned must not be put back into the file, so it passes for changed by somebody else.
+    """
+    if redactor is None or change.before is None:
+        return change
+    text = change.before.decode("utf-8", "surrogateescape")
+    cleaned = redactor(text)
+    if cleaned == text:
+        return change
+    before = cleaned.encode("utf-8", "surrogateescape")
+    return replace(change, before=before, after_digest="redacted")
+
+
+def rules_of(middleware: Sequence[AgentMiddleware], store: Store | None) -> tuple[Rule, ...]:
+    """Return the rules of an agent's middleware, in order.
+
+    Raises:
+        AgentBuildError: Tokens have nowhere to keep their values.
+    """
+    rules: list[Rule] = []
+    for one in middleware:
+        for rule in one.redaction:
+            if rule.strategy == "tokenize" and rule.vault is None:
+                if store is None:
+                    raise AgentBuildError(
+                        f"{one.name} makes tokens, whose values need a place: give the agent a "
+                        "store=, or the middleware a vault="
+                    )
+                from ...redaction.vault import StoreVault
+
+                rule = replace(rule, vault=StoreVault(store))
+            rules.append(rule)
+    return tuple(rules)
+
+
+def current_redaction() -> RunRedaction | None:
+    """Return the screen of the tool call that is being worked on."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def working_in(screen: RunRedaction | None) -> Generator[None]:
+    """Let `current_redaction` return this one."""
+    if screen is None:
+        yield
+        return
+    token = _CURRENT.set(screen)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)

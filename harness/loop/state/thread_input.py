@@ -1,0 +1,161 @@
+"""Thread input: stores input as a step, and closes what an earlier run left open."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..._internal.records import changed
+from ...checkpoint.base import Next, TaskWrites, step_id
+from ...messages.message import AIMessage, HumanMessage, Message, pending_tool_calls
+from ...state.schema import ChannelWrite, Overwrite
+from .thread_state import ThreadState, not_done
+
+if TYPE_CHECKING:
+    from ..run.redaction import RunRedaction
+
+__all__ = ["Copied", "accept_input", "open_for_run"]
+
+_NOT_ANSWERED = (
+    "{name} did not run, or did not finish: the user went on with a new message instead. Call it "
+    "again if it is still needed."
+)
+
+
+_LOOKED_AT = 50
+"""Checkpoints among which one of a run is looked for; those made from outside have none."""
+
+
+class Copied(Overwrite):
+    """The messages of a fork: those of its caller, which are clean, and last its task."""
+
+
+async def open_for_run(thread: ThreadState) -> None:
+    """Load the head of the main agent's namespace for a run that begins.
+
+    A thread that was copied or imported in the middle of a turn has the unfinished step of its
+    source, whose id both would give to what they make of it. So it goes on from a fork of its own,
+    which takes over what the step's calls have left; subagents at work in it start over.
+    """
+    await thread.open()
+    head = thread.head
+    if head is None or head.next == "end" or not await _is_of_another_thread(thread):
+        return
+    run, salt = thread.run, secrets.token_hex(8)
+    left = await run.checkpointer.load(run.thread_id, thread.ns, head.id, cached=head.id)
+    following = step_id(thread.step_after(salt))
+    await thread.commit(
+        "fork",
+        head.next,
+        source="fork",
+        tasks=[changed(task, step_id=following) for task in (left.pending if left else ())],
+        summary=f"fork of {head.id}",
+        salt=salt,
+    )
+    await thread.open()
+
+
+async def _is_of_another_thread(thread: ThreadState) -> bool:
+    """Whether the newest run that made a checkpoint here belongs to another thread."""
+    checkpointer, thread_id = thread.run.checkpointer, thread.run.thread_id
+    made = await checkpointer.history(thread_id, thread.ns, limit=_LOOKED_AT)
+    newest = next((one.run_id for one in made if one.run_id is not None), None)
+    run = None if newest is None else await checkpointer.run(newest)
+    return run is None or run.thread_id != thread_id
+
+
+async def accept_input(
+    thread: ThreadState,
+    update: Mapping[str, Any],
+    first: Next,
+    summary: str,
+    *,
+    hold: bool = False,
+    salt: str = "",
+) -> None:
+    """Commit input.
+
+    Finished calls of an interrupted step keep their results, the others are answered with an
+    error, all in call order.
+
+    Args:
+        thread: Opened at the checkpoint that the input follows.
+        update: What the input writes.
+        first: The phase that follows.
+        summary: Of the checkpoint, for people.
+        hold: Store it together with whatever the run stores next.
+        salt: Not empty, it begins a branch, also where the thread has moved on.
+
+    Raises:
+        InvalidUpdate, PIIDetectionError: As for `ThreadState.write`; nothing was stored.
+        StaleThread: Somebody else moved the thread; nothing was stored.
+    """
+    left = [*thread.kept, *thread.pending]
+    thread.take_kept()
+    closing = _closing_tasks(thread)
+    for task in sorted([*thread.pending, *closing], key=lambda task: task.index):
+        thread.adopt(thread.decode(task.writes))
+    if salt:  # what was stored for the step that would have followed is stored for this one
+        step = thread.step_after(salt)
+        closing = [changed(task, step_id=step) for task in (*left, *closing)]
+    _take_in(thread, update)
+    if thread.screen is not None:
+        summary = _screened_summary(thread, thread.screen, summary)
+    await thread.commit(
+        "client" if first in ("after_model", "tools") else "input",
+        first,
+        source="fork" if salt else "input",
+        tasks=closing,
+        run=thread.run.run if thread.ns == "" else None,
+        summary=summary,
+        salt=salt,
+        hold=hold,
+    )
+
+
+def _take_in(thread: ThreadState, update: Mapping[str, Any]) -> None:
+    """Write input. What a fork copies of its caller is clean, so only its task is looked at.
+
+    It is no input either: the caller may have read in a tool result what no input may hold.
+    """
+    messages = update.get("messages")
+    if thread.screen is None or not isinstance(messages, Copied):
+        thread.write(update, "input", "input")
+        return
+    *copied, task = messages.value
+    thread.write_clean({**update, "messages": Overwrite(copied)}, "input")
+    thread.write({"messages": [task]}, "input", "input")
+
+
+def _screened_summary(thread: ThreadState, screen: RunRedaction, summary: str) -> str:
+    """Return the summary of input, and set the run's goal: both made of clean messages.
+
+    What was cut from the raw text could hold a part of what nobody would recognise any more.
+    """
+    said = [
+        one.text
+        for name, value in thread.writes
+        if name == "messages" and not isinstance(value, Overwrite)
+        for one in value
+        if isinstance(one, HumanMessage)
+    ]
+    if thread.ns == "" and thread.run.run.kind == "delegate":
+        thread.run.update_run(goal=said[-1][:500] if said else "")
+    return said[-1][:100] if said else screen.text(summary, "input")
+
+
+def _closing_tasks(thread: ThreadState) -> list[TaskWrites]:
+    """Return error results of the calls that an interrupted step leaves unfinished."""
+    messages: Sequence[Message] = thread.state["messages"]
+    closed = {task.task_id for task in thread.pending}
+    unanswered = {call.id for call in pending_tool_calls(messages)} - closed
+    if not unanswered:
+        return []
+    answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
+    return [
+        TaskWrites(thread.step, call.id, index, thread.encode([ChannelWrite("messages", [result])]))
+        for index, call in enumerate(answer.tool_calls if answer else ())
+        if call.id in unanswered
+        for result in [not_done(call, _NOT_ANSWERED)]
+    ]

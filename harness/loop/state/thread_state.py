@@ -1,0 +1,446 @@
+"""The state of one namespace of a thread: loaded from the journal, changed by writes, committed.
+
+A commit stores the writes of the step being worked on and makes them a checkpoint, at once. What
+a step's finished tasks stored before belongs to it, because a step's id follows from its parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ...checkpoint.base import (
+    Batch,
+    Checkpoint,
+    Interrupt,
+    Next,
+    Run,
+    Snapshot,
+    Source,
+    StoredWrite,
+    TaskWrites,
+    step_id,
+    turn_step_id,
+)
+from ...errors import InvalidUpdate, MiddlewareError
+from ...limits.thread_usage import noted
+from ...messages.message import Message, ToolCall, ToolMessage, pending_tool_calls
+from ...state.schema import ChannelWrite, Mark, Overwrite, State, StateSchema
+from ..run.context import RunContext, StateCache
+from .checkpoint_events import announce
+from .pending_writes import FIRST_KEPT, PendingWrites, kept_mark
+from .snapshots import fingerprint, is_due, snapshot_of
+from .unfinished_answers import newest_answer
+
+if TYPE_CHECKING:
+    from ...limits.limits import Meter
+    from ...redaction.rules import Place
+    from ..run.redaction import RunRedaction
+
+__all__ = ["ThreadState", "not_done"]
+
+_LAST = 1_000_000
+"""Index of a phase's own writes: after those of the step's tool calls."""
+
+_EPHEMERAL = frozenset({Mark.EPHEMERAL})
+
+
+class ThreadState:
+    """What a loop knows of its thread.
+
+    Attributes:
+        state: The state after the last write, uncommitted ones included.
+        head: The newest checkpoint; None on a new thread.
+        pending: Finished calls of the unfinished step, left by an earlier attempt.
+        kept: What hooks kept in it, likewise; see `take_kept`.
+        claims: Calls of the unfinished step that go on with a subagent, by its namespace.
+        cut: What reads the writes of subagents that were stopped from outside.
+        begun: Marks of calls that must run at most once and have begun in the unfinished step.
+        interrupts: Questions of the unfinished step, by id.
+        screen: What is redacted in all that becomes part of the state; None for nothing.
+    """
+
+    def __init__(
+        self,
+        schema: StateSchema,
+        cache: StateCache,
+        run: RunContext,
+        ns: str,
+        path: tuple[str, ...],
+    ) -> None:
+        self.schema = schema
+        self.run = run
+        self.ns = ns
+        self.state: State = schema.initial()
+        self.head: Checkpoint | None = None
+        self.pending: list[TaskWrites] = []
+        self.kept: Sequence[TaskWrites] = ()
+        self.begun: set[str] = set()
+        self.claims: dict[str, str] = {}
+        self.cut: list[Callable[[], Awaitable[Sequence[ChannelWrite]]]] = []
+        self.interrupts: dict[str, Interrupt] = {}
+        self.screen = run.add_screen(path, cache.rules) if cache.rules or run.screens else None
+        self._cache = cache
+        self._path = path
+        self._writes: list[ChannelWrite] = []
+        self._adopted: list[ChannelWrite] = []
+        self._weight = 0
+        self._added = 0
+        self._next_kept = FIRST_KEPT
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there are writes that are not committed."""
+        return bool(self._writes)
+
+    @property
+    def writes(self) -> Sequence[ChannelWrite]:
+        """The writes that are not committed, but for those of finished calls."""
+        return self._writes
+
+    @property
+    def changes_only_the_transcript(self) -> bool:
+        """Whether what is not committed is messages, and what no caller sees."""
+        hidden, channels = {Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT}, self.schema.channels
+        return all(
+            one.channel == "messages" or channels[one.channel].marks & hidden
+            for one in (*self._adopted, *self._writes)
+        )
+
+    @property
+    def step(self) -> str:
+        """Id of the step being worked on."""
+        return self.step_after()
+
+    def step_after(self, salt: str = "") -> str:
+        """Return the id of the step after the newest checkpoint; salt begins a branch."""
+        head = self.head
+        if not salt and (head is None or head.next == "end"):
+            return turn_step_id(head.id if head else None, self.run.thread_id, self.ns)
+        return step_id(head.id if head else None, salt)
+
+    @property
+    def next(self) -> Next:
+        """The phase that follows the newest checkpoint."""
+        return self.head.next if self.head else "end"
+
+    def recall(self) -> bool:
+        """Take the head from the cache; return whether it was there and its step is finished.
+
+        If the thread has moved on since, the next commit raises `StaleThread`.
+        """
+        cached = self._cache.get(self.run.thread_id, self.ns)
+        if cached is None or cached[0].next != "end":
+            return False
+        self.head, self._weight = cached[0], cached[0].weight
+        self.state = self.schema.without(cached[1], {Mark.UNTRACKED})
+        if self.screen is not None:
+            self.screen.recall(self.state, ())
+        return True
+
+    async def open(self, checkpoint_id: str | None = None) -> bool:
+        """Load the head, or another checkpoint; return whether there is one."""
+        thread_id, schema = self.run.thread_id, self.schema
+        self._writes, self._adopted = [], []  # what a paused phase wrote: it runs again
+        cached = self._cache.get(thread_id, self.ns)
+        await self.run.journal.settle()
+        found = await self.run.checkpointer.load(
+            thread_id,
+            self.ns,
+            checkpoint_id,
+            cached=cached[0].id if cached else None,
+            schema=fingerprint(schema),
+        )
+        if found is None:
+            return False
+        known = cached is not None and found.base == cached[0].id
+        start = cached[1] if cached is not None and known else schema.initial()
+        start = schema.without(start, {Mark.UNTRACKED})
+        if self.screen is not None:
+            self.screen.recall(start, found.writes)
+        self.state = schema.fold(start, self.decode(found.writes))
+        self.head = found.checkpoint
+        read = sum(len(one.value) for one in found.writes)
+        self._weight = max(self.head.weight, 0 if known else read)
+        self._added = sum(len(one.value) for task in found.pending for one in task.writes)
+        left = PendingWrites.of(found.pending)
+        self.pending, self.kept, self.begun = left.finished, left.kept, left.begun
+        self.claims, self._next_kept = left.claims, left.next_kept
+        self.interrupts = {one.id: one for one in found.interrupts}
+        if checkpoint_id is None:
+            self._cache.put(self.head, self.state)
+        return True
+
+    def decode(self, writes: Sequence[StoredWrite]) -> list[ChannelWrite]:
+        """Return stored writes as values; keys no schema knows any more are left out."""
+        channels = self.schema.channels
+        decoded: list[ChannelWrite] = []
+        for (name, overwrite), group in groupby(writes, attrgetter("channel", "overwrite")):
+            channel = channels.get(name)
+            if channel is None:
+                continue
+            values = [one.value for one in group]
+            if channel.joins and not overwrite:
+                decoded.append(ChannelWrite(name, channel.decode_lists(values)))
+                continue
+            decoded += [
+                ChannelWrite(name, channel.decode(one, overwrite=overwrite)) for one in values
+            ]
+        if self.screen is not None:  # what was stored before it was redacted
+            decoded = self.screen.writes(self.schema, decoded, "tools", lenient=True)
+        return decoded
+
+    def encode(self, writes: Sequence[ChannelWrite]) -> tuple[StoredWrite, ...]:
+        """Return writes as the journal stores them; keys that are not stored are left out."""
+        channels = self.schema.channels
+        encoded = [
+            StoredWrite(name, channels[name].encode(value), isinstance(value, Overwrite))
+            for name, value in writes
+            if channels[name].stored
+        ]
+        for one in encoded:
+            self._added += len(one.value)
+        return tuple(encoded)
+
+    def write(self, update: Mapping[str, Any], author: str, place: Place | None = None) -> None:
+        """Add writes to the step being worked on.
+
+        Raises:
+            InvalidUpdate: A key is not declared, a value does not fit, or a reducer refused it.
+            PIIDetectionError: A rule blocks a text in it.
+        """
+        writes = self.check(update, author, place)
+        self.state = self.joined(writes, author)
+        self._writes.extend(writes)
+
+    def write_clean(self, update: Mapping[str, Any], author: str) -> None:
+        """Add writes of which nothing has to be redacted any more.
+
+        Raises:
+            InvalidUpdate: As for `write`.
+        """
+        writes = self._coerced(update, author)
+        self.state = self.joined(writes, author)
+        self._writes.extend(writes)
+
+    def joined(self, writes: Sequence[ChannelWrite], author: str) -> State:
+        """Return the state with the writes in it, without making them.
+
+        Raises:
+            InvalidUpdate: A reducer refused one, such as the removal of an unknown message.
+        """
+        try:
+            return self.schema.fold(self.state, writes)
+        except Exception as error:
+            keys = ", ".join(sorted({repr(one.channel) for one in writes}))
+            raise InvalidUpdate(
+                f"{author} wrote {keys}, which cannot join the state: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def write_messages(self, messages: Sequence[Message]) -> None:
+        """Add messages the loop made itself, which need no check."""
+        write = ChannelWrite("messages", messages)
+        if self.screen is not None:
+            (write,) = self.screen.writes(self.schema, [write])
+        self.state = self.schema.fold(self.state, [write])
+        self._writes.append(write)
+
+    def check(
+        self, update: Mapping[str, Any], author: str, place: Place | None = None
+    ) -> list[ChannelWrite]:
+        """Return an update as writes, redacted, without making them.
+
+        Raises:
+            InvalidUpdate, PIIDetectionError: As for `write`.
+        """
+        writes = self._coerced(update, author)
+        return writes if self.screen is None else self.screen.writes(self.schema, writes, place)
+
+    def _coerced(self, update: Mapping[str, Any], author: str) -> list[ChannelWrite]:
+        writes = self.schema.writes(update, author)
+        try:
+            return [ChannelWrite(name, self.schema[name].coerce(value)) for name, value in writes]
+        except InvalidUpdate as error:
+            raise InvalidUpdate(f"{author}: {error}") from error
+
+    def answer(self) -> str:
+        """Return the newest answer to the user that has text; empty if there is none."""
+        return newest_answer(self.state["messages"])
+
+    def adopt(self, writes: Sequence[ChannelWrite]) -> None:
+        """Fold writes whose bytes the step's tasks store themselves."""
+        self.state = self.schema.fold(self.state, writes)
+        self._adopted.extend(writes)
+
+    @cached_property
+    def _keeping(self) -> anyio.Lock:
+        return anyio.Lock()
+
+    async def keep(self, update: Mapping[str, Any], author: str) -> None:
+        """Store writes of the unfinished step at once, and make them.
+
+        Raises:
+            InvalidUpdate, PIIDetectionError: As for `write`; nothing was stored.
+            MiddlewareError: A key is `messages`, or was written in the step already, so that the
+                order of its writes would not be kept.
+            CheckpointError: The journal cannot be written.
+        """
+        async with self._keeping:
+            await self._keep(update, author)
+
+    async def _keep(self, update: Mapping[str, Any], author: str) -> None:
+        taken = {"messages", *(one.channel for one in self._writes)} & {*update}
+        if taken:
+            raise MiddlewareError(
+                f"{author} cannot keep {', '.join(sorted(taken))}: it is `messages`, or this step "
+                "has written it already. Return it as an update instead"
+            )
+        writes = self.check(update, author)
+        before, state = self.state, self.joined(writes, author)
+        index, self._next_kept = self._next_kept, self._next_kept + 1
+        task = TaskWrites(self.step, kept_mark(index, author), index, self.encode(writes))
+        if self.screen is not None:
+            await self.screen.keys.store()
+        # What it cost, such as the model call behind a summary, is stored with it.
+        meter = self.run.meter
+        spent = meter.model_calls or meter.tokens
+        runs = [self.run.update_run(used=noted(meter))] if spent else ()
+        batch = Batch(self.run.thread_id, self.ns, writes=[task], runs=runs)
+        with anyio.CancelScope(shield=True):
+            await self.run.journal.commit(batch)
+        self.state = state if self.state is before else self.joined(writes, author)
+        self._adopted.extend(writes)
+
+    def take_kept(self) -> None:
+        """Make the writes that an earlier attempt at the unfinished step kept."""
+        for task in sorted(self.kept, key=lambda task: task.index):
+            self.adopt(self.decode(task.writes))
+        self.kept = ()
+
+    async def commit(
+        self,
+        author: str,
+        next_phase: Next,
+        *,
+        source: Source = "loop",
+        tasks: Sequence[TaskWrites] = (),
+        run: Run | None = None,
+        summary: str = "",
+        salt: str = "",
+        hold: bool = False,
+        metered: bool = False,
+    ) -> None:
+        """Make the writes of the step, and what its tasks left, a checkpoint.
+
+        The checkpoint that ends the main agent's run records the run's end with it. With `hold`
+        it is stored together with whatever the run stores next; with `metered` it records what
+        the run tree has used of its limits, so that a resumed run goes on counting.
+
+        Raises:
+            StaleThread: Somebody else moved the thread; nothing was stored.
+        """
+        if self.screen is not None:
+            await self._keep_secrets(self.screen)
+        head = self.head
+        step = self.step_after(salt)
+        own = TaskWrites(step, author, _LAST, self.encode(self._writes))
+        weight, snapshots = self._weigh(step)
+        checkpoint = Checkpoint(
+            thread_id=self.run.thread_id,
+            ns=self.ns,
+            id=step,
+            parent_id=head.id if head else None,
+            step=head.step + 1 if head else 0,
+            source=source,
+            author=author,
+            next=next_phase,
+            run_id=self.run.run.id or None,
+            summary=summary,
+            weight=weight,
+        )
+        if self.ns == "" and next_phase == "end" and self.run.run.status == "running":
+            answer = self.answer() if self.run.run.kind == "delegate" else None
+            run = self.run.update_run(status="done", answer=answer)
+        meter = self.run.meter
+        if metered or (run is not None and _counts(meter)):
+            run = self.run.update_run(used=noted(meter))
+        batch = Batch(
+            checkpoint.thread_id,
+            self.ns,
+            writes=[*tasks, own] if own.writes else tasks,
+            checkpoints=[checkpoint],
+            runs=[run] if run else (),
+            snapshots=snapshots,
+            synced=self.run.synced,
+        )
+        if hold:
+            self.run.journal.hold(batch)
+        else:
+            journal = self.run.journal
+            accepted = source == "input" and self.ns == ""
+            with anyio.CancelScope(shield=True):
+                await (journal.commit(batch) if accepted else journal.step(batch))
+        self.head, self.pending, self.interrupts, self.begun = checkpoint, [], {}, set()
+        self.kept, self.claims = (), {}
+        self.state = self.schema.without(self.state, _EPHEMERAL)
+        if not hold and not (self.run.journal.defers and source == "loop"):
+            self._cache.put(checkpoint, self.state)
+        written = [*self._adopted, *self._writes]
+        announce(self.run, self._path, self.schema, checkpoint, self.state, written)
+        self._writes, self._adopted = [], []
+        self._next_kept = FIRST_KEPT
+        self._weight, self._added = weight, 0
+
+    def remember(self) -> None:
+        """Put the state into the cache, once all of its steps are stored.
+
+        With what the unfinished step kept in it, it is not the head's: `take_kept` adds that again.
+        """
+        if self.head is not None and not self.dirty and not self._adopted:
+            self._cache.put(self.head, self.state)
+
+    async def _keep_secrets(self, screen: RunRedaction) -> None:
+        """Store what replacements were made with, before or with what they are in."""
+        await screen.keys.store()
+        secret = screen.secret(self.schema, self.state)
+        self.state = self.schema.fold(self.state, secret)
+        self._writes.extend(secret)
+
+    def _weigh(self, step: str) -> tuple[int, Sequence[Snapshot]]:
+        """Return the weight of the step about to be committed, and a snapshot if it is due."""
+        weight = self._weight + self._added
+        if is_due(self._weight, weight):
+            made = snapshot_of(self.schema, step, self.state, weight)
+            if made is not None:
+                snapshot, size = made
+                return size, [snapshot]
+        return weight, ()
+
+    def close_calls(self, text: str) -> None:
+        """Answer the calls that have no result with an error; `{name}` stands for the tool."""
+        closing = [not_done(call, text) for call in pending_tool_calls(self.state["messages"])]
+        if closing:
+            self.write_messages(closing)
+
+    async def knows(self, checkpoint_id: str) -> bool:
+        """Whether the namespace has a checkpoint; its state is not read."""
+        await self.run.journal.settle()
+        load = self.run.checkpointer.load
+        found = await load(self.run.thread_id, self.ns, checkpoint_id, cached=checkpoint_id)
+        return found is not None
+
+
+def _counts(meter: Meter) -> bool:
+    """Whether there is anything to count for."""
+    return bool(meter.limits.for_thread or meter.model_calls or meter.tokens)
+
+
+def not_done(call: ToolCall, text: str) -> ToolMessage:
+    """Return the result of a call that was not done; `{name}` in the text stands for its tool."""
+    return ToolMessage(call.id, text.replace("{name}", call.name), call.name, "error")

@@ -1,0 +1,139 @@
+"""Answers that are not whole: cut off, or empty. The model is asked to go on, or to answer at all.
+
+Current models refuse to go on from an answer of their own, so they are asked in a message after
+it. Each piece is a step like any other answer: what was paid for is stored, and a crash repeats
+none of it. Read together, the pieces are one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...errors import ModelError, UnfinishedAnswer
+from ...messages.message import AIMessage, HumanMessage, Message
+
+__all__ = ["CUT_OFF", "GoingOn", "is_cut_off", "is_unfinished", "newest_answer", "whole_text"]
+
+CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "pause_turn"})
+"""Why a model may stop before it has said all."""
+
+_SOURCE = "go_on"
+_ASKED_BY = (None, "task")
+_MOST_CUT_OFF = 3
+_MOST_EMPTY = 1
+_TAIL = 200
+
+_GO_ON = (
+    "Your answer was cut off, because it became too long for one message. It ends with:\n{tail}\n"
+    "Go on exactly where it stopped, in the middle of a word if need be. Repeat nothing and do not "
+    "mention the cut."
+)
+_NOTHING_SAID = (
+    "Your answer was cut off before it said anything. Answer again, and think less before you do."
+)
+_EMPTY = (
+    "Your answer was empty. Give your final answer in full: its reader sees nothing of what you "
+    "said before. If the work is not done, go on with it."
+)
+_MARK = "[The answer was cut off here.]"
+
+
+def is_cut_off(message: AIMessage) -> bool:
+    """Whether an answer stopped before all was said."""
+    return message.stop_reason in CUT_OFF
+
+
+def is_unfinished(message: AIMessage) -> bool:
+    """Whether a model's answer is no answer yet, although it calls no tools: cut off, or empty."""
+    if message.source is not None or message.tool_calls:
+        return False
+    return is_cut_off(message) or not message.text.strip()
+
+
+def whole_text(messages: Sequence[Message], place: int) -> str:
+    """Return the text of the answer at a place, with the pieces before it that it goes on from."""
+    pieces = [messages[place].text]
+    goes_on = False
+    for message in reversed(messages[:place]):
+        if isinstance(message, HumanMessage) and message.source is not None:
+            goes_on = goes_on or message.source == _SOURCE
+        elif isinstance(message, AIMessage) and goes_on:
+            pieces.append(message.text if is_cut_off(message) else "")
+            goes_on = False
+        else:
+            break
+    return "".join(reversed(pieces))
+
+
+def newest_answer(messages: Sequence[Message]) -> str:
+    """Return the newest answer that has text, whole; empty if there is none.
+
+    What was answered before the last message of the user, or of the caller of a subagent, is not
+    the answer to that.
+    """
+    answered = False
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        if isinstance(message, AIMessage):
+            if message.text.strip():
+                return whole_text(messages, place)
+            answered = True
+        elif answered and isinstance(message, HumanMessage) and message.source in _ASKED_BY:
+            break
+    return ""
+
+
+class GoingOn:
+    """Asks for the rest of answers of one agent, a few times each.
+
+    How often is known to this process only: a run that failed and is resumed may go on as often
+    again.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+
+    def request(self, messages: Sequence[Message]) -> HumanMessage | None:
+        """Return what to tell the model before it is asked; None if its last answer is whole.
+
+        Raises:
+            UnfinishedAnswer: It was told often enough.
+        """
+        last = messages[-1] if messages else None
+        if not isinstance(last, AIMessage) or not is_unfinished(last):
+            self._pieces.clear()
+            return None
+        if last.id not in self._pieces:  # else a hook had a question first
+            self._pieces.append(last.id)
+        if len(self._pieces) > (_MOST_CUT_OFF if is_cut_off(last) else _MOST_EMPTY):
+            raise _given_up(messages, last, len(self._pieces))
+        if not is_cut_off(last):
+            return HumanMessage(_EMPTY, source=_SOURCE)
+        if not last.text.strip():
+            return HumanMessage(_NOTHING_SAID, source=_SOURCE)
+        return HumanMessage(_GO_ON.replace("{tail}", last.text[-_TAIL:]), source=_SOURCE)
+
+    def failure(self, messages: Sequence[Message], error: ModelError) -> ModelError:
+        """Return the error to raise for a call that failed.
+
+        Where the conversation has become too long to go on, the answer stays cut off.
+        """
+        if error.kind != "overflow" or not self._pieces:
+            return error
+        last = next(one for one in reversed(messages) if isinstance(one, AIMessage))
+        given_up = _given_up(messages, last, len(self._pieces))
+        given_up.__cause__ = error
+        return given_up
+
+
+def _given_up(messages: Sequence[Message], last: AIMessage, times: int) -> UnfinishedAnswer:
+    text = newest_answer(messages)
+    often = "once" if times == 1 else f"{times} times"
+    if not is_cut_off(last):
+        what = "The model's answer was empty, also when it was asked for it again"
+        do = "Go on with the run to ask once more."
+    else:
+        what = f"The model's answer was cut off {often} ({last.stop_reason}), so it is not whole"
+        do = "Go on with the run for the rest; allow longer answers (max_tokens), or ask for less."
+        text = f"{text}\n\n{_MARK}" if text else _MARK
+    return UnfinishedAnswer(f"{what}. What was said and done until then is kept. {do}", text)

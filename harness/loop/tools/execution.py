@@ -1,0 +1,400 @@
+"""Tool execution: the gate every tool call passes, and the wraps around it.
+
+Every call passes the same phases: rewrite (`wrap_tool_call`), policy, approval, execute, redact,
+evict. The gate stands inside the wraps, so it judges the call that would really run: not what the
+model wrote, but what wrappers and people made of it. A failing tool is a result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import JsonValue
+
+from ..._internal.records import changed
+from ...errors import HarnessError, MiddlewareError
+from ...limits.limits import LimitReached, Meter
+from ...messages.message import ToolCall, ToolMessage
+from ...policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
+from ...policy.ancestor_policies import ancestor_policies
+from ...tools.results import NO_OUTPUT
+from ...tools.tool import InvalidArguments, Tool
+from ..hooks.calling import Wrap, wraps_of
+from ..hooks.cancellation import FAILURES, as_failure
+from ..hooks.middleware import AgentMiddleware, hooks_of
+from ..hooks.requests import Command, ToolCallOutcome, ToolCallRequest, ToolHandler
+from ..run.interrupts import Asker
+from .at_most_once import AtMostOnceMark
+from .body import ToolBody
+from .outcomes import failure, outcome_of, with_notice
+
+if TYPE_CHECKING:
+    from ...cache.tool_cache import ToolCache
+
+__all__ = ["EDIT_NOTICE", "REFUSED", "REJECTED", "ToolPipeline"]
+
+EDIT_NOTICE = "Note: a person edited this call before it ran. It ran as {call}."
+"""What precedes the result of an edited call."""
+
+MAX_PROBLEM_CHARS = 1_000
+
+REFUSED = "was refused and did not run"
+REJECTED = "was rejected by a person and did not run"
+"""How the results of calls go on after the tool's name that the policy or a person held up."""
+
+
+class ToolPipeline:
+    """Runs tool calls of one agent through all phases. Built once per agent."""
+
+    def __init__(
+        self,
+        tools: Mapping[str, Tool],
+        middleware: Sequence[AgentMiddleware],
+        policy: CallPolicy,
+        cache: ToolCache | None = None,
+    ) -> None:
+        self.body = ToolBody(cache)
+        self._tools = tools
+        self._policy = policy
+        self._wraps = wraps_of(middleware, "wrap_tool_call")
+        wrappers = hooks_of(middleware, "wrap_tool_call")
+        self._supplied = any(one.supplies_tools for one in wrappers)
+        self._judges = hooks_of(middleware, "judge")
+        self._redactors = hooks_of(middleware, "redact")
+        self._evictors = hooks_of(middleware, "evict")
+
+    @property
+    def policy(self) -> CallPolicy:
+        """The rules in front of every call."""
+        return self._policy
+
+    @property
+    def runnable(self) -> Collection[str] | None:
+        """Names of the tools that can run; None when wrappers may supply any."""
+        return None if self._supplied else self._tools.keys()
+
+    async def run(
+        self, request: ToolCallRequest, asker: Asker, meter: Meter, once: AtMostOnceMark
+    ) -> ToolCallOutcome:
+        """Return the result of a call.
+
+        Raises:
+            Interrupted: The call waits for an answer.
+            ToolFailed: A strict tool failed.
+            MiddlewareError: A wrapper, redactor or evictor broke a rule or raised.
+        """
+        call = request.call
+        if call.invalid is not None:
+            return failure(
+                call,
+                f"{call.name} was not run: its arguments are not a JSON object that can be "
+                f"read. Received: {call.invalid[:500]!r}. Send the call again with valid JSON; if "
+                "it was cut off because it is long, in smaller parts.",
+            )
+        handler: ToolHandler = _Gate(self, asker, meter, once)
+        for wrap in reversed(self._wraps):
+            handler = _Wrapped(wrap, handler)
+        outcome = await handler(request)
+        for one in self._redactors:
+            outcome = await _guarded(one, "redact", one.redact(request, outcome))
+        for one in self._evictors:
+            outcome = await _guarded(one, "evict", one.evict(request, outcome))
+        if outcome.message.tool_call_id != call.id:
+            raise MiddlewareError(
+                f"the result of call {call.id} came back for {outcome.message.tool_call_id!r}; "
+                "a middleware must keep the call's id"
+            )
+        return outcome
+
+    def judge(self, request: ToolCallRequest) -> Verdict:
+        """Return the strictest verdict of the policy and the middleware on a call."""
+        call = request.call
+        verdicts = [_judged(one, _with_own_arguments(request)) for one in self._judges]
+        runtime = request.runtime
+        own = self._narrowed().judge(
+            call.name,
+            call.args,
+            self.find(request),
+            agent=_agents(runtime.agent_path),
+            principal=runtime.principal,
+        )
+        return strictest([own, *(verdict for verdict in verdicts if verdict is not None)])
+
+    def bound(self, request: ToolCallRequest, tool: Tool) -> ToolCallRequest:
+        """Return the request with what the policy says, for tools that meet more than the call."""
+        policy = self._narrowed()
+        call, runtime = request.call, request.runtime
+        bound = CallAuthorization(
+            policy,
+            call.name,
+            call.args,
+            tool,
+            self._tools.get("read_file", tool),
+            _agents(runtime.agent_path),
+            runtime.principal,
+        )
+        return changed(request, runtime=changed(runtime, policy=bound))
+
+    def _narrowed(self) -> CallPolicy:
+        """Return the agent's policy, and those of the agents above that it is not one of."""
+        above = [one for one in ancestor_policies() if one is not self._policy]
+        return NarrowedPolicy((self._policy, *above)) if above else self._policy
+
+    def find(self, request: ToolCallRequest) -> Tool | None:
+        """Return the tool a request names, or the one a wrapper supplied under that name."""
+        supplied = request.tool
+        if supplied is not None and supplied.name == request.call.name:
+            return supplied
+        return self._tools.get(request.call.name)
+
+    def unknown(self, call: ToolCall) -> ToolCallOutcome:
+        """Return the answer to a call of a tool that is not there."""
+        names = ", ".join(sorted(self._tools)) or "none"
+        return failure(call, f"there is no tool {call.name!r}; nothing was run. Tools: {names}.")
+
+    def reachable(self, tool: Tool) -> list[str]:
+        """Return names of the tools that a call may be edited into, its own included."""
+        return sorted({*self._tools, tool.name})
+
+    def edit_problem(self, asked: str, name: str, args: Mapping[str, JsonValue]) -> str | None:
+        """Return why a call cannot be edited into one of a tool with some arguments.
+
+        None also where that is not known beforehand: wrappers may supply the tool `asked` about.
+        """
+        if name == asked and self._supplied:
+            return None
+        return self._call_problem(self._tools.get(name), name, args)
+
+    def unusable(self, request: ToolCallRequest) -> str | None:
+        """Return why an edited call cannot run, or None if it can."""
+        return self._call_problem(self.find(request), request.call.name, request.call.args)
+
+    def _call_problem(
+        self, tool: Tool | None, name: str, args: Mapping[str, JsonValue]
+    ) -> str | None:
+        if tool is None:
+            return f"there is no tool {name!r}. Tools: {', '.join(sorted(self._tools))}."
+        try:
+            tool.validate(_copied(args))
+        except InvalidArguments as error:
+            return str(error)
+        return None
+
+
+class _Wrapped:
+    """A middleware's `wrap_tool_call` around the rest of the chain."""
+
+    __slots__ = ("_handler", "_wrap")
+
+    def __init__(self, wrap: Wrap, handler: ToolHandler) -> None:
+        self._wrap = wrap
+        self._handler = handler
+
+    async def __call__(self, request: ToolCallRequest) -> ToolCallOutcome:
+        try:
+            value = await self._wrap.call(request, self._handler)
+        except FAILURES as raised:
+            raise self._wrap.failure(raised)  # noqa: B904 - it knows its cause
+        if isinstance(value, ToolCallOutcome):
+            return value
+        try:
+            return _wrapped_outcome(request.call, value)
+        except (TypeError, ValueError) as error:
+            raise MiddlewareError(f"{self._wrap.author}: {error}") from error
+
+
+def _wrapped_outcome(call: ToolCall, value: object) -> ToolCallOutcome:
+    """Return what a wrapper made of a call; unlike a tool, it must bring the call's result."""
+    outcome = outcome_of(call, value)
+    if outcome.message.id in _result_ids(value):
+        return outcome
+    raise TypeError(
+        f"it returned {type(value).__name__} without the call's result; return the handler's "
+        "outcome, a ToolMessage, or a Command whose update holds one"
+    )
+
+
+def _result_ids(value: object) -> set[str]:
+    """Return the ids of the tool messages in what a wrapper returned."""
+    if isinstance(value, ToolCallOutcome):
+        return {value.message.id}
+    values = cast(Sequence[object], value) if isinstance(value, list) else (value,)
+    found: list[object] = []
+    for one in values:
+        found += one.update.get("messages", ()) if isinstance(one, Command) else (one,)
+    return {message.id for message in found if isinstance(message, ToolMessage)}
+
+
+def _judged(middleware: AgentMiddleware, request: ToolCallRequest) -> Verdict | None:
+    try:
+        return middleware.judge(request)
+    except (HarnessError, LimitReached):
+        raise
+    except FAILURES as raised:
+        error = as_failure(raised)
+        raise MiddlewareError(
+            f"{middleware.name}.judge raised {type(error).__name__}: {error}; "
+            f"{request.call.name} did not run"
+        ) from error
+
+
+async def _guarded(
+    middleware: AgentMiddleware, hook: str, outcome: Awaitable[ToolCallOutcome]
+) -> ToolCallOutcome:
+    try:
+        return await outcome
+    except (HarnessError, LimitReached):
+        raise
+    except FAILURES as raised:
+        error = as_failure(raised)
+        raise MiddlewareError(
+            f"{middleware.name}.{hook} raised {type(error).__name__}: {error}"
+        ) from error
+
+
+class _Gate:
+    """Policy, approval and execution of one call."""
+
+    def __init__(
+        self, pipeline: ToolPipeline, asker: Asker, meter: Meter, once: AtMostOnceMark
+    ) -> None:
+        self._pipeline = pipeline
+        self._asker = asker
+        self._meter = meter
+        self._once = once
+
+    async def __call__(self, request: ToolCallRequest) -> ToolCallOutcome:
+        request = _with_own_arguments(request)
+        approved_tool: str | None = None
+        notice = unused = ""
+        edits = 0
+        while True:
+            call = request.call
+            if call.id != request.runtime.tool_call_id:
+                raise MiddlewareError(
+                    f"a wrapper made call {request.runtime.tool_call_id} into {call.id!r}; nothing "
+                    "was run. A wrapper may change a call's tool and arguments, not its id"
+                )
+            tool = self._pipeline.find(request)
+            if tool is None:
+                return self._pipeline.unknown(call)
+            try:
+                args = tool.validate(_copied(call.args))
+            except InvalidArguments as error:
+                return failure(call, str(error))
+            verdict = self._pipeline.judge(request)
+            if verdict.action == "deny":
+                return failure(
+                    call,
+                    f"{call.name} {REFUSED} ({verdict.reason}). Find "
+                    "another way, or ask the user to change the policy.",
+                )
+            if verdict.action == "allow" or approved_tool == call.name:
+                return with_notice(await self._run(tool, args, request), notice)
+            decision = self._ask(call, tool, verdict, edits, unused)
+            match decision["decision"]:
+                case "approve":
+                    approved_tool = call.name
+                case "edit":
+                    edited, approves = _edited(request, decision)
+                    edits += 1
+                    unused = self._unused(call, edited, edits)
+                    if not unused:
+                        request, approved_tool = edited, approves
+                        notice = _edit_notice(request.call, verdict)
+                case _:
+                    return _not_run(call, decision)
+
+    async def _run(
+        self, tool: Tool, args: dict[str, Any], request: ToolCallRequest
+    ) -> ToolCallOutcome:
+        begun = await self._once.begin(request.call, tool.once) if tool.once else None
+        if begun is not None:
+            return begun
+        request = self._pipeline.bound(request, tool)
+        return await self._pipeline.body.run(tool, args, request, self._meter, self._asker)
+
+    def _unused(self, call: ToolCall, edited: ToolCallRequest, edits: int) -> str:
+        """Return why an edit is not used; empty if it is.
+
+        Such a call is asked about once more, so that neither it nor the approval is lost. What
+        was not used then is not used later either, even if the tool has come back meanwhile.
+        """
+        problem = self._pipeline.unusable(edited)
+        if problem is None and self._asker.has_asked(call, edits):
+            problem = "it could not run then."
+        return problem or ""
+
+    def _ask(
+        self, call: ToolCall, tool: Tool, verdict: Verdict, edits: int, unused: str
+    ) -> dict[str, Any]:
+        message = f"{call.name} needs approval"
+        if verdict.reason:
+            message += f" ({verdict.reason})"
+        if unused:
+            message += f". The edit was not used: {unused[:MAX_PROBLEM_CHARS]}"
+        return self._asker.approval(
+            call,
+            message,
+            verdict.decisions,
+            edits,
+            args_schema=tool.parameters,
+            tools=self._pipeline.reachable(tool),
+        )
+
+
+def _not_run(call: ToolCall, decision: Mapping[str, Any]) -> ToolCallOutcome:
+    """Return the result of a call that a person answered in the tool's place, or rejected."""
+    if decision["decision"] == "respond":
+        text = decision.get("message") or NO_OUTPUT
+        return ToolCallOutcome(ToolMessage(call.id, text, name=call.name))
+    why = decision.get("message") or "no reason was given"
+    return failure(call, f"{call.name} {REJECTED}: {why}.")
+
+
+def _edit_notice(call: ToolCall, verdict: Verdict) -> str:
+    """Return what tells the model that a call did not run as it wrote it, lest it repeat it."""
+    text = EDIT_NOTICE if verdict.edit_notice is None else verdict.edit_notice
+    shown = f"{call.name}({json.dumps(call.args)})"
+    return f"{text.replace('{call}', shown)}\n" if text else ""
+
+
+def _agents(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the agents in a path, which alternate with the ids of calls."""
+    return path[::2]
+
+
+def _with_own_arguments(request: ToolCallRequest) -> ToolCallRequest:
+    """Return the request with arguments nobody else holds: what is judged is what runs."""
+    call = request.call
+    return changed(request, call=changed(call, args=_copied(call.args)))
+
+
+_NESTED = (dict, list)
+
+
+def _copied(value: Any) -> Any:
+    """Return JSON data as new containers; `deepcopy` takes twenty times as long."""
+    kind: object = value  # a second name, so that the first keeps its type
+    if isinstance(kind, dict):
+        return {key: _copied(one) if type(one) in _NESTED else one for key, one in value.items()}
+    if isinstance(kind, list):
+        return [_copied(one) if type(one) in _NESTED else one for one in value]
+    return value
+
+
+def _edited(
+    request: ToolCallRequest, decision: Mapping[str, Any]
+) -> tuple[ToolCallRequest, str | None]:
+    """Return the edited request, and its tool's name when the edit counts as its approval.
+
+    An edit into another tool is judged like a call of that tool.
+    """
+    old = request.call
+    name = decision.get("tool", old.name)
+    call = replace(old, name=name, args=decision.get("args", old.args))
+    same = name == old.name
+    return request.override(call=call, tool=request.tool if same else None), name if same else None

@@ -1,0 +1,336 @@
+"""One step of tool calls: all calls of an answer, concurrently, each stored as soon as it ends.
+
+Results are folded in call order whatever order they finish in. A call that waits for
+an answer stops the step, not its siblings; after a pause or a crash only unfinished calls run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+from pydantic import JsonValue
+
+from ...checkpoint.base import Batch, Interrupt, Next, TaskWrites
+from ...limits.limits import LimitReached, Meter
+from ...messages.message import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
+from ...state.schema import Mark
+from ...tools.tool import Tool, ToolRuntime
+from ..hooks.requests import ToolCallOutcome, ToolCallRequest
+from ..run.context import RunContext
+from ..run.interrupts import Asker, Interrupted, Pause
+from ..state.pending_writes import claim_mark
+from ..state.thread_state import ThreadState
+from .at_most_once import AtMostOnceMark
+from .execution import ToolPipeline
+from .outcomes import failure
+from .subagent_call import Spawn, SubagentCall, child_namespace
+from .write_conflicts import Accepted, StepWrites
+
+if TYPE_CHECKING:
+    from ...store.base import Store
+
+__all__ = ["StepAgent", "ToolStep"]
+
+
+class StepAgent(Protocol):
+    """What a step needs of its agent."""
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Its tools by name."""
+        ...
+
+    @property
+    def pipeline(self) -> ToolPipeline:
+        """The way to them."""
+        ...
+
+    @property
+    def store(self) -> Store | None:
+        """Its long-term store."""
+        ...
+
+
+class ToolStep:
+    """Runs the calls of the last answer that have no result.
+
+    Attributes:
+        limit: The limit that stopped a call, if one did.
+    """
+
+    def __init__(
+        self,
+        agent: StepAgent,
+        run: RunContext,
+        thread: ThreadState,
+        path: tuple[str, ...],
+        spawn: Spawn,
+        meter: Meter,
+    ) -> None:
+        self.limit: LimitReached | None = None
+        self._agent = agent
+        self._run = run
+        self._thread = thread
+        self._path = path
+        self._spawn = spawn
+        self._meter = meter
+        self._busy: dict[str, str] = dict(thread.claims)
+        self._step = thread.step
+        screen = thread.screen
+        self._store = agent.store if screen is None else screen.store(agent.store, "tools")
+        self._writes = StepWrites(thread)
+        self._calls: Sequence[ToolCall] = ()
+        self._held: list[TaskWrites] = []
+        self._waiting: dict[int, Sequence[Interrupt]] = {}
+        self._running = 0
+        self._children: set[str] = set()
+
+    async def run(self) -> Pause | None:
+        """Run every unfinished call; return why the step pauses, or None when it is done.
+
+        The questions of a pause are in call order.
+
+        Raises:
+            MiddlewareError: A middleware broke a rule; finished calls are stored.
+            ToolFailed: A strict tool failed; finished calls are stored.
+        """
+        messages = self._thread.state["messages"]
+        self._calls = _newest_calls(messages)
+        # Of calls that share an id the first runs: an id has one result.
+        first: dict[str, tuple[int, ToolCall]] = {}
+        for index, call in enumerate(self._calls):
+            first.setdefault(call.id, (index, call))
+        # A hook, or a structured answer, may have answered some of them.
+        open_ids = {call.id for call in pending_tool_calls(messages)}
+        calls = [one for id_, one in first.items() if id_ in open_ids and id_ not in self._writes]
+        self._running = len(calls)
+        await self._find_children()
+        try:
+            if len(calls) == 1:
+                await self._one(*calls[0])
+            else:
+                await self._together(calls)
+        except anyio.get_cancelled_exc_class():
+            await self._store_held()  # finished, and its checkpoint will not come
+            raise
+        if not self._waiting:
+            return None
+        return Pause(tuple(one for index in sorted(self._waiting) for one in self._waiting[index]))
+
+    async def _together(self, calls: Sequence[tuple[int, ToolCall]]) -> None:
+        gate = anyio.CapacityLimiter(self._meter.limits.parallel_tool_calls)
+
+        async def in_turn(index: int, call: ToolCall) -> None:
+            async with gate:
+                await self._one(index, call)
+
+        try:
+            async with anyio.create_task_group() as group:
+                for index, call in calls:
+                    group.start_soon(in_turn, index, call)
+        except ExceptionGroup as errors:
+            # Each of them ends the run; one is enough to say why.
+            raise errors.exceptions[0] from errors
+
+    async def commit(self, following: Next) -> None:
+        """Make the finished step a checkpoint; results are folded in call order."""
+        names = ", ".join([call.name for call in self._calls if call.id in self._writes])
+        await self._thread.commit("tools", following, tasks=self._held, summary=f"ran {names}")
+
+    def fold(self) -> None:
+        """Put the results of all calls into the thread's state."""
+        self._writes.fold()
+
+    async def _one(self, index: int, call: ToolCall) -> None:
+        path = (*self._path, call.id)
+        self._tell(path, self._event("tool_start", call, args=call.args))
+        try:
+            outcome = await self._run_call(index, call, path)
+        except (Interrupted, BaseExceptionGroup) as raised:
+            ended = self._event("tool_end", call, status="waiting")
+            self._run.note("tasks", path, ended)
+            await self._pause(index, _questions(raised))
+        else:
+            accepted = self._writes.accepted(index, call, outcome)
+            message = accepted.outcome.message
+            ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
+            self._run.note("tasks", path, ended)
+            await self._finish(index, call, accepted)
+            await self._run.relieve()
+        self._run.send("tasks", path, ended)
+
+    async def aside(self, call: ToolCall) -> ToolMessage:
+        """Return the result of a call that is not part of the step, which keeps nothing of it.
+
+        Only that it was made is kept, where wrappers count calls in private keys.
+
+        Raises:
+            MiddlewareError, ToolFailed: As for `run`.
+        """
+        path = (*self._path, call.id)
+        self._tell(path, self._event("tool_start", call, args=call.args))
+        try:
+            outcome = await self._looked(call, path)
+        except (Interrupted, BaseExceptionGroup) as raised:
+            _questions(raised)  # raises what is no question
+            text = f"{call.name} did not run: it needs a person's decision, which is not to be had."
+            outcome = failure(call, text)
+        for write in outcome.writes:
+            channel = self._thread.schema.channels.get(write.channel)
+            if channel is not None and channel.reducer and Mark.PRIVATE in channel.marks:
+                await self._thread.keep({write.channel: write.value}, call.name)
+        message = outcome.message
+        ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
+        self._tell(path, ended)
+        return message
+
+    async def _looked(self, call: ToolCall, path: tuple[str, ...]) -> ToolCallOutcome:
+        tool = self._agent.tools.get(call.name)
+        if tool is not None and (tool.once or not tool.read_only):
+            return failure(
+                call,
+                f"{call.name} did not run: nothing of such a call is stored, so only tools that "
+                "are read_only, and not once, can be called so.",
+            )
+        return await self._run_call(-1, call, path)
+
+    def _tell(self, path: tuple[str, ...], event: dict[str, JsonValue]) -> None:
+        self._run.note("tasks", path, event)
+        self._run.send("tasks", path, event)
+
+    async def _run_call(self, index: int, call: ToolCall, path: tuple[str, ...]) -> ToolCallOutcome:
+        thread, run = self._thread, self._run
+        asker = Asker(
+            run.thread_id, thread.ns, self._step, run.run.id, path, index, thread.interrupts
+        )
+        runtime = ToolRuntime(
+            state=thread.state,
+            tool_call_id=call.id,
+            thread_id=run.thread_id,
+            run_id=run.run.id,
+            ns=thread.ns,
+            agent_path=path,
+            context=run.context,
+            journal=run.journal,
+            stream_writer=partial(run.write_custom, path),
+            interrupt=asker.interrupt,
+            run_subagent=SubagentCall(
+                run,
+                thread,
+                self._step,
+                path,
+                self._spawn,
+                self._count_subagent,
+                self._claim_subagent,
+                self._stopped,
+                self._agent.pipeline.policy,
+                self._meter,
+            ),
+            store=self._store,
+            checkpoint_id=thread.head.id if thread.head else None,
+            request_drain=run.control.drain,
+            principal=run.principal,
+            meter=self._meter,
+        )
+        request = ToolCallRequest(call, self._agent.tools.get(call.name), runtime)
+        try:
+            once = AtMostOnceMark(run, thread, self._step, index, asker)
+            if thread.screen is None:
+                return await self._agent.pipeline.run(request, asker, self._meter, once)
+            from ..run.redaction import working_in
+
+            with working_in(thread.screen):
+                outcome = await self._agent.pipeline.run(request, asker, self._meter, once)
+            return thread.screen.outcome(outcome)
+        except LimitReached as reached:
+            self._stopped(reached)
+            return failure(call, f"{call.name} was stopped: {reached}")
+
+    def _stopped(self, reached: LimitReached) -> None:
+        self.limit = reached
+
+    async def _find_children(self) -> None:
+        """Note which calls started a subagent before the step was interrupted."""
+        thread = self._thread
+        if not (thread.pending or thread.claims or thread.interrupts):
+            return
+        self._children.update(thread.claims.values())
+        above = f"{thread.ns}/" if thread.ns else ""
+        for call in self._calls:
+            ns = f"{above}{child_namespace(call.id, self._step)}"
+            if await self._run.checkpointer.load(self._run.thread_id, ns) is not None:
+                self._children.add(call.id)
+
+    def _count_subagent(self, call_id: str, depth: int) -> None:
+        children = self._children | {call_id}
+        self._meter.before_subagents(len(children), depth)
+        self._children = children
+
+    async def _claim_subagent(self, ns: str, call_id: str) -> bool:
+        """Note that a call goes on with a subagent, unless another call of the step does.
+
+        That is in the journal before the subagent hears of it: after a pause or a crash it holds.
+        """
+        if self._busy.setdefault(ns, call_id) != call_id:
+            return False
+        if self._thread.claims.get(ns) != call_id:
+            self._thread.claims[ns] = call_id
+            mark = TaskWrites(self._step, claim_mark(call_id, ns), 0, ())
+            batch = Batch(self._run.thread_id, self._thread.ns, writes=[mark])
+            with anyio.CancelScope(shield=True):
+                await self._run.journal.commit(batch)
+        return True
+
+    async def _pause(self, index: int, interrupts: Sequence[Interrupt]) -> None:
+        self._running -= 1
+        self._waiting[index] = interrupts
+        own = [one for one in interrupts if one.ns == self._thread.ns]
+        if own:
+            batch = Batch(self._run.thread_id, self._thread.ns, interrupts=own)
+            with anyio.CancelScope(shield=True):
+                await self._run.journal.commit(batch)
+        await self._store_held()
+
+    async def _finish(self, index: int, call: ToolCall, accepted: Accepted) -> None:
+        """Store a finished call at once, unless the step's checkpoint is about to."""
+        task = TaskWrites(self._step, call.id, index, accepted.stored)
+        self._writes.add(index, call.id, accepted.writes)
+        self._running -= 1
+        self._held.append(task)
+        if self._running or self._waiting:
+            await self._store_held()
+
+    async def _store_held(self) -> None:
+        if not self._held:
+            return
+        held, self._held = self._held, []
+        batch = Batch(self._run.thread_id, self._thread.ns, writes=held)
+        with anyio.CancelScope(shield=True):
+            await self._run.journal.step(batch)
+
+    def _event(self, event: str, call: ToolCall, **more: JsonValue) -> dict[str, JsonValue]:
+        return {"event": event, "name": call.name, "tool_call_id": call.id, **more}
+
+
+def _newest_calls(messages: Sequence[Message]) -> Sequence[ToolCall]:
+    """Return the calls of the last answer."""
+    for message in reversed(messages):
+        if isinstance(message, AIMessage):
+            return message.tool_calls
+    return ()
+
+
+def _questions(raised: Interrupted | BaseExceptionGroup[BaseException]) -> Sequence[Interrupt]:
+    """Return what a call asks, also when it asked from several tasks of its own at once."""
+    if isinstance(raised, Interrupted):
+        return raised.interrupts
+    asked, others = raised.split(Interrupted)
+    if others is not None or asked is None:
+        raise raised
+    leaves: list[Interrupt] = []
+    for one in asked.exceptions:
+        leaves += _questions(one)  # type: ignore[arg-type]
+    return leaves

@@ -1,0 +1,379 @@
+"""A subagent below a tool call: its own namespace in the same thread, continued where it stopped.
+
+The child's namespace follows from the call and its step, so that running the call again after a
+pause or a crash finds the child's checkpoints and goes on; a fork of the parent starts afresh. A
+call that sends a finished child another message goes on in the child's old namespace, from the
+checkpoint the caller knows of: what another branch of the parent sent it later is not seen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+from pydantic import JsonValue
+
+from ...checkpoint.base import step_id, turn_step_id
+from ...errors import CheckpointError, HarnessError, ToolError, UnfinishedAnswer
+from ...limits.limits import LimitReached, Limits, Meter
+from ...limits.subagent_limits import ChildMeter
+from ...messages.message import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
+from ...policy import CallPolicy
+from ...policy.ancestor_policies import narrowing
+from ...state.schema import ChannelWrite, Mark, Overwrite, StateSchema
+from ...tools.tool import Fork, SubagentPlace, SubagentResult
+from ..run.context import RunContext
+from ..run.interrupts import Interrupted, Pause
+from ..state.thread_input import Copied
+from ..state.thread_state import ThreadState
+from ..state.unfinished_answers import whole_text
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["ChildLoop", "Spawn", "SubagentCall", "child_namespace"]
+
+ELSEWHERE = (
+    "{name} goes on in the agent you were forked from; its result is not shown here, and is not "
+    "your concern."
+)
+"""What a fork reads as the result of each call that its caller had open. The same for all forks
+of an answer, so that they share one cached prefix."""
+
+_OWN = frozenset({"structured_response", "sent_calls"})
+"""State that a fork does not take over."""
+
+
+class ChildLoop(Protocol):
+    """The loop of a child agent."""
+
+    @property
+    def thread(self) -> ThreadState:
+        """The child's state."""
+        ...
+
+    @property
+    def wrapped_up(self) -> str | None:
+        """Why the child was asked for its final answer early."""
+        ...
+
+    async def start(self, update: Mapping[str, Any], summary: str, *, forked: bool = False) -> None:
+        """Accept the child's input, unless it has some already."""
+        ...
+
+    async def go_on(
+        self,
+        after: str,
+        update: Mapping[str, Any],
+        summary: str,
+        salt: str,
+        *,
+        forked: bool = False,
+    ) -> bool:
+        """Accept another message after a checkpoint; whether that is there."""
+        ...
+
+    async def advance(self) -> Pause | None:
+        """Run until a pause or the end."""
+        ...
+
+
+class Spawn(Protocol):
+    """Makes the loop of a child agent."""
+
+    def __call__(self, agent: Any, ns: str, path: tuple[str, ...], meter: Meter) -> ChildLoop:
+        """Return a loop for an `Agent`, or a `Fork` of the caller, in a namespace."""
+        ...
+
+
+def child_namespace(call_id: str, step: str) -> str:
+    """Return the namespace of the subagent that a call starts, below its caller's."""
+    return f"task:{call_id}@{step}"
+
+
+def shared_keys(parent: StateSchema, child: StateSchema) -> set[str]:
+    """Return the state keys that travel between a parent and its child."""
+    inner = {Mark.PRIVATE, Mark.OMIT_FROM_INPUT, Mark.UNTRACKED, Mark.EPHEMERAL}
+    return {
+        name
+        for name in parent.channels.keys() & child.channels.keys()
+        if name != "messages" and not (parent[name].marks | child[name].marks) & inner
+    }
+
+
+class SubagentCall:
+    """Runs a child agent for one tool call (`ToolRuntime.run_subagent`).
+
+    Args:
+        run: The run.
+        parent: The thread of the calling agent.
+        step: Its step.
+        path: Agent and call names from the root to the call.
+        spawn: Makes the child's loop.
+        count: Counts one more subagent at a depth, or raises `LimitReached`.
+        claim: Notes that a call, by id, goes on with a subagent; whether it is the only one of
+            the step that does.
+        stopped: Is told of a limit met that is not the child's own.
+        policy: What the caller holds its children to.
+        meter: What counts against the caller's limits.
+    """
+
+    def __init__(
+        self,
+        run: RunContext,
+        parent: ThreadState,
+        step: str,
+        path: tuple[str, ...],
+        spawn: Spawn,
+        count: Callable[[str, int], None],
+        claim: Callable[[str, str], Awaitable[bool]],
+        stopped: Callable[[LimitReached], None],
+        policy: CallPolicy,
+        meter: Meter,
+    ) -> None:
+        self._run = run
+        self._parent = parent
+        self._step = step
+        self._path = path
+        self._spawn = spawn
+        self._count = count
+        self._claim = claim
+        self._stopped = stopped
+        self._policy = policy
+        self._meter = meter
+
+    async def __call__(
+        self,
+        agent: Any,
+        description: str,
+        *,
+        limits: Limits | None = None,
+        after: SubagentPlace | None = None,
+    ) -> SubagentResult:
+        """Run or continue the child; see `SubagentRunner`.
+
+        Raises:
+            Interrupted: The child waits for an answer.
+            ToolError: The child may not run.
+        """
+        own = child_namespace(self._path[-1], self._step)
+        above = self._parent.ns
+        ns = after.ns if after is not None else f"{above}/{own}" if above else own
+        depth = ns.count("task:")
+        await self._admit(ns, depth, continues=after is not None)
+        with self._metered(limits, ns, depth) as meter:
+            loop = self._spawn(agent, ns, self._path, meter)
+            shared = shared_keys(self._parent.schema, loop.thread.schema)
+            forked = isinstance(agent, Fork)
+            given = self._given(agent, description, shared, first=after is None)
+            origin = (
+                turn_step_id(None, self._run.thread_id, ns)
+                if after is None
+                else step_id(after.checkpoint_id, own)
+            )
+            failed: HarnessError | LimitReached | None = None
+            try:
+                if after is None:
+                    await loop.start(given, description[:100], forked=forked)
+                else:
+                    await self._go_on(loop, after, given, description[:100], own, forked=forked)
+                pause = await self._advance(loop, meter)
+                if pause is not None:
+                    raise Interrupted(pause.interrupts)
+            except (CheckpointError, ToolError):
+                raise
+            except HarnessError as error:
+                failed = error
+            except LimitReached as reached:
+                failed = reached
+                if reached.ns != ns:
+                    self._stopped(reached)
+            except anyio.get_cancelled_exc_class():
+                # If that is a caller's time, what the child did is its caller's work all the same.
+                self._parent.cut.append(partial(self._writes, loop.thread, origin, shared))
+                raise
+            return await self._ended(loop, origin, shared, failed)
+
+    async def count(self) -> None:
+        """Count the call as one that starts a subagent, for work that is no agent's.
+
+        That is in the journal before the work begins: after a pause or a crash it counts still.
+
+        Raises:
+            ToolError: It would be nested too deep or be one too many; it must not begin.
+        """
+        above, call_id = self._parent.ns, self._path[-1]
+        self._admitted(above.count("task:") + 1)
+        own = child_namespace(call_id, self._step)
+        await self._claim(f"{above}/{own}" if above else own, call_id)
+
+    def _admitted(self, depth: int) -> None:
+        try:
+            self._count(self._path[-1], depth)
+        except LimitReached as reached:
+            raise ToolError(str(reached)) from reached
+
+    async def _admit(self, ns: str, depth: int, *, continues: bool) -> None:
+        self._admitted(depth)
+        if continues and not await self._claim(ns, self._path[-1]):
+            raise ToolError(
+                "nothing was sent to the subagent: another call of the same answer goes on with "
+                "it. Send the next message once that call has a result."
+            )
+
+    @contextmanager
+    def _metered(self, limits: Limits | None, ns: str, depth: int) -> Generator[Meter]:
+        """Yield the meter of the child; what it has used is kept if it does not end here."""
+        if limits is None:
+            yield self._meter
+            return
+        meter = ChildMeter(limits, self._meter, ns, depth)
+        unfinished = True
+        try:
+            yield meter
+            unfinished = False
+        finally:
+            self._meter.leave(ns, unfinished=unfinished)
+
+    def _given(
+        self, agent: Any, description: str, shared: set[str], *, first: bool
+    ) -> dict[str, Any]:
+        """Return the child's input: the message, and the state that it shares."""
+        state, schema = self._parent.state, self._parent.schema
+        given = {name: Overwrite(state[name]) for name in shared if name in state}
+        message = HumanMessage(description, source="task")
+        if not (first and isinstance(agent, Fork)):
+            return {**given, "messages": [message]}
+        kept = {
+            name: Overwrite(value)
+            for name, value in state.items()
+            if name not in _OWN and schema[name].stored
+        }
+        messages: Sequence[Message] = state["messages"]
+        closed = [
+            ToolMessage(call.id, ELSEWHERE.replace("{name}", call.name), name=call.name)
+            for call in pending_tool_calls(messages)
+        ]
+        return {
+            **kept,
+            **agent.update,
+            "messages": Copied([*messages, *closed, message]),
+        }
+
+    async def _go_on(
+        self,
+        loop: ChildLoop,
+        after: SubagentPlace,
+        given: Mapping[str, Any],
+        summary: str,
+        salt: str,
+        *,
+        forked: bool,
+    ) -> None:
+        """Send the child another message, unless it has it already."""
+        if not await loop.go_on(after.checkpoint_id, given, summary, salt, forked=forked):
+            raise ToolError(
+                "nothing was sent to the subagent: its transcript is not in the journal any more. "
+                "Start a new one, and tell it all it has to know."
+            )
+
+    async def _advance(self, loop: ChildLoop, meter: Meter) -> Pause | None:
+        seconds = meter.seconds_left if isinstance(meter, ChildMeter) else None
+        with narrowing(self._policy), anyio.move_on_after(seconds) as deadline:
+            return await loop.advance()
+        assert deadline.cancelled_caught
+        raise meter.out_of_time()
+
+    async def _ended(
+        self,
+        loop: ChildLoop,
+        origin: str,
+        shared: set[str],
+        failed: HarnessError | LimitReached | None,
+    ) -> SubagentResult:
+        """Return what became of a child that got its input in the step `origin`."""
+        child = loop.thread
+        if failed is not None:
+            reached = isinstance(failed, LimitReached)
+            return SubagentResult(
+                failed.text if isinstance(failed, UnfinishedAnswer) else "",
+                () if child.head is None else await self._writes(child, origin, shared),
+                failed=str(failed),
+                failure=failed.limit if reached else type(failed).__name__,
+                place=_place(child),
+            )
+        structured = _structured(child)
+        text = _report(child) if structured is None else json.dumps(structured, ensure_ascii=False)
+        return SubagentResult(
+            text,
+            await self._writes(child, origin, shared),
+            structured=structured,
+            place=_place(child),
+            wrapped_up=loop.wrapped_up or _told_to_finish(child),
+        )
+
+    async def _writes(
+        self, child: ThreadState, origin: str, shared: set[str]
+    ) -> Sequence[ChannelWrite]:
+        """Return what the child wrote to shared keys after its input, from the journal.
+
+        Calls that had finished in a step that failed count too: what they did is done.
+        """
+        await self._run.journal.settle()
+        load = partial(self._run.checkpointer.load, self._run.thread_id, child.ns)
+        found = await load(cached=origin)
+        if found is not None and found.base is None:
+            # A child of an older version got its first input in the step that has this id.
+            found = await load(cached=step_id(None))
+        if found is None:
+            return ()
+        finished = sorted(found.pending, key=lambda task: task.index)
+        stored = [*found.writes, *(write for task in finished for write in task.writes)]
+        writes = [*child.decode(stored)]
+        for writes_below in child.cut:
+            writes += await writes_below()
+        return [write for write in writes if write.channel in shared]
+
+
+def _place(child: ThreadState) -> SubagentPlace | None:
+    return None if child.head is None else SubagentPlace(child.ns, child.head.id)
+
+
+def _report(child: ThreadState) -> str:
+    """Return the newest text of the child since its task; else the result that ended it.
+
+    Before its task stand its earlier turns and, in a fork, the words of its caller.
+    """
+    messages = _since_task(child)
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        if isinstance(message, AIMessage) and message.text.strip():
+            return whole_text(messages, place)
+    return messages[-1].text if messages and isinstance(messages[-1], ToolMessage) else ""
+
+
+def _told_to_finish(child: ThreadState) -> str | None:
+    """Return why the child was told to finish early, also if that was in another process."""
+    for message in _since_task(child):
+        if isinstance(message, HumanMessage) and message.source == "limits":
+            return message.text
+    return None
+
+
+def _since_task(child: ThreadState) -> Sequence[Message]:
+    messages: Sequence[Message] = child.state["messages"]
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        if isinstance(message, HumanMessage) and message.source == "task":
+            return messages[place + 1 :]
+    return messages
+
+
+def _structured(child: ThreadState) -> JsonValue:
+    """Return the child's structured answer as JSON data."""
+    value = child.state.get("structured_response")
+    return None if value is None else child.schema["structured_response"].to_json(value)

@@ -1,0 +1,240 @@
+"""Write conflicts: checks the writes of parallel calls, so that none of them loses another's.
+
+What cannot be folded must not be stored: the thread could never be opened again. So each outcome is
+looked at before it is kept, and one that does not fit becomes an error result, which still says
+what the call said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..._internal.records import changed, record
+from ...checkpoint.base import StoredWrite
+from ...errors import InvalidUpdate
+from ...messages.message import AIMessage, ToolCall, ToolMessage, new_id
+from ...redaction.rules import PIIDetectionError
+from ...state.schema import ChannelWrite, Mark, Overwrite
+from ..hooks.requests import ToolCallOutcome
+from ..state.thread_state import ThreadState
+from .outcomes import failure, with_notes, with_notice
+
+__all__ = ["Accepted", "StepWrites"]
+
+
+@record
+class Accepted:
+    """What a call comes to.
+
+    Attributes:
+        outcome: Its outcome, or the error in its place.
+        writes: What it writes, its result first.
+        stored: The same as the journal stores it.
+    """
+
+    outcome: ToolCallOutcome
+    writes: Sequence[ChannelWrite]
+    stored: tuple[StoredWrite, ...]
+
+
+class StepWrites:
+    """The writes of a step's finished calls.
+
+    Args:
+        thread: The thread, with the calls that an earlier attempt at the step finished.
+    """
+
+    def __init__(self, thread: ThreadState) -> None:
+        self._thread = thread
+        self._results: dict[str, tuple[int, Sequence[ChannelWrite]]] = {
+            task.task_id: (task.index, thread.decode(task.writes)) for task in thread.pending
+        }
+        self._writers: dict[str, str] = {}
+        for call_id, (_, writes) in self._results.items():
+            self._claim(writes, call_id)
+
+    def __contains__(self, call_id: str) -> bool:
+        """Whether a call is finished."""
+        return call_id in self._results
+
+    def add(self, index: int, call_id: str, writes: Sequence[ChannelWrite]) -> None:
+        """Note what a finished call wrote."""
+        self._results[call_id] = index, writes
+
+    def fold(self) -> None:
+        """Put the results of all calls into the thread's state, in call order."""
+        for _, writes in self._in_order():
+            self._thread.adopt(writes)
+
+    def accepted(self, index: int, call: ToolCall, outcome: ToolCallOutcome) -> Accepted:
+        """Return the outcome with its writes, or an error in its place if they are refused.
+
+        Of two calls that write one plain key the later one is refused.
+        """
+        update = dict(outcome.update)
+        if outcome.send:
+            update["sent_calls"] = [
+                ToolCall(new_id("call"), one.tool, one.args) for one in outcome.send
+            ]
+        try:
+            written = self._checked(call, [*update.items(), *outcome.writes])
+            return self._kept(index, call, outcome, written)
+        except (InvalidUpdate, PIIDetectionError) as error:
+            return self._refused(index, call, outcome, error)
+
+    def _refused(
+        self,
+        index: int,
+        call: ToolCall,
+        outcome: ToolCallOutcome,
+        error: InvalidUpdate | PIIDetectionError,
+    ) -> Accepted:
+        """Return an error that says what the call said.
+
+        Its own update is dropped, so that it can be made again. What stood beside that is kept
+        where it joins what others write: it is of work that is done, such as a subagent's files,
+        the file with a long result, and the count of the call.
+        """
+        why = failure(call, str(error))
+        if self._thread.screen is not None:
+            why = self._thread.screen.outcome(why)
+        joining = self._joining(call, outcome.writes)
+        marks = [self._thread.schema[one.channel].marks for one in joining]
+        stays = any(Mark.PRIVATE not in one for one in marks)
+        beside = " What was changed beside that, such as files, stays." if stays else ""
+        try:
+            return self._kept(index, call, _saying(outcome, why, beside), joining)
+        except InvalidUpdate:
+            return self._kept(index, call, _saying(outcome, why), [])
+
+    def _kept(
+        self,
+        index: int,
+        call: ToolCall,
+        outcome: ToolCallOutcome,
+        writes: Sequence[ChannelWrite],
+    ) -> Accepted:
+        """Return an outcome with writes that fit beside those of other calls.
+
+        Raises:
+            InvalidUpdate: They do not fit.
+        """
+        writes, notes = self._reconciled(call, writes)
+        for write in writes:
+            other = self._writer(write, call.id)
+            if other is not None:
+                raise InvalidUpdate(
+                    f"{call.name}: another call of the same answer ({other}) wrote "
+                    f"{write.channel!r} too, so this result was not kept. Make one call at a time "
+                    "for it."
+                )
+        self._check_joins(index, call, writes)
+        message = with_notes(outcome.message, notes) if notes else outcome.message
+        every = [ChannelWrite("messages", [message]), *writes]
+        accepted = Accepted(outcome, every, self._thread.encode(every))
+        self._claim(writes, call.id)
+        return accepted
+
+    def _checked(self, call: ToolCall, written: Sequence[tuple[str, Any]]) -> list[ChannelWrite]:
+        """Return writes as the state takes them.
+
+        Raises:
+            InvalidUpdate: A key or a value is wrong.
+            PIIDetectionError: A rule blocks a text in one.
+        """
+        checked = [
+            one
+            for key, value in written
+            for one in self._thread.check({key: value}, call.name, "tools")
+        ]
+        _check_messages(call, checked)
+        return checked
+
+    def _joining(self, call: ToolCall, writes: Sequence[ChannelWrite]) -> list[ChannelWrite]:
+        """Return those of some writes that are right and replace nothing."""
+        joining: list[ChannelWrite] = []
+        for write in writes:
+            try:
+                joining += [one for one in self._checked(call, [write]) if not self._plain(one)]
+            except (InvalidUpdate, PIIDetectionError):
+                continue  # the call's error result says that it was refused
+        return joining
+
+    def _reconciled(
+        self, call: ToolCall, writes: Sequence[ChannelWrite]
+    ) -> tuple[list[ChannelWrite], list[str]]:
+        """Return writes that lose nothing of what calls beside this one wrote, and what to say."""
+        fitting: list[ChannelWrite] = []
+        notes: dict[str, None] = {}
+        for name, value in writes:
+            reducer = self._thread.schema[name].reducer
+            reconcile = None if reducer is None else reducer.reconcile
+            others = [] if reconcile is None else self._beside(call.id, name)
+            if reconcile is not None and others and not isinstance(value, Overwrite):
+                value, note = reconcile(others, value, call.id)
+                notes |= {note: None} if note else {}
+            fitting.append(ChannelWrite(name, value))
+        return fitting, [*notes]
+
+    def _beside(self, call_id: str, channel: str) -> list[Any]:
+        """Return what other calls of the step wrote to a channel."""
+        return [
+            write.value
+            for other, (_, writes) in self._results.items()
+            for write in writes
+            if other != call_id
+            and write.channel == channel
+            and not isinstance(write.value, Overwrite)
+        ]
+
+    def _check_joins(self, index: int, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
+        """Raise `InvalidUpdate` if a reducer refuses the writes beside those that are there."""
+        keys = {one.channel for one in writes if self._thread.schema[one.channel].reducer}
+        if not keys:
+            return
+        results = self._in_order((index, writes))
+        joining = [one for _, own in results for one in own if one.channel in keys]
+        self._thread.joined(joining, call.name)
+
+    def _in_order(
+        self, *more: tuple[int, Sequence[ChannelWrite]]
+    ) -> list[tuple[int, Sequence[ChannelWrite]]]:
+        return sorted([*self._results.values(), *more], key=lambda result: result[0])
+
+    # --- plain keys ------------------------------------------------------------------------
+
+    def _plain(self, write: ChannelWrite) -> bool:
+        """Whether a write replaces what is there."""
+        known = self._thread.schema.channels.get(write.channel)
+        return known is not None and (known.reducer is None or isinstance(write.value, Overwrite))
+
+    def _writer(self, write: ChannelWrite, call_id: str) -> str | None:
+        """Return which other call of the step replaced the same value."""
+        first = self._writers.get(write.channel, call_id)
+        return first if first != call_id and self._plain(write) else None
+
+    def _claim(self, writes: Sequence[ChannelWrite], call_id: str) -> None:
+        for write in writes:
+            if self._plain(write):
+                self._writers.setdefault(write.channel, call_id)
+
+
+def _saying(outcome: ToolCallOutcome, why: ToolCallOutcome, beside: str = "") -> ToolCallOutcome:
+    """Return an error with what an outcome says, which is as long as any result may be."""
+    notice = f"{why.message.text}{beside}\nWhat it returned:\n\n"
+    said = with_notice(outcome, notice).message
+    return ToolCallOutcome(changed(said, status="error"))
+
+
+def _check_messages(call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
+    """Raise `InvalidUpdate` if a tool would part calls from their results."""
+    for write in writes:
+        if write.channel == "messages" and (
+            isinstance(write.value, Overwrite)
+            or any(isinstance(one, AIMessage | ToolMessage) for one in write.value)
+        ):
+            raise InvalidUpdate(
+                f"{call.name} may write its own result, HumanMessages and removals to 'messages', "
+                "nothing else. To make further calls it returns Command(send=[Send(…)])."
+            )
