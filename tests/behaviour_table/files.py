@@ -4,7 +4,7 @@ from tests.behaviour_table.row import Row
 
 ROWS: dict[str, Row] = {
     "C1.1": Row(
-        "an allow-list of file tools that must hold read_file",
+        "`tools=` selects file tools; read_file is required",
         (
             "tests/middleware/test_filesystem.py::test_tools_can_be_left_out",
             "tests/middleware/test_filesystem_guards.py::test_the_prompt_speaks_of_what_is_there",
@@ -12,19 +12,19 @@ ROWS: dict[str, Row] = {
             "tests/test_deep_agent.py::test_the_model_sees_its_tools_and_the_sections_of_its_prompt",
             "tests/middleware/test_execute.py::test_without_a_directory_commands_have_nothing_but_the_system",
         ),
-        differs="`execute` is there when an execution policy is given, whatever the backend.",
+        differs="`execute` depends on the execution policy, not on the backend.",
     ),
     "C1.2": Row(
-        "ls, in pages",
+        "ls lists a directory, in pages",
         (
             "tests/middleware/test_filesystem.py::test_ls_lists_with_sizes",
             "tests/middleware/test_filesystem.py::test_long_lists_come_in_pages_that_skip_nothing",
             "tests/middleware/test_filesystem.py::test_odd_names_stay_on_one_line",
         ),
-        differs="A relative path counts from the root instead of being refused.",
+        differs="A relative path starts at the root instead of being refused.",
     ),
     "C1.3": Row(
-        "read_file: one header line, then the text as it is, in pages that skip nothing",
+        "read_file returns one header line, then the text verbatim, in pages that skip nothing",
         (
             "tests/middleware/test_filesystem.py::test_a_read_has_one_header_line_then_verbatim_text",
             "tests/middleware/test_filesystem.py::test_a_page_names_the_next",
@@ -32,10 +32,10 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_filesystem.py::test_wrong_page_arguments_are_refused",
             "tests/middleware/test_filesystem.py::test_empty_files_and_ends_are_said",
         ),
-        differs="A negative offset is refused with what is accepted, not clamped.",
+        differs="A negative offset is refused; the error says what is accepted.",
     ),
     "C1.4": Row(
-        "images and documents are shown, other binaries named",
+        "Images and documents are shown to the model, other binary files are named",
         (
             "tests/middleware/test_filesystem.py::test_images_are_shown_and_other_binaries_named",
             "tests/middleware/test_documents.py::test_a_pdf_that_is_read_reaches_the_model_after_a_restart_too",
@@ -43,40 +43,44 @@ ROWS: dict[str, Row] = {
             "tests/checkpoint/test_packing.py::test_a_large_value_is_stored_once_whoever_holds_it",
         ),
         differs=(
-            "By content, not by extension. The journal stores large values once, so nothing is "
-            "offloaded."
+            "The content decides, not the extension. The journal stores large values once, so "
+            "nothing is offloaded."
         ),
     ),
     "C1.5": Row(
-        "video",
-        differs="Not offered: frames need a decoder; a tool of one's own can return images.",
+        "Video",
+        differs="Not offered: it needs a decoder. A tool of your own can return frames as images.",
     ),
     "C1.6": Row(
-        "write_file creates or replaces",
+        "write_file creates or replaces a file",
         (
             "tests/middleware/test_filesystem.py::test_a_write_creates_then_replaces",
             "tests/middleware/test_filesystem.py::test_text_that_is_no_text_is_refused",
         ),
     ),
     "C1.7": Row(
-        "an edit needs a read, and a file as it was read",
+        "An edit needs a read first, and is refused if the file has changed since",
         (
             "tests/middleware/test_filesystem.py::test_an_edit_needs_a_read_first",
             "tests/middleware/test_filesystem.py::test_an_edit_of_a_file_that_somebody_changed_is_refused",
             "tests/middleware/test_filesystem.py::test_replacements_are_counted",
             "tests/middleware/test_filesystem.py::test_an_edit_that_cannot_be_made_says_why",
         ),
+        differs="In DeepAgents only the tool's description asks for it.",
     ),
     "C1.8": Row(
-        "delete",
+        "delete_file deletes a file",
         (
             "tests/middleware/test_filesystem_guards.py::test_a_file_is_deleted_and_directories_are_not",
             "tests/middleware/test_filesystem_guards.py::test_delete_file_is_there_only_when_it_is_named",
         ),
-        differs="One file at a time, never a directory, and only if the author asks for the tool.",
+        differs="One file at a time, never a directory, and only if the author adds the tool.",
     ),
     "C1.9": Row(
-        "glob: any depth, hidden files, braces, bounded in time and number",
+        (
+            "glob matches at any depth, with hidden files and braces, within a limit of time and "
+            "results"
+        ),
         (
             "tests/backends/test_backends.py::test_globs",
             "tests/backends/test_backends.py::test_glob_results_are_newest_first_and_capped",
@@ -85,7 +89,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "C1.10": Row(
-        "grep: modes, caps",
+        "grep has three output modes and a cap",
         (
             "tests/middleware/test_filesystem.py::test_grep_modes",
             "tests/backends/test_backends.py::test_grep_is_capped_and_says_so",
@@ -93,12 +97,12 @@ ROWS: dict[str, Row] = {
             "tests/backends/test_backends.py::test_an_expression_that_elsewhere_runs_for_ever_finds_its_line_at_once",
         ),
         differs=(
-            "The pattern is a regular expression; a wrong one says how to search for the text as "
-            "it is."
+            "The pattern is a regular expression; the error for a wrong one says how to search "
+            "literally."
         ),
     ),
     "C1.11": Row(
-        "the result of a command that failed is an error",
+        "The result of a command that failed is marked as an error",
         (
             "tests/middleware/test_execute.py::test_a_result_says_whether_the_command_succeeded",
             "tests/middleware/test_execute.py::test_a_timeout_keeps_what_was_written",
@@ -106,9 +110,10 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_execute.py::test_of_long_output_both_ends_are_shown_and_the_rest_can_be_read",
             "tests/middleware/test_shell.py::test_a_command_that_fails_is_an_error_with_its_exit_code",
         ),
+        differs="In DeepAgents its status is success.",
     ),
     "C1.12": Row(
-        "long results move to a file",
+        "Long tool results move to a file; the model sees both ends and the path",
         (
             "tests/middleware/test_filesystem.py::test_long_results_move_to_a_file",
             "tests/middleware/test_filesystem.py::test_short_results_and_the_file_tools_are_left_alone",
@@ -119,12 +124,12 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_kept_results.py::test_of_calls_with_one_id_each_long_result_is_kept",
         ),
         differs=(
-            "From 60,000 characters; the file's name ends with a digest, so ids that repeat lose "
+            "From 60,000 characters. File names end with a digest, so repeated call ids lose "
             "nothing."
         ),
     ),
     "C1.13": Row(
-        "long output of commands is kept in a file, and only its two ends are shown",
+        "Long output of commands is kept in a file; the model sees both ends",
         (
             "tests/middleware/test_execute.py::test_of_long_output_both_ends_are_shown_and_the_rest_can_be_read",
             "tests/middleware/test_execute.py::test_only_the_beginning_of_very_long_output_is_kept",
@@ -133,30 +138,31 @@ ROWS: dict[str, Row] = {
         differs="Commands run on this machine, so no output crosses a network.",
     ),
     "C1.14": Row(
-        "a very long message is shown as a preview",
+        "The model sees a very long user message as a preview, and can read the rest",
         (
             "tests/middleware/test_filesystem_guards.py::test_a_very_long_message_is_shown_as_a_preview_and_kept_whole",
             "tests/middleware/test_filesystem_guards.py::test_short_messages_are_sent_as_they_are",
         ),
     ),
     "C1.15": Row(
-        "one change of a file per answer, and among parallel subagents",
+        "One answer changes a file once, and parallel subagents do not undo each other's changes",
         (
             "tests/middleware/test_filesystem.py::test_two_changes_of_one_file_in_one_answer_do_not_overwrite_each_other",
             "tests/middleware/test_filesystem_guards.py::test_the_same_file_is_changed_once_in_an_answer",
             "tests/middleware/test_filesystem_guards.py::test_parallel_subagents_do_not_undo_each_others_changes",
         ),
+        differs="DeepAgents guards the calls of one answer only.",
     ),
     "C1.16": Row(
-        "media that a provider refuses",
+        "Media that a provider refuses are replaced by text",
         (
             "tests/middleware/test_unsupported_content.py::test_a_request_that_the_api_would_refuse_goes_through",
             "tests/middleware/test_unsupported_content.py::test_an_image_that_is_too_large_becomes_a_notice",
         ),
-        differs="Replaced before it is sent, by type and size, instead of after a refusal.",
+        differs="Before the request is sent, by type and size, not after a refusal.",
     ),
     "C1.17": Row(
-        "paths: no way out, no crash",
+        "Paths cannot lead out of the root, and odd ones are errors, never crashes",
         (
             "tests/middleware/test_filesystem_guards.py::test_dots_inside_of_a_name_are_no_climb",
             "tests/policy/test_rules.py::test_no_spelling_of_a_path_slips_past",
@@ -164,18 +170,20 @@ ROWS: dict[str, Row] = {
             "tests/backends/test_directory.py::test_windows_paths_become_virtual",
             "tests/backends/test_composite.py::test_native_paths_of_a_mounted_directory_are_understood",
         ),
+        differs="In DeepAgents some paths end the run.",
     ),
     "C1.18": Row(
-        "one namespace of paths",
+        "File tools and commands use the same paths",
         (
             "tests/backends/test_directory.py::test_a_path_that_reads_both_ways_counts_from_the_root_of_the_files",
             "tests/middleware/test_filesystem.py::test_the_policy_sees_canonical_paths",
             "tests/middleware/test_execute.py::test_commands_and_file_tools_share_their_paths",
             "tests/middleware/test_execute.py::test_without_a_sandbox_the_paths_are_those_of_the_machine",
         ),
+        differs="In DeepAgents commands see other paths than file tools.",
     ),
     "C2.1": Row(
-        "the protocol of backends, and files put in and fetched",
+        "A backend has file operations with typed errors; programs can upload and download files",
         (
             "tests/backends/test_backends.py::test_failures_have_codes",
             "tests/backends/test_backends.py::test_what_was_written_is_read",
@@ -183,10 +191,10 @@ ROWS: dict[str, Row] = {
             "tests/backends/test_transfer.py::test_each_path_has_its_own_result_and_the_others_go_on",
             "tests/backends/test_transfer.py::test_what_is_put_in_before_a_run_is_worked_on_and_fetched_after",
         ),
-        differs="Failures are typed errors that become error results.",
+        differs="Failures raise typed errors, which become error results.",
     ),
     "C2.2": Row(
-        "files in the thread",
+        "Files can live in the thread",
         (
             "tests/test_deep_agent.py::test_todos_and_files_come_back_from_the_journal",
             "tests/backends/test_backends.py::test_bytes_that_are_not_text_survive_the_journal",
@@ -194,26 +202,27 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "C2.3": Row(
-        "files in a directory, byte for byte and atomic",
+        "Files can live in a directory; edits keep every other byte, and writes are atomic",
         (
             "tests/middleware/test_filesystem.py::test_edits_keep_every_other_byte",
             "tests/backends/test_directory.py::test_links_that_lead_out_are_refused_everywhere",
             "tests/backends/test_directory.py::test_a_write_keeps_the_mode_and_leaves_nothing_beside",
             "tests/backends/test_ripgrep.py::test_the_same_lines_are_found",
         ),
-        differs="There is no unconfined mode.",
+        differs="There is no unconfined mode. In DeepAgents an edit turns CRLF into LF.",
     ),
     "C2.4": Row(
-        "files in a store",
+        "Files can live in a store",
         (
             "tests/backends/test_store_backend.py::test_an_edit_finds_text_across_crlf_and_keeps_every_other_byte",
             "tests/backends/test_store_backend.py::test_listings_load_no_contents_and_searches_only_those_that_fit",
             "tests/backends/test_store_backend.py::test_a_namespace_that_no_store_takes_is_refused_when_the_agent_is_made",
             "tests/backends/test_store_backend.py::test_each_caller_has_files_of_its_own",
         ),
+        differs="In DeepAgents files with CRLF cannot be edited.",
     ),
     "C2.5": Row(
-        "several backends under prefixes",
+        "Several backends can be mounted under prefixes",
         (
             "tests/backends/test_composite.py::test_the_longest_prefix_decides",
             "tests/backends/test_composite.py::test_searches_from_the_root_cover_all_parts",
@@ -222,10 +231,13 @@ ROWS: dict[str, Row] = {
             "tests/backends/test_composite.py::test_where_long_results_and_messages_appear_can_be_chosen",
             "tests/middleware/test_execute.py::test_several_directories_are_there_and_other_parts_are_not",
         ),
-        differs="Commands see every directory on disk at its place, not only a default backend.",
+        differs="Commands see every mounted directory at its path, not only the default backend.",
     ),
     "C2.6": Row(
-        "a shell on the host",
+        (
+            "Commands can run on the host: timeouts end all their processes, and no secrets are "
+            "inherited"
+        ),
         (
             "tests/shell/test_session.py::test_a_timeout_keeps_what_was_written_and_ends_everything",
             "tests/shell/test_session.py::test_a_process_in_the_background_does_not_hold_the_call",
@@ -233,25 +245,25 @@ ROWS: dict[str, Row] = {
             "tests/shell/test_endings.py::test_closing_ends_what_commands_left_running",
             "tests/shell/test_policies.py::test_a_shell_gets_what_programs_need_and_no_secrets",
         ),
+        differs="In DeepAgents a timeout leaves child processes running and loses the output.",
     ),
     "C2.7": Row(
-        "a sandbox that implements little",
+        "A base class for sandboxes",
         differs=(
-            "No such base class: a backend brings six operations on files, and a sandbox is an "
-            "execution policy."
+            "Not offered: a backend has six file operations, and a sandbox is an execution policy."
         ),
     ),
     "C2.8": Row(
-        "a local sandbox",
+        "Commands run in a sandbox on this machine",
         (
             "tests/shell/test_policies.py::test_a_sandbox_shows_the_workspace_and_little_else",
             "tests/shell/test_policies.py::test_a_sandbox_that_is_not_installed_says_how_to_get_it",
             "tests/middleware/test_shell.py::test_by_default_commands_run_in_a_sandbox",
         ),
-        differs="No backends for hosted services.",
+        differs="No backends for hosted sandboxes.",
     ),
     "C3.1": Row(
-        "the state keeps every message",
+        "Summaries never change the messages of the state",
         (
             "tests/middleware/test_long_runs.py::test_the_request_is_in_view_at_every_call_of_twelve_rounds_with_large_results",
             "tests/middleware/test_summarization.py::test_summaries_are_private_and_append_only",
@@ -259,7 +271,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "C3.2": Row(
-        "when and how much, with system prompt and tools counted",
+        "Summaries are made near the end of the window; the system prompt and tools are counted",
         (
             "tests/middleware/test_long_runs.py::test_an_unknown_window_counts_as_two_hundred_thousand_tokens",
             "tests/middleware/test_long_runs.py::test_large_tool_schemas_bring_the_summary_forward",
@@ -269,7 +281,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "C3.3": Row(
-        "long arguments of old writes are cut first",
+        "Long arguments of old writes are shortened first",
         (
             "tests/middleware/test_short_arguments.py::test_long_texts_of_writing_calls_are_cut_and_the_rest_stays",
             "tests/middleware/test_short_arguments.py::test_what_a_failed_call_did_not_write_stays_in_view",
@@ -279,7 +291,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "C3.4": Row(
-        "what left the view can be read",
+        "The model can read and search what was summarised",
         (
             "tests/middleware/test_summarization_options.py::test_the_summary_names_the_history_and_the_agent_can_read_it",
             "tests/middleware/test_long_runs.py::test_a_summary_that_names_the_history_is_enough_to_find_a_word_of_the_past",
@@ -287,20 +299,17 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_long_runs.py::test_a_subagents_history_is_its_own_and_not_its_callers",
             "tests/middleware/test_filesystem_guards.py::test_the_transcript_can_be_read_and_searched_and_not_changed",
         ),
-        differs=(
-            "Nothing is copied: the history is the thread's own state, read as a file, so no write "
-            "can fail or grow."
-        ),
+        differs="Nothing is copied: the history is the thread's own state, shown as a file.",
     ),
     "C3.5": Row(
-        "media in summaries",
+        "Media are left out of summaries",
         (
             "tests/middleware/test_long_runs.py::test_images_are_named_and_not_sent_to_the_summariser",
         ),
         differs="They stay in the thread; the summariser reads that there was one.",
     ),
     "C3.6": Row(
-        "a request that is refused as too large",
+        "A request that the provider refuses as too large is shortened and sent once more",
         (
             "tests/middleware/test_summarization.py::test_a_refused_request_is_summarised_harder_and_sent_once_more",
             "tests/middleware/test_summarization.py::test_an_overflow_that_nothing_can_help_and_other_errors_are_raised",
@@ -309,25 +318,22 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "C3.7": Row(
-        "thoughts signed for a longer prompt",
+        "Reasoning that was signed for a longer prompt is left out after a summary",
         (
             "tests/middleware/test_summarization.py::test_old_signed_thinking_is_dropped_but_the_working_turn_keeps_its_own",
         ),
     ),
     "C3.8": Row(
-        "a tool with which the model asks for a summary",
+        "A tool lets the model ask for a summary",
         (
             "tests/middleware/test_summarization_options.py::test_a_model_may_ask_for_a_summary_before_it_must_be",
             "tests/middleware/test_summarization_options.py::test_a_request_that_failed_is_not_carried_out",
             "tests/middleware/test_summarization_options.py::test_the_tool_says_when_there_is_nothing_to_gain_and_works_in_an_agent",
         ),
-        differs=(
-            "Of use from 5,000 tokens on, not from half of the trigger: finished work can go at "
-            "any size."
-        ),
+        differs="It works from 5,000 tokens on, not from half of the trigger.",
     ),
     "C3.9": Row(
-        "the cost of long threads",
+        "Long threads stay fast to open and to list",
         (
             "tests/loop/test_time_travel.py::test_pages_of_history_are_newest_first_and_together_are_all_of_it",
             "tests/middleware/test_expected.py::test_the_history_of_a_long_thread_is_listed_without_reading_a_state",

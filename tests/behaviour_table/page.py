@@ -9,9 +9,9 @@ from tests.behaviour_table import ROWS, Row
 __all__ = ["page"]
 
 SECTIONS = {
-    "A1": "Agents: the factory",
-    "A2": "Agents: the deep agent",
-    "A3": "Agents: nodes and edges",
+    "A1": "Agents: options of `create_agent`",
+    "A2": "Agents: options of `create_deep_agent`",
+    "A3": "Agents: order of the loop",
     "A4": "Agents: jumps",
     "A5": "Agents: hooks",
     "A6": "Agents: requests",
@@ -21,7 +21,7 @@ SECTIONS = {
     "C1": "File tools",
     "C2": "Backends",
     "C3": "Summaries",
-    "C4": "Repair of conversations, rubrics",
+    "C4": "Repair of conversations, unsupported content, rubrics",
     "C5": "Permissions",
     "C6": "Subagents",
     "C7": "Subagents in the background",
@@ -37,13 +37,16 @@ SECTIONS = {
     "E": "What users of other libraries ask for",
 }
 
-COLUMNS = "| | Behaviour | Where we differ | Tests |\n|-|-|-|-|\n"
+COLUMNS = "| | Behaviour | Difference | Tests |\n|-|-|-|-|\n"
 HEAD = """\
 # Behaviours
 
-What LangChain's agents, DeepAgents and LangGraph do, behaviour by behaviour; where we do otherwise;
-and the tests that show what we do. `python -m tests.behaviour_table > docs/behaviours.md` writes
-this page, and a test compares it with the table.
+What this project does, behaviour by behaviour, compared with LangChain's agents (langchain 1.4.7),
+DeepAgents (deepagents 0.7.32) and LangGraph (langgraph 1.2.22), and the tests that show it. Where
+the third column is empty, there is no difference worth naming.
+
+The page is generated: change `tests/behaviour_table`, then run
+`python -m tests.behaviour_table > docs/behaviours.md`.
 """
 
 
@@ -51,9 +54,7 @@ def page() -> str:
     """Return the page."""
     parts = [HEAD]
     for section, rows in groupby(ROWS.items(), key=lambda one: _section(one[0])):
-        parts.append(
-            f"\n## {SECTIONS[section]}\n\n| | Behaviour | Where we differ | Tests |\n|-|-|-|-|\n"
-        )
+        parts.append(f"\n## {SECTIONS[section]}\n\n{COLUMNS}")
         parts += [_line(row_id, row) for row_id, row in rows]
     return "".join(parts)
 

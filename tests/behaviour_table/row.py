@@ -10,9 +10,9 @@ class Row:
     """One behaviour.
 
     Attributes:
-        what: The behaviour, in a line.
-        tests: Ids of the tests that show what we do.
-        differs: Where we do otherwise, or have something else, and why.
+        what: The behaviour, in one sentence that a newcomer understands.
+        tests: Ids of the tests that show what this project does.
+        differs: What is different from the libraries compared with, and why; None if nothing is.
     """
 
     what: str

@@ -4,7 +4,7 @@ from tests.behaviour_table.row import Row
 
 ROWS: dict[str, Row] = {
     "B11": Row(
-        "a shell that lasts from call to call",
+        "ShellToolMiddleware keeps one shell for all calls of a run",
         (
             "tests/middleware/test_shell.py::test_a_session_lasts_from_call_to_call",
             "tests/middleware/test_shell.py::test_restart_opens_a_new_shell_and_may_run_a_command",
@@ -14,7 +14,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "B11.1": Row(
-        "where commands run, and with what bounds",
+        "Commands run in a sandbox, in a container or on the host, with limits",
         (
             "tests/shell/test_policies.py::test_bounds_that_are_none_are_refused",
             "tests/shell/test_policies.py::test_limits_hold_for_what_the_shell_runs",
@@ -23,10 +23,10 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_shell.py::test_a_timeout_is_bounded_by_the_policy",
             "tests/middleware/test_shell.py::test_by_default_commands_run_in_a_sandbox",
         ),
-        differs="Bubblewrap is the sandbox, and the default; there is no codex policy.",
+        differs="Bubblewrap is the sandbox and the default; there is no Codex policy.",
     ),
     "B11.2": Row(
-        "environment, missing newline, input, timeouts, long output, restarts, shutdown",
+        "Missing newlines, reading input, timeouts, long output, restarts and shutdown are handled",
         (
             "tests/middleware/test_shell.py::test_without_env_there_is_a_path_and_no_secret",
             "tests/middleware/test_shell.py::test_output_without_a_last_newline_is_no_timeout",
@@ -36,10 +36,10 @@ ROWS: dict[str, Row] = {
             "tests/shell/test_loop_stays_free.py::test_the_event_loop_goes_on_while_a_shell_waits",
             "tests/shell/test_what_commands_say.py::test_both_streams_come_back_in_the_order_they_were_written",
         ),
-        differs="Both streams come back in the order they were written, without a label.",
+        differs="stdout and stderr come back in the order they were written, without labels.",
     ),
     "B12": Row(
-        "a model selects tools, once per turn",
+        "LLMToolSelectorMiddleware lets a model choose the tools",
         (
             "tests/middleware/test_tool_selection.py::test_only_the_chosen_tools_are_offered_in_their_own_order",
             "tests/middleware/test_tool_selection.py::test_one_turn_asks_once_and_the_next_asks_again",
@@ -47,17 +47,21 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_tool_selection.py::test_a_policy_decides_without_a_choice_and_its_decision_is_kept_too",
             "tests/middleware/test_tool_selection.py::test_without_a_request_or_a_choice_nothing_is_asked",
         ),
+        differs="It chooses once per turn, not at every step.",
     ),
     "B13": Row(
-        "a model makes results up",
+        "LLMToolEmulator lets a model invent the results of tools",
         (
             "tests/middleware/test_tool_emulation.py::test_a_made_up_result_says_so_to_the_model_and_to_programs",
             "tests/middleware/test_tool_emulation.py::test_the_named_tools_are_emulated_and_an_empty_list_names_none",
         ),
-        differs="The sampling parameters of the model are left alone, as the API refuses them.",
+        differs="No temperature is set: current APIs refuse it.",
     ),
     "B14": Row(
-        "a todo list, shown again after a summary, seen by subagents, changed in part",
+        (
+            "TodoListMiddleware: a list that is shown again after a summary, seen by subagents, "
+            "and changed in part"
+        ),
         (
             "tests/middleware/test_todo_list.py::test_a_write_replaces_the_list_and_says_everything_in_text_and_data",
             "tests/middleware/test_todo_list.py::test_of_several_lists_in_one_answer_the_first_is_written",
@@ -67,10 +71,10 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_todo_list.py::test_a_partial_write_changes_adds_and_removes_only_what_it_names",
             "tests/middleware/test_todo_list.py::test_a_subagent_sees_the_main_list_once_and_keeps_one_of_its_own",
         ),
-        differs="Of several lists in one answer the first is written, the others are errors.",
+        differs="Of several lists in one answer the first is written; the others get errors.",
     ),
     "B15": Row(
-        "search by name and text, confined, newest first, capped",
+        "File search by name and text: confined to the root, newest first, capped",
         (
             "tests/middleware/test_file_search.py::test_glob_finds_at_any_depth_newest_first",
             "tests/middleware/test_file_search.py::test_glob_takes_braces_directories_and_patterns_from_the_root",
@@ -79,18 +83,19 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_file_search.py::test_results_come_in_pages_one_after_the_other_past_every_cap",
             "tests/backends/test_backends.py::test_globs_that_explode_are_refused",
         ),
+        differs="LangChain has no cap.",
     ),
     "B16": Row(
-        "tools that the provider finds",
+        "ProviderToolSearchMiddleware defers tools that the provider finds by search",
         (
             "tests/middleware/test_provider_tool_search.py::test_all_or_the_named_tools_are_put_off_and_a_search_tool_is_added",
             "tests/middleware/test_provider_tool_search.py::test_another_provider_is_refused_before_anything_is_sent",
             "tests/middleware/test_provider_tool_search.py::test_an_agent_finds_and_calls_a_tool_through_the_messages_api",
         ),
-        differs="Anthropic only, as the only provider.",
+        differs="Anthropic only, the only provider here.",
     ),
     "B17": Row(
-        "marks for the provider's prompt cache, four at most",
+        "PromptCachingMiddleware sets at most four cache breakpoints",
         (
             "tests/middleware/test_prompt_caching.py::test_tools_stable_prompt_and_two_places_in_the_messages_are_marked",
             "tests/middleware/test_prompt_caching.py::test_there_are_never_more_breakpoints_than_allowed",
@@ -102,21 +107,22 @@ ROWS: dict[str, Row] = {
     "B18": Row(
         "Anthropic's own bash, text-editor and memory tools",
         differs=(
-            "Not implemented: shell, file tools and memory files are of any model; provider tools "
-            "pass through (A1.2)."
+            "Not offered: shell, file tools and memory work with any model. Provider tools can be "
+            "passed through (A1.2)."
         ),
     ),
     "B19": Row(
-        "model calls of middleware are in no stream of messages",
+        "Model calls made by middleware never appear in the stream of messages",
         (
             "tests/loop/test_streams.py::test_internal_model_calls_are_not_in_the_stream_of_messages",
             "tests/middleware/test_tool_selection.py::test_the_choice_is_metered_but_is_no_answer_and_no_event",
             "tests/middleware/test_tool_emulation.py::test_what_it_costs_counts_toward_the_limits_and_nothing_of_it_is_streamed",
             "tests/middleware/test_rubric.py::test_evaluations_are_reported_but_the_grader_is_not_streamed",
         ),
+        differs="In LangChain they appear in older stream versions.",
     ),
     "B20": Row(
-        "tools of MCP servers",
+        "Tools of MCP servers can be used",
         (
             "tests/mcp_servers/test_tools.py::test_tools_are_offered_under_their_servers_name_and_run",
             "tests/mcp_servers/test_config.py::test_a_string_can_never_start_a_process",
@@ -124,10 +130,10 @@ ROWS: dict[str, Row] = {
             "tests/mcp_servers/test_failures.py::test_a_server_that_cannot_be_used_is_left_out_and_the_model_knows_why",
             "tests/mcp_servers/test_tools.py::test_hints_are_read_with_the_protocols_defaults",
         ),
-        differs="Failures of the connection are results too.",
+        differs="Failures of the connection are error results too.",
     ),
     "B20.1": Row(
-        "a server's question is a durable question of the run",
+        "A question of an MCP server becomes a durable question of the run",
         (
             "tests/mcp_servers/test_questions.py::test_a_question_waits_for_its_answer_and_the_tool_goes_on_with_it",
             "tests/mcp_servers/test_questions.py::test_the_questions_of_one_round_are_asked_together",
@@ -137,7 +143,10 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "B20.2": Row(
-        "the SDK's major version, and approvals by the hints of tools",
+        (
+            "Rules can use the hints of MCP tools, such as destructive; the MCP SDK is imported on "
+            "first use"
+        ),
         (
             "tests/test_policy.py::test_rules_match_hints_and_servers",
             "tests/mcp_servers/test_tools.py::test_a_policy_judges_them_by_server_and_hints",
@@ -145,12 +154,13 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "B20.3": Row(
-        "an MCP server with threads, questions, progress and cancellation",
+        "An MCP server offers threads, questions, progress and cancellation",
         (
             "tests/e2e/test_transports_and_eras.py::test_a_client_lists_drives_and_delegates",
             "tests/e2e/test_transports_and_eras.py::test_a_long_run_is_a_status_that_can_be_waited_for_and_cancelled",
             "tests/e2e/test_approvals.py::test_a_delegated_run_asks_the_person_and_goes_on",
             "tests/e2e/test_restart.py::test_a_killed_run_is_finished_by_the_next_server_and_repeats_no_call",
         ),
+        differs="The libraries have none.",
     ),
 }

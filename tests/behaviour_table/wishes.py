@@ -4,7 +4,7 @@ from tests.behaviour_table.row import Row
 
 ROWS: dict[str, Row] = {
     "E6": Row(
-        "a rejected call runs by no jump",
+        "No jump runs a call that a person rejected",
         (
             "tests/middleware/test_approval_answers.py::test_a_hook_that_jumps_to_the_tools_runs_no_rejected_call",
             "tests/loop/test_gate.py::test_jump_to_tools_does_not_run_a_rejected_call",
@@ -13,7 +13,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E7": Row(
-        "the final call is what is judged",
+        "Rules and approvals apply to the call that finally runs",
         (
             "tests/loop/test_gate.py::test_a_wrapper_cannot_turn_an_allowed_call_into_a_denied_one",
             "tests/loop/test_gate_attacks.py::test_what_runs_is_what_was_judged_though_the_arguments_change_while_it_waits",
@@ -21,7 +21,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E8": Row(
-        "which of parallel subagents asks",
+        "A question says which of the parallel subagents asks it",
         (
             "tests/loop/test_interrupts.py::test_parallel_subagents_with_parallel_questions_are_told_apart_and_kept_in_order",
             "tests/loop/test_interrupts.py::test_all_questions_of_all_subagents_can_be_answered_at_once",
@@ -29,7 +29,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E9": Row(
-        "nothing that finished runs again",
+        "Nothing that has finished runs again",
         (
             "tests/loop/test_interrupts.py::test_a_tool_that_asks_twice_runs_from_its_start_but_its_siblings_do_not",
             "tests/loop/test_interrupts.py::test_a_question_after_the_model_does_not_ask_the_model_again",
@@ -38,7 +38,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E10": Row(
-        "a failing tool ends nothing",
+        "A failing tool does not end the run",
         (
             "tests/loop/test_routing.py::test_results_are_in_call_order_and_a_failing_tool_is_a_result",
             "tests/middleware/test_delegated_work.py::test_a_tool_that_fails_inside_of_a_subagent_ends_neither_it_nor_its_caller",
@@ -47,7 +47,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E11": Row(
-        "structured output is repaired so many times, then fails with a type",
+        "A structured answer is repaired a bounded number of times, then fails with a typed error",
         (
             "tests/loop/test_structured_answers.py::test_repair_is_bounded_and_the_failure_holds_the_last_attempt",
             "tests/loop/test_structured_answers.py::test_prose_is_followed_by_one_forced_call",
@@ -55,7 +55,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E12": Row(
-        "no summary loses anything",
+        "A summary loses no request, no pair of call and result, and no message",
         (
             "tests/test_valid_conversations.py::test_no_request_of_a_thread_is_refused",
             "tests/middleware/test_long_runs.py::test_the_request_is_in_view_at_every_call_of_twelve_rounds_with_large_results",
@@ -67,7 +67,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E13": Row(
-        "a model that goes in circles is nudged, then stopped",
+        "A model that repeats itself is warned, then stopped",
         (
             "tests/test_looping_models.py::test_a_default_deep_agent_stops_a_model_that_goes_in_circles",
             "tests/test_looping_models.py::test_a_subagent_that_goes_in_circles_is_stopped_and_its_caller_goes_on",
@@ -79,7 +79,10 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E14": Row(
-        "budgets of tokens, money and time over the whole tree and the thread, with a soft end",
+        (
+            "Budgets of tokens, cost and time apply to the whole run and thread, subagents "
+            "included, with a warning and a last turn"
+        ),
         (
             "tests/loop/test_thread_budgets.py::test_runs_of_a_thread_share_a_budget_that_warns_wraps_up_and_ends",
             "tests/test_looping_models.py::test_a_limit_holds_for_the_calls_of_all_agents_together_in_a_deep_agent",
@@ -91,7 +94,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E15": Row(
-        "what it costs, and what the provider's cache saves",
+        "A run reports what each agent cost, and how much the provider's cache saved",
         (
             "tests/test_usage_ledger.py::test_the_ledger_has_a_line_for_each_agent_and_model_and_survives_a_pause",
             "tests/middleware/test_prompt_cache_hits.py::test_each_request_begins_with_the_whole_one_before",
@@ -100,7 +103,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E16": Row(
-        "skills are read again",
+        "Changed skills are read again",
         (
             "tests/test_own_edits.py::test_a_skill_that_a_person_saves_between_two_runs_is_told_in_the_second",
             "tests/middleware/test_skills.py::test_a_real_agent_loads_a_skill_and_hears_of_a_change_at_its_next_call",
@@ -110,7 +113,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E17": Row(
-        "memory is read again",
+        "Changed memory files are read again",
         (
             "tests/test_own_edits.py::test_an_agent_sees_its_own_edit_of_memory_and_keeps_it_over_a_restart",
             "tests/middleware/test_memory.py::test_a_real_agent_sees_its_own_edit_at_its_next_call",
@@ -118,7 +121,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E18": Row(
-        "a sandbox, with rules that hold for shells too",
+        "Commands run in a sandbox, and rules apply to them",
         (
             "tests/middleware/test_shell.py::test_by_default_commands_run_in_a_sandbox",
             "tests/policy/test_command_lines.py::test_no_attack_passes_an_allow_by_command",
@@ -129,7 +132,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E19": Row(
-        "no false timeouts, lost output, orphans or silent resets",
+        "Commands have no false timeouts, lost output, orphaned processes or silent restarts",
         (
             "tests/middleware/test_shell.py::test_output_without_a_last_newline_is_no_timeout",
             "tests/middleware/test_shell.py::test_a_timeout_keeps_the_output_and_says_what_is_lost",
@@ -140,7 +143,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E20": Row(
-        "line ends and encodings stay",
+        "Edits keep line ends and encodings",
         (
             "tests/middleware/test_filesystem.py::test_edits_keep_every_other_byte",
             "tests/middleware/test_filesystem.py::test_an_edit_leaves_the_bytes_around_it",
@@ -149,7 +152,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E21": Row(
-        "native paths are understood",
+        "Native paths, also of Windows, are understood",
         (
             "tests/backends/test_directory.py::test_native_paths_become_virtual",
             "tests/backends/test_directory.py::test_windows_paths_become_virtual",
@@ -158,7 +161,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E22": Row(
-        "events say which subagent, and internal calls are in none",
+        "Every event says which agent it is from; internal model calls do not appear",
         (
             "tests/loop/test_streams.py::test_parallel_subagents_are_told_apart_by_call",
             "tests/loop/test_streams.py::test_internal_model_calls_are_not_in_the_stream_of_messages",
@@ -166,7 +169,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E23": Row(
-        "subagents that live longer",
+        "Subagents can be continued, run in the background, and have limits and tools of their own",
         (
             "tests/subagents/test_continuing.py::test_a_result_has_a_handle_in_text_and_data_and_with_it_the_subagent_goes_on",
             "tests/subagents/background/test_launcher.py::test_tasks_run_side_by_side_and_are_waited_for_with_one_call",
@@ -175,7 +178,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E24": Row(
-        "many tools of many servers",
+        "Tools of many MCP servers can be limited, selected or searched",
         (
             "tests/mcp_servers/test_tools.py::test_only_the_listed_tools_of_a_server_are_used",
             "tests/mcp_servers/test_tools.py::test_a_subagent_can_be_given_some_servers_over_the_same_connections",
@@ -184,7 +187,7 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "E25": Row(
-        "nothing private by arguments, older messages, streams or rows",
+        "Private data leaks through no argument, older message, stream or stored row",
         (
             "tests/middleware/test_pii.py::test_a_run_full_of_secrets_leaves_none_anywhere",
             "tests/middleware/test_pii.py::test_streamed_text_is_the_stored_text",
