@@ -37,9 +37,9 @@ ROWS: dict[str, Row] = {
     "D1.4": Row(
         "Parallel writes are joined in call order; a failed call writes nothing",
         (
-            "tests/loop/test_state.py::test_parallel_writes_join_in_call_order",
             "tests/checkpoint/test_conformance.py::test_parallel_tasks_are_folded_in_call_order",
             "tests/loop/test_tool_returns.py::test_what_cannot_be_kept_is_an_error_result_and_the_thread_stays_usable",
+            "tests/loop/test_routing.py::test_results_are_in_call_order_though_the_calls_finish_in_another",
         ),
     ),
     "D1.5": Row(

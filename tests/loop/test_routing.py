@@ -1,5 +1,6 @@
 """What follows what: the order of hooks, the way of the loop, and jumps."""
 
+import operator
 from typing import Annotated, NotRequired, TypedDict
 
 import anyio
@@ -11,7 +12,7 @@ from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_c
 from deep_agent_mcp.harness.loop.hooks.requests import Command
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
 from deep_agent_mcp.harness.state.schema import Reducer
-from deep_agent_mcp.harness.tools.tool import tool
+from deep_agent_mcp.harness.tools.tool import ToolResult, tool
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio
@@ -191,18 +192,22 @@ async def test_results_are_in_call_order_though_the_calls_finish_in_another():
     may_finish[-1].set()
     finished: list[int] = []
 
+    class Taken(TypedDict):
+        taken: NotRequired[Annotated[list[int], Reducer(operator.add, default=list)]]
+
     @tool
-    async def take(place: int) -> str:
+    async def take(place: int) -> ToolResult:
         """Finish after the call behind this one."""
         await may_finish[place + 1].wait()
         finished.append(place)
         may_finish[place].set()
-        return f"took {place}"
+        return ToolResult(f"took {place}", update={"taken": [place]})
 
     calls = [call(str(place), "take", place=place) for place in range(3)]
+    agent = create_agent(Turns(says("", *calls), says("ok")), [take], state_schema=Taken)
     with anyio.fail_after(60):
-        result = await create_agent(Turns(says("", *calls), says("ok")), [take]).ainvoke("go")
-    assert finished == [2, 1, 0]
+        result = await agent.ainvoke("go")
+    assert (finished, result.state["taken"]) == ([2, 1, 0], [0, 1, 2])
     results = [one.text for one in result.state["messages"] if isinstance(one, ToolMessage)]
     assert results == ["took 0", "took 1", "took 2"]
 
@@ -269,8 +274,6 @@ class Sums(TypedDict):
 
 
 async def test_parallel_writers_of_a_plain_key_the_later_call_gets_an_error():
-    from deep_agent_mcp.harness.tools.tool import ToolResult
-
     @tool
     async def note(value: int) -> ToolResult:
         """Note a value."""

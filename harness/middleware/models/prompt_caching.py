@@ -108,13 +108,11 @@ class PromptCachingMiddleware(AgentMiddleware):
         if len(request.messages) < self.min_messages_to_cache:
             same = placed.ordered == system
             return await handler(request if same else request.override(system=placed.ordered))
+        # Two for prompt and tools, two for the messages.
         cache_tools = bool(request.tools) and placed.marks < 2
-        left = MAX_BREAKPOINTS - cache_tools - placed.marks
         places = _message_places(request.messages, request.state.get("messages", ()))
         marked = request.override(
-            system=placed.marked,
-            cache_tools=cache_tools,
-            cache_messages=tuple(sorted(places[:left])),
+            system=placed.marked, cache_tools=cache_tools, cache_messages=tuple(sorted(places))
         )
         if supported and self.ttl != "5m" and "cache_ttl" not in marked.settings:
             marked = marked.override(settings={**marked.settings, "cache_ttl": self.ttl})
