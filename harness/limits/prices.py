@@ -21,9 +21,9 @@ from ..errors import HarnessError
 from ..messages.message import Usage
 
 if TYPE_CHECKING:
-    from genai_prices.types import TieredPrices
+    from genai_prices.types import ModelInfo, TieredPrices
 
-__all__ = ["UNLISTED", "Price", "UnknownPrice", "price_of"]
+__all__ = ["UNLISTED", "Price", "UnknownPrice", "price_of", "window_of"]
 
 _MILLION = 1_000_000
 _Listed: TypeAlias = "Decimal | TieredPrices | None"
@@ -84,6 +84,16 @@ UNLISTED: Mapping[str, Price] = MappingProxyType(
 )
 """Published prices that `genai-prices` does not have, by the beginning of a model's id."""
 
+_LISTERS = {
+    "openai-responses": "openai",
+    "google-cloud": "google",
+    "bedrock": "aws",
+    "anthropic-bedrock": "aws",
+    "anthropic-vertex": "anthropic",
+    "xai": "x-ai",
+}
+"""What the list calls a vendor, where it has another name for it."""
+
 _OTHER_VERSION = re.compile(r"\d|[-.]\d{1,2}(?!\d)")
 """What makes an id that begins like a known one the id of another model: `-5` and then `-2`."""
 
@@ -92,7 +102,7 @@ def price_of(model: str, prices: Mapping[str, Price] | None = None) -> Price | N
     """Return the price of a model, or None if it is not known.
 
     Args:
-        model: Its name, with or without `anthropic:` before it.
+        model: Its name, such as `openai:gpt-5.4`; `anthropic:` may be left out.
         prices: One's own prices by the beginning of a model's name; they go before list prices.
             The longest beginning wins, and one that ends in a version covers dated snapshots of
             that version but no other version: `claude-opus-5` is not `claude-opus-5-5`.
@@ -101,15 +111,30 @@ def price_of(model: str, prices: Mapping[str, Price] | None = None) -> Price | N
 
 
 @lru_cache(maxsize=256)
-def _listed(name: str) -> Price | None:
-    """Return the list price of a model. The first one takes some 70 ms of a processor."""
-    if not name.startswith("claude"):
+def window_of(model: str) -> int | None:
+    """Return the input tokens that a model accepts, if the list of models says so."""
+    entry = _entry(_bare(model))
+    return None if entry is None else entry.context_window
+
+
+def _entry(name: str) -> ModelInfo | None:
+    """Return what the list has of a model. The first one takes some 70 ms of a processor."""
+    vendor, colon, model = name.partition(":")
+    lister = _LISTERS.get(vendor, vendor) if colon else "anthropic"
+    if not colon and not name.startswith("claude"):
         return None
     from genai_prices.data_snapshot import get_snapshot  # not before a model was called
 
     try:
-        _, model = get_snapshot().find_provider_model(name, None, "anthropic", None)
+        return get_snapshot().find_provider_model(model or name, None, lister, None)[1]
     except LookupError:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _listed(name: str) -> Price | None:
+    model = _entry(name)
+    if model is None:
         return None
     listed = model.get_prices(datetime.now(UTC))
     kinds = (listed.input_mtok, listed.output_mtok, listed.cache_read_mtok, listed.cache_write_mtok)

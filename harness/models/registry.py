@@ -1,13 +1,14 @@
 """Names of models, resolved to models.
 
-A name is `provider:rest`, or a bare Claude id. Nothing heavy is imported before a model of that
-provider is asked for, and the provider's SDK not before its first call.
+A name is `provider:rest`, or a bare Claude id. `vendors` has most of the providers. Nothing heavy
+is imported before a model of that provider is asked for, and its SDK not before its first call.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -41,7 +42,7 @@ PROVIDERS: Mapping[str, tuple[str, str]] = {
     "anthropic": ("deep_agent_mcp.harness.models.anthropic", "AnthropicModel"),
     "scripted": ("deep_agent_mcp.harness.models.scripted", "ScriptedModel"),
 }
-"""Provider name -> module and factory. A new provider is one file and one line here."""
+"""Provider name -> module and factory, beside those of `vendors`. One more is a file and a line."""
 
 
 def make_model(name: str, settings: Mapping[str, Any]) -> ChatModel:
@@ -72,18 +73,29 @@ def _parts(name: str) -> tuple[str, str]:
     provider, colon, rest = name.strip().partition(":")
     if not colon and provider.startswith("claude"):
         provider, rest = "anthropic", provider
-    if provider not in PROVIDERS or not rest:
+    if provider in PROVIDERS and rest:
+        return provider, rest
+    from .vendors.vendors import VENDORS, vendor_of  # not for a server that asks Claude
+
+    vendor = vendor_of(provider)
+    if vendor is None or not rest:
+        known = ", ".join(f"{one}:…" for one in (*PROVIDERS, *VENDORS))
         raise UnknownModel(
-            f"unknown model {name!r}. Accepted: {', '.join(f'{known}:…' for known in PROVIDERS)} "
-            f"with a model id or, for scripted, a path; or a bare Claude id such as "
-            f"{DEFAULT_MODEL.partition(':')[2]!r}. The default is {DEFAULT_MODEL!r}."
+            f"unknown model {name!r}. Accepted: {known} with a model id or, for scripted, a path; "
+            f"or a bare Claude id such as {DEFAULT_MODEL.partition(':')[2]!r}. The default is "
+            f"{DEFAULT_MODEL!r}."
         )
-    return provider, rest
+    return vendor.name, rest
 
 
 def _factory(provider: str) -> ModelFactory:
-    module, attribute = PROVIDERS[provider]
-    return getattr(import_module(module), attribute)
+    if provider in PROVIDERS:
+        module, attribute = PROVIDERS[provider]
+        return getattr(import_module(module), attribute)
+    from .vendors.model import VendorModel
+    from .vendors.vendors import VENDORS
+
+    return partial(VendorModel, VENDORS[provider])
 
 
 def _parameters(factory: ModelFactory) -> Sequence[inspect.Parameter]:

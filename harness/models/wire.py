@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import cast
+import math
+from typing import Any, cast
 
 from pydantic import JsonValue
 
-__all__ = ["clean_text", "parse_arguments"]
+__all__ = ["CONTINUE", "OPENING", "clean_text", "parse_arguments", "sendable"]
+
+OPENING = "(The conversation starts with what was already done.)"
+"""Said for the user where a transcript begins with an answer: vendors want the user first."""
+
+CONTINUE = "Continue."
+"""Said for the user where a transcript ends with an answer."""
 
 
 def clean_text(text: str) -> str:
@@ -36,3 +43,19 @@ def parse_arguments(raw: str) -> dict[str, JsonValue] | None:
     except (ValueError, RecursionError):
         return None
     return cast(dict[str, JsonValue], args) if isinstance(args, dict) else None
+
+
+def sendable(value: Any) -> Any:
+    """Return JSON data as it can be written: whole characters, and words for odd numbers."""
+    match value:
+        case str():
+            return clean_text(value)
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            pairs = cast(dict[str, Any], value)
+            return {clean_text(key): sendable(one) for key, one in pairs.items()}
+        case list():
+            return [sendable(one) for one in cast(list[Any], value)]
+        case _:
+            return value

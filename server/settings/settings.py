@@ -153,7 +153,8 @@ class Settings(BaseModel):
     profiles: tuple[ExistingDirectory, ...] = Field(default=(), description="existing directories")
     model: ModelName | None = Field(
         default=None,
-        description="'anthropic:<model id>', 'claude-<model id>', 'scripted:<path>' or 'sampling'",
+        description="'anthropic:<model id>', another vendor's such as 'openai:<model id>', "
+        "'scripted:<path>' or 'sampling'",
     )
     model_patience: float = Field(
         default=600, ge=0, le=86_400, description="seconds from 0 to 86400"

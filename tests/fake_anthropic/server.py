@@ -32,7 +32,7 @@ class Recorded:
     hung_up: anyio.Event = field(default_factory=anyio.Event)
 
 
-class _HangUp(Exception):
+class HangUp(Exception):
     """Close the connection without ending the response."""
 
 
@@ -47,6 +47,7 @@ class FakeAnthropic:
         requests: Bodies of all requests, in order of arrival.
         recorded: The same with headers and outcome.
         answers: The queue; append to it at any time.
+        hung_up: Set when a client closed a stream that was stalled.
     """
 
     def __init__(
@@ -57,7 +58,12 @@ class FakeAnthropic:
         self.url = ""
         self._port = port
         self._check = check
+        self.hung_up = anyio.Event()
         self._stack = AsyncExitStack()
+
+    @property
+    def asked(self) -> int:
+        return len(self.recorded)
 
     @property
     def requests(self) -> list[dict[str, Any]]:
@@ -81,11 +87,11 @@ class FakeAnthropic:
 
     async def _serve(self, stream: anyio.abc.SocketStream) -> None:
         async with stream:
-            connection = _Connection(stream)
-            with suppress(_HangUp, anyio.BrokenResourceError, anyio.EndOfStream):
+            connection = Connection(stream)
+            with suppress(HangUp, anyio.BrokenResourceError, anyio.EndOfStream):
                 await self._exchange(connection)
 
-    async def _exchange(self, connection: _Connection) -> None:
+    async def _exchange(self, connection: Connection) -> None:
         method, path, headers, data = await connection.request()
         route = path.partition("?")[0]
         if route not in ("/v1/messages", _COUNT) or method != "POST":
@@ -117,7 +123,7 @@ class FakeAnthropic:
             return
         await self._answer(connection, record)
 
-    async def _answer(self, connection: _Connection, record: Recorded) -> None:
+    async def _answer(self, connection: Connection, record: Recorded) -> None:
         answer = self._next(record.body)
         await anyio.sleep(answer.delay)
         if answer.status != 200:
@@ -127,7 +133,7 @@ class FakeAnthropic:
         else:
             await self._stream(connection, record, answer)
 
-    async def _count(self, connection: _Connection, body: dict[str, Any]) -> None:
+    async def _count(self, connection: Connection, body: dict[str, Any]) -> None:
         """Count four characters as a token, and refuse what only an answer needs."""
         extra = sorted(body.keys() - _COUNTED)
         if extra:
@@ -144,7 +150,7 @@ class FakeAnthropic:
         message = "the fake server has no answer left for this request"
         return Answer(status=400, message=message, headers={"x-should-retry": "false"})
 
-    async def _stream(self, connection: _Connection, record: Recorded, answer: Answer) -> None:
+    async def _stream(self, connection: Connection, record: Recorded, answer: Answer) -> None:
         headers = {"content-type": "text/event-stream; charset=utf-8", **answer.headers}
         await connection.head(200, headers)
         if answer.stream is not None:
@@ -153,11 +159,12 @@ class FakeAnthropic:
             return
         for count, event in enumerate(answer.events(record.body["model"])):
             if count == answer.hang_up_after:
-                raise _HangUp
+                raise HangUp
             if count == answer.stall_after:
                 record.streaming.set()
                 await connection.wait_for_hang_up()
                 record.hung_up.set()
+                self.hung_up.set()
                 return
             if count == answer.error_after:
                 failure = Answer(status=529, error_type=answer.error_type, message=answer.message)
@@ -175,7 +182,7 @@ def _answer(answer: Answer | Mapping[str, Any] | str) -> Answer:
     return answer if isinstance(answer, Answer) else Answer.model_validate(answer)
 
 
-class _Connection:
+class Connection:
     """One HTTP/1.1 exchange; the connection is closed after it."""
 
     def __init__(self, stream: anyio.abc.SocketStream) -> None:
@@ -197,7 +204,7 @@ class _Connection:
                 headers = {name.decode(): value.decode() for name, value in request.headers}
                 return request.method.decode(), request.target.decode(), headers, data
             else:
-                raise _HangUp
+                raise HangUp
 
     async def head(self, status: int, headers: Mapping[str, str]) -> None:
         fields = {"request-id": "req_fake", "connection": "close", **headers}
@@ -218,7 +225,10 @@ class _Connection:
         await self.text(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n")
 
     async def text(self, text: str) -> None:
-        await self._send(h11.Data(data=text.encode()))
+        await self.data(text.encode())
+
+    async def data(self, data: bytes) -> None:
+        await self._send(h11.Data(data=data))
 
     async def end(self) -> None:
         await self._send(h11.EndOfMessage())

@@ -110,7 +110,7 @@ def test_any_lets_a_run_set_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["openai:gpt", "os:system", "deep_agent_mcp.harness.models.base:X", "", 7, None]
+    "name", ["nobody:gpt", "os:system", "deep_agent_mcp.harness.models.base:X", "", 7, None]
 )
 def test_a_run_chooses_among_known_providers_only(name: object) -> None:
     with pytest.raises(UnknownModel) as raised:
@@ -207,7 +207,7 @@ async def test_closing_it_closes_every_model_it_made_even_when_one_fails(
 
 def test_a_default_that_cannot_be_made_is_an_error_at_once() -> None:
     with pytest.raises(UnknownModel, match="Accepted: "):
-        init_chat_model("openai:gpt", configurable_fields=["model"])
+        init_chat_model("nobody:gpt", configurable_fields=["model"])
 
 
 @pytest.mark.parametrize("fields", ["model", ["model", ""]])

@@ -8,11 +8,10 @@ that starts or ends with the assistant. Calls and results come in pairs already 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from ...messages.message import (
     AIMessage,
@@ -29,7 +28,7 @@ from ...messages.message import (
     ToolMessage,
 )
 from ..base import ChatRequest
-from ..wire import clean_text
+from ..wire import CONTINUE, OPENING, clean_text, sendable
 
 __all__ = ["CacheMarks", "messages_of", "render_answer", "tool_use_id"]
 
@@ -38,8 +37,6 @@ _IMAGES = ("image/gif", "image/jpeg", "image/png", "image/webp")
 _MOST_TITLE = 500
 
 _THOUGHTS = ("thinking", "redacted_thinking")
-_OPENING = "(The conversation starts with what was already done.)"
-_CONTINUE = "Continue."
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _BAD_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -55,22 +52,6 @@ def tool_use_id(call_id: str) -> str:
 
 def _tool_name(name: str) -> str:
     return _BAD_IN_NAME.sub("_", name)[:128] or "unknown"
-
-
-def _sendable(value: Any) -> Any:
-    """Return JSON data as it can be written: whole characters, and words for odd numbers."""
-    match value:
-        case str():
-            return clean_text(value)
-        case float() if not math.isfinite(value):
-            return str(value)
-        case dict():
-            pairs = cast(_Json, value)
-            return {clean_text(key): _sendable(one) for key, one in pairs.items()}
-        case list():
-            return [_sendable(one) for one in cast(list[Any], value)]
-        case _:
-            return value
 
 
 def _text(text: str) -> list[_Json]:
@@ -135,10 +116,10 @@ def render_answer(content: Sequence[Any]) -> list[_Json]:
                 # `input` must be an object. A call with broken arguments has none; the error
                 # result that answers it says what was wrong with them.
                 use: _Json = {"type": "tool_use", "id": tool_use_id(call_id)}
-                use |= {"name": _tool_name(name), "input": _sendable(args)}
+                use |= {"name": _tool_name(name), "input": sendable(args)}
                 blocks.append(use)
             case ProviderBlock("anthropic", data):
-                blocks.append(_sendable(data))
+                blocks.append(sendable(data))
             case _:
                 pass
     while blocks and blocks[-1]["type"] in _THOUGHTS:
@@ -220,10 +201,10 @@ def messages_of(request: ChatRequest, marks: CacheMarks) -> list[_Json]:
         else:
             merged.append({"role": role, "content": blocks})
     if not merged or merged[0]["role"] == "assistant":
-        merged.insert(0, {"role": "user", "content": _text(_OPENING)})
+        merged.insert(0, {"role": "user", "content": _text(OPENING)})
     # Current models refuse to go on from an assistant message, except from a paused turn.
     if isinstance(last, AIMessage) and not _is_paused(last, merged[-1]["content"]):
-        merged.append({"role": "user", "content": _text(_CONTINUE)})
+        merged.append({"role": "user", "content": _text(CONTINUE)})
     ordered = [_results_first(message) for message in merged]
     _tell_apart(block for message in ordered for block in message["content"])
     return ordered

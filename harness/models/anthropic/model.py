@@ -11,14 +11,10 @@ import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakKeyDictionary
 
 import anyio
-import anyio.to_thread
-from anyio.lowlevel import RunVar
 from pydantic import JsonValue
 
 from ...errors import ModelError
@@ -26,6 +22,7 @@ from ...limits.prices import price_of
 from ...messages.message import AIMessage
 from ...tools.retries import is_repeated
 from ..base import ChatRequest, Delta
+from ..loop_clients import LoopClients
 from .errors import (
     MISSING_KEY,
     auth_error,
@@ -75,23 +72,7 @@ _MAX_RETRY_WAIT = 60.0
 """Seconds. A provider that asks for more gets an error instead: the SDK would wait for days."""
 
 
-@dataclass(slots=True)
-class _Client:
-    credentials: tuple[str | None, str | None, str | None]
-    sdk: AsyncAnthropic
-
-
-@dataclass(slots=True)
-class _LoopClients:
-    """Clients of one event loop. A connection cannot be used from another loop."""
-
-    lock: anyio.Lock = field(default_factory=anyio.Lock)
-    clients: WeakKeyDictionary[AnthropicModel, _Client] = field(
-        default_factory=WeakKeyDictionary["AnthropicModel", _Client]
-    )
-
-
-_loop_clients: RunVar[_LoopClients] = RunVar("anthropic_clients")
+_clients: LoopClients[AsyncAnthropic] = LoopClients("anthropic_clients")
 
 
 class AnthropicModel:
@@ -248,18 +229,8 @@ class AnthropicModel:
         Raises:
             ModelError: There are no credentials (kind `auth`).
         """
-        state = _loop_clients.get(None)
-        if state is None:
-            state = _LoopClients()
-            _loop_clients.set(state)
         credentials = self._credentials()
-        async with state.lock:
-            client = state.clients.get(self)
-            if client is None or client.credentials != credentials:
-                make = partial(self._make_client, credentials)
-                sdk = await anyio.to_thread.run_sync(make)
-                client = state.clients[self] = _Client(credentials, sdk)
-        return client.sdk
+        return await _clients.get(self, credentials, partial(self._make_client, credentials))
 
     def _credentials(self) -> tuple[str | None, str | None, str | None]:
         """Return key, token and base URL; explicit ones win over the environment."""
@@ -304,10 +275,9 @@ class AnthropicModel:
 
     async def aclose(self) -> None:
         """Close this event loop's connections. The model can be used again afterwards."""
-        state = _loop_clients.get(None)
-        client = state.clients.pop(self, None) if state is not None else None
+        client = _clients.pop(self)
         if client is not None:
-            await client.sdk.close()
+            await client.close()
 
 
 def _beta_headers(betas: object) -> dict[str, str] | None:

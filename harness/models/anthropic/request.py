@@ -16,9 +16,9 @@ from ...errors import ModelError
 from ...tools.spec import ToolSpec
 from .._native_schema import open_place
 from ..base import ChatRequest, PromptSection
+from ..tool_schema import taken_and_told
 from ..wire import clean_text
 from .messages import CacheMarks, messages_of
-from .tool_schema import taken_and_told
 
 __all__ = ["MAX_BREAKPOINTS", "PRIVATE_SETTINGS", "body_of"]
 

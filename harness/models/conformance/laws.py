@@ -1,0 +1,199 @@
+"""The laws of chat models."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+
+from ...errors import ModelError
+from ...messages.message import AIMessage, HumanMessage, Message, ToolMessage
+from ...tools.spec import ToolSpec
+from ..base import ChatModel, ChatRequest, Delta, PromptSection
+from .stage import Call, Law, Provider, Scene
+
+__all__ = ["LAWS"]
+
+LAWS: list[Law] = []
+"""All laws."""
+
+_ADD = ToolSpec(
+    "add",
+    "Adds.",
+    {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    },
+)
+_ONE, _TWO = Call("add", '{"a": 1, "b": 1}'), Call("add", '{"a": 2, "b": 2}')
+
+_Check = Callable[[ChatModel, Provider], Awaitable[None]]
+
+
+def _law(*scenes: Scene) -> Callable[[_Check], _Check]:
+    def add(check: _Check) -> _Check:
+        LAWS.append(Law(check.__name__.replace("_", " "), scenes, check))
+        return check
+
+    return add
+
+
+def _require(fact: bool, otherwise: object) -> None:
+    if not fact:
+        raise AssertionError(str(otherwise))
+
+
+def _request(*messages: Message | str, **fields: Any) -> ChatRequest:
+    whole = [HumanMessage(one) if isinstance(one, str) else one for one in messages]
+    return ChatRequest(whole, system=(PromptSection("agent", "You add."),), tools=(_ADD,), **fields)
+
+
+async def _collect(model: ChatModel, request: ChatRequest) -> tuple[list[Delta], AIMessage]:
+    async with aclosing(model.stream(request)) as stream:
+        parts = [part async for part in stream]
+    answers = [part for part in parts if isinstance(part, AIMessage)]
+    _require(len(answers) == 1 and parts[-1] is answers[0], f"one answer, at the end: {parts}")
+    return [part for part in parts if isinstance(part, Delta)], answers[0]
+
+
+async def _failure(model: ChatModel, request: ChatRequest) -> ModelError:
+    answered = False
+    try:
+        async with aclosing(model.stream(request)) as stream:
+            async for part in stream:
+                answered = answered or isinstance(part, AIMessage)
+    except ModelError as error:
+        _require(not answered, "an answer, and then an error")
+        return error
+    raise AssertionError("there was no error")
+
+
+def _results(answer: AIMessage, texts: Sequence[str]) -> list[ToolMessage]:
+    calls = zip(answer.tool_calls, texts, strict=True)
+    return [ToolMessage(call.id, text, name=call.name) for call, text in calls]
+
+
+@_law(Scene("Two and two are four."))
+async def deltas_add_up_to_the_answer_that_ends_the_stream(
+    model: ChatModel, provider: Provider
+) -> None:
+    deltas, answer = await _collect(model, _request("Hello"))
+    said = "".join(delta.text for delta in deltas if delta.kind == "text")
+    _require(said == answer.text == "Two and two are four.", (said, answer))
+    _require(len(deltas) > 1, "the text came in one piece")
+    _require(provider.asked == 1, f"{provider.asked} requests")
+
+
+@_law(Scene("Hi"))
+async def an_answer_says_what_it_cost_and_who_gave_it(model: ChatModel, provider: Provider) -> None:
+    _, answer = await _collect(model, _request("Hello", agent="main"))
+    usage = answer.usage
+    _require(usage is not None and usage.input_tokens > 0 and usage.output_tokens > 0, usage)
+    _require((answer.model or "").partition(":")[0] == model.name.partition(":")[0], answer.model)
+    _require(answer.name == "main" and answer.stop_reason == "end_turn", answer)
+
+
+@_law(Scene("Both.", calls=(_ONE, _TWO)), Scene("Done"))
+async def parallel_calls_keep_their_order_and_are_answered_together(
+    model: ChatModel, provider: Provider
+) -> None:
+    deltas, answer = await _collect(model, _request("Add"))
+    calls = answer.tool_calls
+    _require([call.args for call in calls] == [{"a": 1, "b": 1}, {"a": 2, "b": 2}], calls)
+    _require(len({call.id for call in calls}) == 2 and answer.stop_reason == "tool_use", answer)
+    pieces = {delta.tool_call_id for delta in deltas if delta.kind == "tool_args"}
+    _require(pieces == {call.id for call in calls}, f"{pieces} of {calls}")
+    results = _results(answer, ("2", "4"))
+    _, last = await _collect(model, _request("Add", answer, *results))
+    _require(last.text == "Done", last)
+
+
+@_law(Scene(calls=(Call("add", '{"a": 1, "b"'),)), Scene("Sorry"))
+async def arguments_that_are_no_json_object_come_back_as_invalid_and_can_be_answered(
+    model: ChatModel, provider: Provider
+) -> None:
+    _, answer = await _collect(model, _request("Add"))
+    (call,) = answer.tool_calls
+    _require(call.args == {} and call.invalid is not None, call)
+    failed = ToolMessage(call.id, "This is not JSON.", name=call.name, status="error")
+    _, last = await _collect(model, _request("Add", answer, failed))
+    _require(last.text == "Sorry", last)
+
+
+@_law(Scene(thinking="Let me see.", calls=(_ONE,)), Scene("Two"))
+async def thinking_travels_back_as_its_provider_wants_it(
+    model: ChatModel, provider: Provider
+) -> None:
+    deltas, answer = await _collect(model, _request("Add"))
+    thought = "".join(delta.text for delta in deltas if delta.kind == "thinking")
+    _require(thought == "Let me see.", deltas)
+    _, last = await _collect(model, _request("Add", answer, *_results(answer, ("2",))))
+    _require(last.text == "Two", last)
+
+
+@_law(Scene("A long answer that nobody hears to its end.", ends="cut"))
+async def an_answer_that_is_cut_off_is_none(model: ChatModel, provider: Provider) -> None:
+    error = await _failure(model, _request("Hello"))
+    _require(error.retryable and error.kind in ("connection", "server"), (error.kind, error))
+
+
+@_law(Scene(status=429, retry_after=7))
+async def a_refusal_for_load_says_how_long_to_wait(model: ChatModel, provider: Provider) -> None:
+    error = await _failure(model, _request("Hello"))
+    _require(error.retryable and error.kind == "rate_limit", (error.kind, error))
+    _require(error.retry_after == 7, error.retry_after)
+
+
+@_law(Scene(status=401))
+async def a_key_that_is_refused_is_not_tried_again(model: ChatModel, provider: Provider) -> None:
+    error = await _failure(model, _request("Hello"))
+    _require(not error.retryable and error.kind == "auth", (error.kind, error))
+    _require(provider.asked == 1, f"{provider.asked} requests")
+
+
+@_law(Scene("A long answer that somebody stops.", ends="stalls"))
+async def closing_the_stream_closes_the_connection(model: ChatModel, provider: Provider) -> None:
+    stream = model.stream(_request("Hello"))
+    await anext(stream)
+    await stream.aclose()
+    await provider.hung_up.wait()
+
+
+@_law(Scene("A long answer that somebody cancels.", ends="stalls"))
+async def cancelling_a_call_closes_the_connection(model: ChatModel, provider: Provider) -> None:
+    heard = anyio.Event()
+
+    async def listen() -> None:
+        async with aclosing(model.stream(_request("Hello"))) as stream:
+            async for _ in stream:
+                heard.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(listen)
+        await heard.wait()
+        group.cancel_scope.cancel()
+    await provider.hung_up.wait()
+
+
+@_law(Scene("one"), Scene("two"), Scene("three"))
+async def calls_may_run_at_the_same_time(model: ChatModel, provider: Provider) -> None:
+    said: list[str] = []
+
+    async def ask() -> None:
+        said.append((await _collect(model, _request("Hello")))[1].text)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(ask)
+    _require(sorted(said) == ["one", "three", "two"], said)
+
+
+@_law(Scene("one"), Scene("two"))
+async def a_model_that_was_closed_can_be_used_again(model: ChatModel, provider: Provider) -> None:
+    await _collect(model, _request("Hello"))
+    await model.aclose()
+    _require((await _collect(model, _request("Hello")))[1].text == "two", "no second answer")

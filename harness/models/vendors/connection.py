@@ -1,0 +1,192 @@
+"""A vendor's model as the library has it, with HTTP connections of its own, for one event loop.
+
+Importing this imports the library, which takes a second: it is done in a thread, at the first call.
+"""
+
+# The library is an extra: its types are checked where it is installed.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import anyio.to_thread
+import httpx2
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import Model
+from pydantic_ai.profiles.openai import OpenAIModelProfile
+from pydantic_ai.providers import Provider
+
+from ...errors import ModelError
+from ...messages.message import AIMessage
+from ..base import ChatRequest, Delta
+from .answers import Deltas, answer_of
+from .errors import model_error
+from .media import media_of
+from .messages import Transcript
+from .options import Options
+from .request import names_of, parameters_of
+from .settings import settings_of
+from .vendors import Vendor
+
+__all__ = ["Connection"]
+
+_NO_KEY = "none-needed"
+_CONNECT_SECONDS = 15.0
+
+_Close = Callable[[], Awaitable[None]]
+
+
+class Connection:
+    """A vendor's model and its connections.
+
+    Args:
+        vendor: Whose model it is.
+        model: Its id.
+        options: Credentials and address.
+
+    Raises:
+        ModelError: The SDK is missing, or does not take the credentials.
+    """
+
+    def __init__(self, vendor: Vendor, model: str, options: Options) -> None:
+        self._vendor = vendor
+        self._id = model
+        try:
+            provider, self._close = _provider(vendor, options)
+            module, name = vendor.library_model
+            make = getattr(import_module(f"pydantic_ai.models.{module}"), name)
+            # An answer without a finish reason is one that was cut off on the way.
+            complete = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
+            self._model: Model[Any] = make(model, provider=provider, profile=complete)
+            self._media = media_of(self._model.profile, vendor.api)
+        except ImportError as error:
+            raise ModelError(
+                f"Models of {vendor.name} need the extra {vendor.extra!r}: pip install "
+                f"'deep-agent-mcp[{vendor.extra}]' ({error}). Nothing was sent.",
+                kind="invalid_request",
+            ) from error
+        except (UserError, ValueError, httpx2.InvalidURL) as error:
+            raise ModelError(
+                f"No connection to {vendor.name} can be made: {error}. Nothing was sent. Correct "
+                f"{' or '.join(vendor.keys) or 'its settings'}, or base_url.",
+                kind="auth",
+            ) from error
+
+    async def stream(
+        self, request: ChatRequest, parameters: Mapping[str, Any], retries: int
+    ) -> AsyncGenerator[Delta | AIMessage, None]:
+        """Yield deltas and, last, the answer.
+
+        Args:
+            request: The call.
+            parameters: The model's own settings.
+            retries: How often the SDK may repeat it.
+
+        Raises:
+            ModelError: It failed.
+        """
+        vendor, names = self._vendor, names_of(request)
+        deltas = Deltas(names)
+        try:
+            transcript = Transcript(vendor, self._model.system, names, self._media)
+            async with model_request_stream(
+                self._model,
+                transcript.render(request.messages),
+                model_settings=settings_of(request, parameters, vendor, names, retries),
+                model_request_parameters=parameters_of(request, vendor, names),
+                instrument=False,
+            ) as events:
+                async for event in events:
+                    delta = deltas.feed(event)
+                    if delta is not None:
+                        yield delta
+                response = events.get()
+        except ModelError:
+            raise
+        except Exception as error:
+            raise model_error(error, vendor, self._id) from error
+        yield answer_of(response, vendor, self._id, names, request.agent or None)
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        await self._close()
+
+
+def _provider(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
+    """Return the library's provider for a vendor, and what closes its connections."""
+    match vendor.api:
+        case "chat" | "responses":
+            return _openai(vendor, options)
+        case "groq":
+            return _groq(vendor, options)
+        case "bedrock":
+            return _bedrock(vendor, options)
+        case _:
+            http = _http(options)
+            known: dict[str, Any] = {"api_key": options.api_key, "base_url": options.base_url}
+            if vendor.api == "google-cloud":
+                known = _cloud(options)
+            return _named(vendor)(**known, http_client=http), http.aclose
+
+
+def _http(options: Options) -> httpx2.AsyncClient:
+    timeout = httpx2.Timeout(options.timeout, connect=_CONNECT_SECONDS)
+    return httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=1_000))
+
+
+def _named(vendor: Vendor) -> Any:
+    module, name = vendor.library_provider or ("openai_compatible", "OpenAICompatibleProvider")
+    return getattr(import_module(f"pydantic_ai.providers.{module}"), name)
+
+
+def _openai(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
+    from openai import AsyncOpenAI
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    http = _http(options)
+    client = AsyncOpenAI(
+        api_key=options.api_key or _NO_KEY,
+        base_url=options.base_url,
+        http_client=http,
+        timeout=http.timeout,
+    )
+    # What only OpenAI's own API can do is not asked of a server that speaks its protocol.
+    guest = vendor.name == "openai" and options.elsewhere
+    if guest or vendor.library_provider is None:
+        return OpenAICompatibleProvider(vendor.name, openai_client=client), client.close
+    return _named(vendor)(openai_client=client), client.close
+
+
+def _groq(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
+    from groq import AsyncGroq
+
+    client = AsyncGroq(
+        api_key=options.api_key or _NO_KEY, base_url=options.base_url, timeout=options.timeout
+    )
+    return _named(vendor)(groq_client=client), client.close
+
+
+def _bedrock(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
+    provider = _named(vendor)(
+        api_key=options.api_key,
+        base_url=options.base_url,
+        region_name=options.region,
+        aws_read_timeout=options.timeout,
+        aws_connect_timeout=_CONNECT_SECONDS,
+    )
+    for name in ("retry-config-bedrock-runtime", "retry-config-bedrock"):  # the agent repeats calls
+        provider.client.meta.events.unregister("needs-retry.bedrock-runtime", unique_id=name)
+
+    async def close() -> None:
+        await anyio.to_thread.run_sync(provider.client.close)
+
+    return provider, close
+
+
+def _cloud(options: Options) -> dict[str, Any]:
+    return {"api_key": options.api_key, "location": options.region, "base_url": options.base_url}

@@ -1,0 +1,150 @@
+"""What the fakes of all vendors have in common: HTTP, a queue of replies, and cut streams."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import anyio
+import anyio.abc
+
+from tests.fake_anthropic.server import Connection, HangUp
+
+ids = itertools.count(1)
+
+
+class Refused(Exception):
+    """The request is invalid; the text is what the API would say."""
+
+
+@dataclass
+class ReplyCall:
+    name: str
+    arguments: str
+    id: str = field(default_factory=lambda: f"call_{next(ids)}")
+
+
+@dataclass
+class Reply:
+    """One scripted answer.
+
+    Attributes:
+        text: What the model says, in pieces of a few letters.
+        thinking: What it thinks first.
+        calls: What it calls.
+        stop: Why it stops, in the vendor's word; default: as it should be.
+        cut_after: End the response after this many frames, in the middle.
+        stall_after: Stay silent after this many frames until the client hangs up.
+        status: Another one than 200 is an error with `error` as its body.
+        error: Body of the error; default: the vendor's for that status.
+        headers: More headers.
+        usage: Overrides of the usage counts.
+    """
+
+    text: str = ""
+    thinking: str = ""
+    calls: list[ReplyCall] = field(default_factory=list)
+    stop: str | None = None
+    cut_after: int | None = None
+    stall_after: int | None = None
+    status: int = 200
+    error: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    usage: dict[str, Any] = field(default_factory=dict)
+
+
+def pieces(text: str, size: int = 7) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+class FakeVendor:
+    """A server for `async with`; each vendor has one of its own.
+
+    Attributes:
+        url: For `base_url`.
+        requests: Bodies of all requests that were let in, in order of arrival.
+        refusals: What was said to those that were not.
+        headers: Of the last request.
+        hung_up: Set when a client closed a stream that was stalled.
+    """
+
+    content_type = "text/event-stream"
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = list(replies)
+        self.requests: list[dict[str, Any]] = []
+        self.refusals: list[str] = []
+        self.headers: dict[str, str] = {}
+        self.asked = 0
+        self.hung_up = anyio.Event()
+        self.url = ""
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        await self._stack.enter_async_context(listener)
+        group = await self._stack.enter_async_context(anyio.create_task_group())
+        group.start_soon(listener.serve, self._serve)
+        self._stack.callback(group.cancel_scope.cancel)
+        self.url = f"http://127.0.0.1:{listener.extra(anyio.abc.SocketAttribute.local_port)}"
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    # What a vendor's own class says.
+
+    def route(self, method: str, path: str, body: dict[str, Any]) -> bool:
+        """Whether this is where the vendor answers; may note in the body what the path says."""
+        raise NotImplementedError
+
+    def check(self, body: Mapping[str, Any]) -> None:
+        """Raise `Refused` for what the real API refuses."""
+        raise NotImplementedError
+
+    def frames(self, reply: Reply, body: Mapping[str, Any]) -> Iterable[bytes]:
+        """Return the answer in pieces, as they come over the wire."""
+        raise NotImplementedError
+
+    def error(self, status: int, message: str) -> Any:
+        """Return the body of an error."""
+        raise NotImplementedError
+
+    async def _serve(self, stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            with suppress(HangUp, anyio.BrokenResourceError, anyio.EndOfStream):
+                await self._exchange(Connection(stream))
+
+    async def _exchange(self, connection: Connection) -> None:
+        method, path, self.headers, data = await connection.request()
+        self.asked += 1
+        body = json.loads(data or b"{}")
+        if not self.route(method, path, body):
+            await connection.json(404, self.error(404, f"no such path: {method} {path}"), {})
+            return
+        try:
+            self.check(body)
+        except Refused as refusal:
+            self.refusals.append(str(refusal))
+            await connection.json(400, self.error(400, str(refusal)), {})
+            return
+        self.requests.append(body)
+        reply = self.replies.pop(0) if self.replies else Reply(status=418, error="no reply is left")
+        if reply.status != 200:
+            said = reply.error or self.error(reply.status, "scripted error")
+            await connection.json(reply.status, said, reply.headers)
+            return
+        await connection.head(200, {"content-type": self.content_type, **reply.headers})
+        for count, frame in enumerate(self.frames(reply, body)):
+            if count == reply.cut_after:
+                break
+            if count == reply.stall_after:
+                await connection.wait_for_hang_up()
+                self.hung_up.set()
+                return
+            await connection.data(frame)
+        await connection.end()

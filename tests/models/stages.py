@@ -1,0 +1,93 @@
+"""Stages for the conformance kit: each adapter in front of a fake of its provider."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from deep_agent_mcp.harness.models.base import ChatModel
+from deep_agent_mcp.harness.models.conformance import Provider, Scene, Stage
+from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
+from tests.fake_anthropic import Answer, FakeAnthropic
+from tests.fake_vendors import FakeChat, FakeVendor, Reply, ReplyCall
+from tests.models.calls import claude
+
+
+def _headers(scene: Scene) -> dict[str, str]:
+    return {} if scene.retry_after is None else {"retry-after": str(scene.retry_after)}
+
+
+def _claudes(scene: Scene) -> Answer:
+    calls = [{"name": call.name, "raw": call.arguments} for call in scene.calls]
+    return Answer(
+        text=scene.text,
+        thinking=scene.thinking or None,
+        tool_calls=calls,
+        status=scene.status,
+        headers=_headers(scene),
+        truncate_after=4 if scene.ends == "cut" else None,
+        stall_after=4 if scene.ends == "stalls" else None,
+    )
+
+
+@asynccontextmanager
+async def anthropic(scenes: Sequence[Scene]) -> AsyncIterator[tuple[ChatModel, Provider]]:
+    async with FakeAnthropic(map(_claudes, scenes)) as server, claude(server.url) as model:
+        yield model, server
+
+
+def reply_of(scene: Scene) -> Reply:
+    return Reply(
+        scene.text,
+        scene.thinking,
+        [ReplyCall(call.name, call.arguments) for call in scene.calls],
+        status=scene.status,
+        headers=_headers(scene),
+        cut_after=3 if scene.ends == "cut" else None,
+        stall_after=3 if scene.ends == "stalls" else None,
+    )
+
+
+def vendor(
+    name: str, make: Callable[..., FakeVendor], path: str = "", **settings: Any
+) -> Callable[[Sequence[Scene]], AbstractAsyncContextManager[tuple[ChatModel, Provider]]]:
+    """Return the stage of a vendor's model.
+
+    Args:
+        name: For `init_chat_model`.
+        make: Makes the fake of replies.
+        path: What stands behind the server's address in its base URL.
+        settings: More for the model.
+    """
+
+    @asynccontextmanager
+    async def stage(scenes: Sequence[Scene]) -> AsyncIterator[tuple[ChatModel, Provider]]:
+        async with make(*map(reply_of, scenes)) as server:
+            known = {"api_key": "test-key", "max_retries": 0, **settings}
+            model = init_chat_model(name, base_url=f"{server.url}{path}", **known)
+            try:
+                yield model, server
+            finally:
+                await model.aclose()
+
+    return stage
+
+
+def _deepseek(*replies: Reply) -> FakeChat:
+    return FakeChat(
+        *replies,
+        path="/chat/completions",
+        thinking_field="reasoning_content",
+        extras=("max_tokens", "thinking"),
+    )
+
+
+def _ollama(*replies: Reply) -> FakeChat:
+    return FakeChat(*replies, thinking_field="reasoning")
+
+
+STAGES: dict[str, Stage] = {
+    "anthropic": anthropic,
+    "ollama": vendor("ollama:qwen3", _ollama, "/v1"),
+    "deepseek": vendor("deepseek:deepseek-v4-pro", _deepseek),
+    "openai": vendor("openai:my-model", _ollama, "/v1"),
+}
