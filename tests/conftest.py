@@ -9,6 +9,8 @@ import sys
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 
 import pytest
 
@@ -18,6 +20,8 @@ sys.dont_write_bytecode = False
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from tests import fork_server  # noqa: E402
+from tests.sampled_cases import sample, wants_all  # noqa: E402
 from tests.test_distribution import dealt  # noqa: E402
 
 # How long an example takes says more about the machine than about the code.
@@ -36,12 +40,15 @@ OPTIONS = {"DEEP_AGENT_CLIENT_TESTS", "DEEP_AGENT_CLIENT_ENVS"}
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Test the same whoever runs it: forget their settings, their umask and deaf shells."""
     for name in [one for one in os.environ if THEIRS.fullmatch(one) and one not in OPTIONS]:
         del os.environ[name]
     os.environ["LANG"] = "C.UTF-8"
     os.umask(0o022)
+    if fork_server.PLACE not in os.environ:  # this process starts all others
+        os.environ[fork_server.PLACE] = mkdtemp(prefix="forks-", dir="/tmp")
+        config.add_cleanup(lambda: rmtree(os.environ.pop(fork_server.PLACE), ignore_errors=True))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as below `nohup` or `&` of a script
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -73,7 +80,16 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     return result
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if wants_all(config):
+        return None
+    return "families marked `exhaustive`: a fixed sample; all of their cases with -m exhaustive"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not wants_all(config):
+        items[:], left_out = sample(items)
+        config.hook.pytest_deselected(items=left_out)
     worker = getattr(config, "workerinput", None)
     if worker is not None:
         items[:] = dealt(items, worker["workercount"])

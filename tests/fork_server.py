@@ -1,10 +1,10 @@
 """Processes, servers above all, that need not import everything again.
 
-Nearly all of a server's start is imports. One process per test process makes them once, and forks
-for each process that a test starts. What runs in the fork is what `python -m MODULE` or `python
-FILE` would run, with arguments, environment, directory and descriptors of its own, and it ends as
-that would. Tests of how a program starts, and those whose client or host starts it, start it in
-full.
+Nearly all of a server's start is imports. One process makes them once for all test processes, and
+forks for each process that a test starts. What runs in the fork is what `python -m MODULE`, `python
+-c CODE` or `python FILE` would run, with arguments, environment, directory and descriptors of its
+own, and it ends as that would. Where a client starts its server, `stand_in` is the command to give
+it. Tests of how a program starts start it in full.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryFile
+from shutil import rmtree
+from tempfile import TemporaryFile, mkdtemp
 from typing import Any, Protocol
 
-__all__ = ["Process", "environment", "run", "start"]
+from filelock import FileLock
+
+__all__ = ["Process", "environment", "run", "stand_in", "start"]
 
 ROOT = Path(__file__).parents[1]
+STAND_IN = Path(__file__).with_name("stand_in.py")
 IMPORTED = (
     "mcp.server",
     "uvicorn.lifespan.on",
@@ -40,22 +44,35 @@ IMPORTED = (
     "anyio._backends._asyncio",
     "filelock",
     "jsonschema",
+    "wcmatch.glob",
     "deep_agent_mcp.harness.backends.directory",
+    "deep_agent_mcp.harness.backends.composite",
+    "deep_agent_mcp.harness.backends.descriptor_tree",
+    "deep_agent_mcp.harness.backends.mounts",
     "deep_agent_mcp.harness.mcp_servers",
     "deep_agent_mcp.harness.models.scripted",
     "deep_agent_mcp.server.app",
     "deep_agent_mcp.server.auth.http",
+    "deep_agent_mcp.server.auth.request_limits",
     "deep_agent_mcp.server.auth.tokens",
     "deep_agent_mcp.server.transports.event_store",
     "deep_agent_mcp.server.reload.hot_reload",
+    "deep_agent_mcp.server.cli.doctor",
+    "deep_agent_mcp.server.cli.journal",
+    "deep_agent_mcp.server.cli.main",
     "deep_agent_mcp.server.cli.policy",
     "deep_agent_mcp.server.transports.resumable_sessions",
     "deep_agent_mcp.server.transports.slow_requests",
     "deep_agent_mcp.server.cli.threads",
     "deep_agent_mcp.server.cli.tokens",
+    "deep_agent_mcp.server.transports.stdio",
     "deep_agent_mcp.server.transports.transports",
 )
 """What most of them import."""
+MODEL = ("anthropic", "anthropic.resources", "deep_agent_mcp.harness.models.anthropic")
+"""What those with an API key import as well."""
+PLACE = "TESTS_FORK_SERVER"
+"""The variable that names a directory of this run of tests, for all its processes."""
 
 _MOST = 1 << 20
 _TURN = threading.Lock()
@@ -79,6 +96,24 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {**kept, "HOME": str(home), "PYTHONPATH": str(ROOT), **more}
 
 
+def stand_in(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """Return a command that a client can start in place of one that `start` takes.
+
+    It is a small process around the one that is forked: signals that end it are passed on.
+    """
+    if not _can_fork(env):
+        return [*command]
+    _nursery()
+    return [sys.executable, "-I", "-S", str(STAND_IN), _address(), *command[1:]]
+
+
+def _can_fork(env: Mapping[str, str]) -> bool:
+    at_start = ("PYTHON", "LC_", "LANG")  # what an interpreter looks at when it starts
+    known = ("PYTHONPATH", "PYTHONWARNINGS")
+    other = [name for name in env if name.startswith(at_start) and name not in known]
+    return not other and sys.platform == "linux"
+
+
 def start(
     command: Sequence[str],
     env: Mapping[str, str],
@@ -88,11 +123,8 @@ def start(
     stderr: int,
     stdin: int = subprocess.DEVNULL,
 ) -> Process:
-    """Start `python -m MODULE ARGUMENT…` or `python FILE ARGUMENT…` with such descriptors."""
-    at_start = ("PYTHON", "LC_", "LANG")  # what an interpreter looks at when it starts
-    known = ("PYTHONPATH", "PYTHONWARNINGS")
-    other = [name for name in env if name.startswith(at_start) and name not in known]
-    if other or sys.platform != "linux":
+    """Start `python` with such arguments and descriptors: a module, code or a file, and its own."""
+    if not _can_fork(env):
         return subprocess.Popen(
             command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd
         )
@@ -197,23 +229,38 @@ class _Child:
 
 
 @cache
+def _address() -> str:
+    """Return the path of the socket where the process that forks is asked."""
+    place = os.environ.get(PLACE)
+    if place is None:
+        place = mkdtemp(prefix="forks-", dir="/tmp")  # where paths of sockets are short enough
+        atexit.register(rmtree, place, ignore_errors=True)
+    return f"{place}/asked"
+
+
+@cache
 def _nursery() -> socket.socket:
-    """Start the process that forks, for as long as this one lives."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env=environment(ROOT),
-            cwd=ROOT,
-        )
-
-    def leave() -> None:
-        ours.close()
-        process.wait()
-
-    atexit.register(leave)
-    return ours
+    """Connect to the process that forks. It is started by who is first, and ends with the last."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with FileLock(f"{_address()}.lock"):
+        try:
+            connection.connect(_address())
+        except OSError:
+            Path(_address()).unlink(missing_ok=True)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                listener.bind(_address())
+                listener.listen(64)
+                listener.set_inheritable(True)
+                os.posix_spawn(  # of which nobody here has to learn the end
+                    sys.executable,
+                    [sys.executable, "-m", "tests.fork_server", str(listener.fileno())],
+                    environment(ROOT),
+                    file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
+                    setpgroup=0,
+                )
+            connection.connect(_address())
+    atexit.register(connection.close)
+    return connection
 
 
 def _main() -> None:
@@ -232,7 +279,10 @@ def _main() -> None:
     first, *args = asked["args"]
     status: Any = 0
     try:
-        if first == "-m":
+        if first == "-c":
+            sys.argv = ["-c", *args[1:]]
+            exec(compile(args[0], "<string>", "exec"), {"__name__": "__main__"})
+        elif first == "-m":
             sys.argv = args
             runpy.run_module(args[0], run_name="__main__", alter_sys=True)
         else:
@@ -251,38 +301,57 @@ def _main() -> None:
     os._exit(status)
 
 
-def _serve(requests: socket.socket) -> dict[str, Any]:
+def _serve(listener: socket.socket) -> dict[str, Any]:
     """Fork for each request; return in each fork, with what it was asked."""
     ends: dict[int, int] = {}
     news, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the process that started it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with those that ask it
+    asking: list[socket.socket] = []
     while True:
-        ready, _, _ = select.select([requests, news], [], [])
+        ready, _, _ = select.select([listener, news, *asking], [], [])
         if news in ready:
             os.read(news, 4_096)
             _tell(ends)
-        if requests not in ready:
-            continue
-        data, rights, _, _ = requests.recvmsg(_MOST, socket.CMSG_SPACE(4 * 4))
-        if not data:
-            os._exit(0)
-        *streams, end = descriptors = array.array("i", rights[0][2])
-        pid = os.fork()
-        if not pid:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            for place, one in enumerate(streams):
-                os.dup2(one, place)
-            os.closerange(3, max(descriptors) + 16)
-            return json.loads(data)
-        ends[pid] = end
-        for one in streams:
-            os.close(one)
-        requests.send(str(pid).encode())
+        for one in [one for one in asking if one in ready]:
+            data, rights, _, _ = one.recvmsg(_MOST, socket.CMSG_SPACE(4 * 4))
+            if data:
+                asked = json.loads(data)
+                *streams, end = array.array("i", rights[0][2])
+                pid = _forked(asked, streams)
+                if not pid:
+                    return asked
+                ends[pid] = end
+                for stream in streams:
+                    os.close(stream)
+                with suppress(BrokenPipeError):
+                    one.send(str(pid).encode())
+            else:
+                asking.remove(one)
+                one.close()
+                if not asking:
+                    os._exit(0)
+        if listener in ready:
+            asking.append(listener.accept()[0])
+
+
+def _forked(asked: dict[str, Any], streams: Sequence[int]) -> int:
+    """Fork, and give the new process its streams; return as `os.fork` does."""
+    if "ANTHROPIC_API_KEY" in asked["env"] and MODEL[-1] not in sys.modules:
+        for name in MODEL:
+            import_module(name)
+        gc.freeze()
+    pid = os.fork()
+    if not pid:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for place, one in enumerate(streams):
+            os.dup2(one, place)
+        os.closerange(3, 1_024)
+    return pid
 
 
 def _tell(ends: dict[int, int]) -> None:

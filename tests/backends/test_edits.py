@@ -26,6 +26,7 @@ CODINGS = {
 ENDS = {"LF": "\n", "CRLF": "\r\n", "CR": "\r"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("last", ["", "\n"], ids=["no final newline", "final newline"])
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("coding", CODINGS)

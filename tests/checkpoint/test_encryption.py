@@ -140,6 +140,7 @@ def shown(path: Path) -> set[str | bytes]:
     return found | ({LARGE[:20]} if LARGE[:20] in seen else set())
 
 
+@pytest.mark.exhaustive(together=1)
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.group}: {law.name}")
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_law(kind: str, law: Law, path: Path):

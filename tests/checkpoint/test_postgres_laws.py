@@ -48,6 +48,7 @@ async def test_law(law: Law, journal: Checkpointer) -> None:
     await law.verify(lambda: nullcontext(journal))
 
 
+@pytest.mark.exhaustive(cases=12)
 @pytest.mark.parametrize("law", SEALED, ids=lambda law: f"{law.group}: {law.name}")
 async def test_law_of_a_sealed_journal(law: Law, journal: Checkpointer) -> None:
     sealed = EncryptedCheckpointer(journal, Keyring.parse(Keyring.generate()))

@@ -71,6 +71,7 @@ async def test_law(law: Law, keys: Keys):
 SEALED = [law for law in LAWS if law.group in ("events", "records of runs", "rewriting", "commits")]
 
 
+@pytest.mark.exhaustive(cases=12)
 @pytest.mark.parametrize("law", SEALED, ids=lambda law: f"{law.group}: {law.name}")
 async def test_law_of_a_sealed_journal(law: Law, keys: Keys):
     sealing = Keyring.parse(Keyring.generate())

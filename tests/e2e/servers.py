@@ -19,7 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import CallToolResult
 
 from deep_agent_mcp.harness.mcp_servers.transports import sse_streams
-from tests.fork_server import Process, environment, start
+from tests.fork_server import Process, environment, stand_in, start
 
 ROOT = Path(__file__).resolve().parents[2]
 Era = Literal["auto", "legacy"]
@@ -80,10 +80,9 @@ class Setup:
         (folder / "SKILL.md").write_text(text, encoding="utf-8")
 
     def stdio(self) -> StdioServerParameters:
-        command, *args = self.command("stdio")
-        return StdioServerParameters(
-            command=command, args=args, env=self.environment(), cwd=self.place
-        )
+        env = self.environment()
+        command, *args = stand_in(self.command("stdio"), env)
+        return StdioServerParameters(command=command, args=args, env=env, cwd=self.place)
 
     @contextmanager
     def serving(self) -> Iterator[HttpServer]:

@@ -22,6 +22,7 @@ from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAg
 from deep_agent_mcp.harness.subagents.remote import remote_subagent
 from tests.e2e.servers import Setup, connected
 from tests.e2e.servers import call as call_server
+from tests.fork_server import stand_in
 from tests.loop.models import Turns, call, says
 from tests.ports_and_waits import free_port
 from tests.subagents.background.support import Cast, check, news, results, start, view
@@ -57,8 +58,9 @@ async def served(place: Path, transport: str, **options: Any) -> AsyncIterator[M
     """Yield a way to a server of ours."""
     setup = Setup(place, flags=("--approve", "write_todos"), script=SCRIPT)
     if transport == "stdio":
-        command, *args = setup.command("stdio")
-        yield StdioServer(command, args, env=setup.environment(), cwd=place, **options)
+        env = setup.environment()
+        command, *args = stand_in(setup.command("stdio"), env)
+        yield StdioServer(command, args, env=env, cwd=place, **options)
         return
     with setup.serving() as server:
         yield HttpServer(server.target("http"), **options)
@@ -247,7 +249,8 @@ def research(description: str) -> str:
     return "researched " + description
 server.run()
 """
-    server = StdioServer(sys.executable, ["-c", code])
+    command, *args = stand_in([sys.executable, "-c", code], {})
+    server = StdioServer(command, args)
     remote = remote_subagent("other", "Researches.", server, task="research")
     turns = [says("", call("c", "task", description="bees", subagent_type="other")), says("ok")]
     with anyio.fail_after(60):
@@ -282,7 +285,8 @@ server.run()
 async def test_whatever_a_server_says_the_run_goes_on_and_is_not_used_up(
     says_it: str, expected: str, seconds: float
 ) -> None:
-    server = StdioServer(sys.executable, ["-c", STRANGE, says_it])
+    command, *args = stand_in([sys.executable, "-c", STRANGE, says_it], {})
+    server = StdioServer(command, args)
     with anyio.fail_after(60):
         result = await boss(server, "dig", seconds=seconds).ainvoke("go")
     assert (result.run.status, result.run.answer) == ("done", "Reported.")

@@ -71,6 +71,7 @@ async def leaves_a_cancelled_scope() -> str:
 STRAY = [raises, raises_in_a_thread, awaits_what_was_cancelled, leaves_a_cancelled_scope]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("function", STRAY)
 @pytest.mark.parametrize("timeout", [None, 30.0])
 @pytest.mark.parametrize("wraps", WRAPS)
@@ -300,6 +301,7 @@ async def cancelled(how, waiting: Waiting, agent) -> None:
     assert {status for status, _ in results(result)} <= {"success"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize(
     ("function", "wraps"),

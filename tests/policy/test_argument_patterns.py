@@ -28,11 +28,11 @@ FLAGS = ("", "", "(?i)", "(?m)", "(?s)", "(?a)", "(?im)")
 CHARS = 'abxAéü1٣_ -.\n\t\x0b\x1c\x85\xa0\u2028\u017f{}[]#/&\\"\x00²Ⅷ漢\u0301\ud800'
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(6))
 def test_an_expression_matches_what_it_matches_for_re(seed: int) -> None:
     chance = random.Random(seed)
     compared = 0
-    while compared < 60:
+    while compared < 1_200:
         parts = [chance.choice(ATOMS) + chance.choice(REPEATS) for _ in range(chance.randint(1, 5))]
         text = chance.choice(FLAGS) + "".join(parts)
         try:
@@ -112,7 +112,7 @@ def test_no_path_takes_a_glob_long(step: str, many: int) -> None:
     assert time.process_time() - began < 1
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(4))
 def test_globs_fit_the_same_paths_however_they_are_compared(seed: int) -> None:
     from wcmatch import glob
 
@@ -120,7 +120,7 @@ def test_globs_fit_the_same_paths_however_they_are_compared(seed: int) -> None:
     chance = random.Random(seed)
     steps = ("**", "**", "a", "b", "*", "a*", "?", "[ab]", "*b", ".a", "{a,b}")
     names = ("a", "b", "ab", "ba", ".a", "c", "..")
-    for _ in range(60):
+    for _ in range(600):
         pattern = "/".join(chance.choice(steps) for _ in range(chance.randint(1, 7)))
         pattern = chance.choice(("", "/")) + pattern + chance.choice(("", "/"))
         path = "/".join(chance.choice(names) for _ in range(chance.randint(0, 8)))

@@ -27,10 +27,10 @@ def in_digits_of(zero: str, text: str) -> str:
     return text.translate({48 + number: ord(zero) + number for number in range(10)})
 
 
-@pytest.mark.parametrize("zero", DIGITS)
-def test_a_card_number_is_found_in_the_digits_of_every_script(zero: str) -> None:
-    text = in_digits_of(zero, "card 4111 1111 1111 1111, thanks")
-    assert redactor(rule("credit_card"))(text) == "card [REDACTED_CREDIT_CARD], thanks"
+def test_a_card_number_is_found_in_the_digits_of_every_script() -> None:
+    for zero in DIGITS:
+        text = in_digits_of(zero, "card 4111 1111 1111 1111, thanks")
+        assert redactor(rule("credit_card"))(text) == "card [REDACTED_CREDIT_CARD], thanks", zero
 
 
 @pytest.mark.parametrize(("name", "value"), NUMBERS)
@@ -40,9 +40,8 @@ def test_a_value_of_full_width_is_found(name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("dash", "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d")
-@pytest.mark.parametrize("space", "\u00a0\u2003\u2007\u2009\u202f\u3000")
-def test_any_dash_or_space_may_stand_between_groups(dash: str, space: str) -> None:
-    for between in (dash, space):
+def test_any_dash_or_space_may_stand_between_groups(dash: str) -> None:
+    for between in (dash, *"\u00a0\u2003\u2007\u2009\u202f\u3000"):
         text = between.join(["4111", "1111", "1111", "1111"])
         assert redactor(rule("credit_card"))(text) == "[REDACTED_CREDIT_CARD]"
 

@@ -24,16 +24,11 @@ def status(hosts: tuple[str, ...], origins: tuple[str, ...] = ()) -> int:
     return 200 if refusal is None else refusal.status
 
 
-@pytest.mark.parametrize(
-    ("name", "port", "change"),
-    product(
-        (*LOOPBACK, *NAMED), ("", f":{PORT}", ":1", ":65535"), (str.lower, str.upper, str.title)
-    ),
-)
-def test_a_served_name_is_accepted_in_any_case_and_with_any_port(
-    name: str, port: str, change: type[str]
-) -> None:
-    assert status((change(name + port),)) == 200
+@pytest.mark.parametrize("name", [*LOOPBACK, *NAMED])
+def test_a_served_name_is_accepted_in_any_case_and_with_any_port(name: str) -> None:
+    for port in ("", f":{PORT}", ":1", ":65535"):
+        for given in (name + port, name.upper() + port, name.title() + port):
+            assert status((given,)) == 200, given
 
 
 @pytest.mark.parametrize(
@@ -108,14 +103,13 @@ WRONG_AUTHORITIES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"), product(("localhost", "[::1]", "my_box"), WRONG_AUTHORITIES)
-)
-def test_what_only_looks_like_a_served_name_is_refused(name: str, wrong: str) -> None:
-    text = wrong.format(name, name, port=PORT)
-    assert status((text,)) == 421
-    assert status(OWN, (f"http://{text}",)) == 403
-    assert status(OWN, (f"https://{text}",)) == 403
+@pytest.mark.parametrize("wrong", WRONG_AUTHORITIES)
+def test_what_only_looks_like_a_served_name_is_refused(wrong: str) -> None:
+    for name in ("localhost", "[::1]", "my_box"):
+        text = wrong.format(name, name, port=PORT)
+        assert status((text,)) == 421, text
+        assert status(OWN, (f"http://{text}",)) == 403, text
+        assert status(OWN, (f"https://{text}",)) == 403, text
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +101,10 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-@pytest.mark.parametrize("file", CLIENT_FILES + OTHER_FILES)
 def test_no_spelling_of_a_launch_file_is_written_unasked(
-    agents: dict[str, Any], file: str, spelling: str
+    agents: dict[str, Any], spelling: str
 ) -> None:
-    for name in WRITERS:
+    for file, name in product(CLIENT_FILES + OTHER_FILES, WRITERS):
         check(agents, file, SPELLINGS[spelling], name)
 
 

@@ -1,0 +1,73 @@
+"""Which cases of a family marked `exhaustive` run by default: a fixed sample, the same every time.
+
+A family is a parametrised test. Its sample covers every pair of values of two parameters, which is
+where most faults show. `pytest -m exhaustive` runs all cases of these families; a test named by its
+node id always runs. The header of a run says how many cases were left out.
+
+    @pytest.mark.exhaustive              # each pair of values
+    @pytest.mark.exhaustive(together=1)  # each value once
+    @pytest.mark.exhaustive(cases=12)    # so many, evenly spread
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+__all__ = ["sample", "wants_all"]
+
+
+def wants_all(config: pytest.Config) -> bool:
+    """Whether this run is of everything that it names."""
+    named = any("::" in one for one in config.args)
+    return named or "exhaustive" in (config.getoption("markexpr") or "")
+
+
+def sample(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the tests that run by default, in their order, and those left out."""
+    families: dict[tuple[object, ...], list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("exhaustive"):
+            families[item.path, item.cls, item.originalname].append(item)
+    kept: set[pytest.Item] = set()
+    for family in families.values():
+        marker = family[0].get_closest_marker("exhaustive")
+        assert marker is not None
+        kept.update(_chosen(family, **marker.kwargs))
+    left = {item for family in families.values() for item in family} - kept
+    return [one for one in items if one not in left], [one for one in items if one in left]
+
+
+def _chosen(
+    family: Sequence[pytest.Function], together: int = 2, cases: int | None = None
+) -> Iterator[pytest.Function]:
+    """Yield few cases in which all values of `together` parameters meet, or `cases` of them."""
+    if cases is not None:
+        count = min(cases, len(family))
+        yield from (family[number * len(family) // count] for number in range(count))
+        return
+    meetings = [{*combinations(one, min(together, len(one)))} for one in map(_values, family)]
+    met: set[object] = set()
+    for news in range(max(map(len, meetings)), 0, -1):  # those that bring most come first
+        for one, its in zip(family, meetings, strict=True):
+            if len(its - met) >= news:
+                met |= its
+                yield one
+
+
+def _values(item: pytest.Function) -> list[tuple[str, object]]:
+    """Return the values of a case's parameters, in a form that can be compared."""
+    given: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
+    return [(name, _key(value)) for name, value in sorted(given.items())]
+
+
+def _key(value: Any) -> object:
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return type(value).__qualname__, value

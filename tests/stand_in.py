@@ -1,0 +1,41 @@
+"""Stands between a client and a process of `fork_server`: same streams, and it ends as that does.
+
+It is started by path, without site packages: its start is a small part of an interpreter's.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import signal
+import socket
+import sys
+
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def _main() -> None:
+    address, *args = sys.argv[1:]
+    ended, its_end = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as nursery:
+        nursery.connect(address)
+        asked = {"args": args, "env": {**os.environ}, "cwd": os.getcwd()}
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2, its_end]))]
+        nursery.sendmsg([json.dumps(asked).encode()], rights)
+        pid = int(nursery.recv(64))
+    os.close(its_end)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):  # they are the other's alone now, so that it can close them
+        os.dup2(nothing, stream)
+    for number in _PASSED_ON:
+        signal.signal(number, lambda number, frame: os.kill(pid, number))
+    status = int(os.read(ended, 64))
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    _main()
