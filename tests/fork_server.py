@@ -47,7 +47,7 @@ IMPORTED = (
     "wcmatch.glob",
     "deep_agent_mcp.harness.backends.directory",
     "deep_agent_mcp.harness.backends.composite",
-    "deep_agent_mcp.harness.backends.descriptor_tree",
+    "deep_agent_mcp.harness.backends.directory.descriptor_tree",
     "deep_agent_mcp.harness.backends.mounts",
     "deep_agent_mcp.harness.mcp_servers",
     "deep_agent_mcp.harness.models.scripted",
@@ -69,7 +69,7 @@ IMPORTED = (
     "deep_agent_mcp.server.transports.transports",
 )
 """What most of them import."""
-MODEL = ("anthropic", "anthropic.resources", "deep_agent_mcp.harness.models.anthropic")
+MODEL = ("anthropic", "anthropic.resources", "deep_agent_mcp.harness.models.anthropic.model")
 """What those with an API key import as well."""
 PLACE = "TESTS_FORK_SERVER"
 """The variable that names a directory of this run of tests, for all its processes."""
