@@ -23,7 +23,7 @@ from .engine import AgentLoop
 from .model.sanitize_answer import sanitize_answer
 from .run.commit_buffer import JOURNALS
 from .run.context import RunContext, RunControl
-from .run.events import Emit, Event, EventBuffer, StreamMode, printing
+from .run.events import Event, EventBuffer, StreamMode, printing
 from .run_executor import RunExecutor, RunOptions, RunResult
 from .run_input import AgentInput, as_update, goal_of, new_run, newest_results
 from .state.thread_input import accept_input, open_for_run
@@ -364,6 +364,9 @@ class AgentRuns(ThreadAccess):
         only_reads: bool = False,
     ) -> RunResult:
         limits = options.limits or self.limits or Limits()
+        emit = options.emit
+        if self.debug:
+            emit = printing(emit, wanted="debug" in options.modes)
         context = RunContext(
             run,
             self.checkpointer,
@@ -371,7 +374,7 @@ class AgentRuns(ThreadAccess):
             Meter(limits, used_by(run), earlier=await used_before(run, limits, self.checkpointer)),
             control,
             context=self._context.check(options.context) if self._context else options.context,
-            emit=self._emit(options),
+            emit=emit,
             modes=(*options.modes, "debug") if self.debug else options.modes,
             synced=synced,
             only_reads=only_reads,
@@ -386,11 +389,6 @@ class AgentRuns(ThreadAccess):
         if run.kind == "delegate":
             return result
         return changed(result, results=newest_results(result.state["messages"]))
-
-    def _emit(self, options: RunOptions) -> Emit | None:
-        if not self.debug:
-            return options.emit
-        return printing(options.emit, wanted="debug" in options.modes)
 
 
 def _screened_result(context: RunContext, result: RunResult) -> RunResult:

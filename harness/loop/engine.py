@@ -27,7 +27,7 @@ from .definition import AgentDefinition
 from .hooks.middleware import HookName
 from .hooks.requests import Runtime, Send
 from .model.step import ModelStep
-from .run.context import CurrentAgent, RunContext, running_as
+from .run.context import CURRENT_AGENT, CurrentAgent, RunContext
 from .run.interrupts import Asker, Interrupted, Pause
 from .state.thread_input import accept_input
 from .state.thread_state import ThreadState
@@ -126,33 +126,31 @@ class AgentLoop:
             LimitReached: The run tree met one of its limits.
             StaleThread: Somebody else moved the thread.
         """
-        try:
-            with running_as(CurrentAgent(self._runtime_now(), self.run, self.agent.watchers)):
-                return await self._advance()
-        finally:
-            # It holds methods of this loop. A cycle would keep the state until it is collected.
-            self._runtime = None
-
-    async def _advance(self) -> Pause | None:
         self._paused = None  # an answer may have come since
         self.thread.take_kept()
+        current = CurrentAgent(self._runtime_now(), self.run, self.agent.watchers)
+        token = CURRENT_AGENT.set(current)
         phase = self.thread.next
-        while phase != "end":
-            if self.run.control.draining:
-                return await self._pause(())
-            await self.run.relieve()
-            self._askers.clear()
-            try:
+        try:
+            while phase != "end":
+                if self.run.control.draining:
+                    return await self._pause(())
+                await self.run.relieve()
+                self._askers.clear()
                 if self._breaks:
                     self._break_after_step()
                 phase = await self._PHASES[phase](self)
-            except Interrupted as asked:
-                return await self._pause(asked.interrupts)
-            if self._paused is not None:
-                return self._paused
-        if self.thread.dirty or self.thread.next != "end":
-            await self.thread.commit("hooks", "end")
-        return None
+                if self._paused is not None:
+                    return self._paused
+            if self.thread.dirty or self.thread.next != "end":
+                await self.thread.commit("hooks", "end")
+            return None
+        except Interrupted as asked:
+            return await self._pause(asked.interrupts)
+        finally:
+            CURRENT_AGENT.reset(token)
+            # It holds methods of this loop. A cycle would keep the state until it is collected.
+            self._runtime = None
 
     async def _pause(self, interrupts: Sequence[Interrupt]) -> Pause:
         """Store questions that hooks asked; what their phase wrote is dropped, as it runs again."""
@@ -204,7 +202,6 @@ class AgentLoop:
         self._paused = await step.run()
         if self._paused is not None:
             return "tools"
-        step.fold()
         following = self._after_tools()
         await step.commit(following)
         if step.limit is not None and (self.wrapped_up is not None or self._driven):
@@ -312,15 +309,12 @@ class AgentLoop:
     def _runtime_now(self) -> Runtime:
         head = self.thread.head
         newest = head.id if head is not None else None
-        if self._runtime is None:
-            self._runtime = self._new_runtime(newest)
-        elif self._runtime.checkpoint_id != newest:
-            self._runtime = changed(self._runtime, checkpoint_id=newest)
-        return self._runtime
-
-    def _new_runtime(self, checkpoint_id: str | None) -> Runtime:
+        if self._runtime is not None:
+            if self._runtime.checkpoint_id != newest:
+                self._runtime = changed(self._runtime, checkpoint_id=newest)
+            return self._runtime
         agent, run, screen = self.agent, self.run, self.thread.screen
-        return Runtime(
+        self._runtime = Runtime(
             thread_id=run.thread_id,
             run_id=run.run.id,
             ns=self.thread.ns,
@@ -336,9 +330,10 @@ class AgentLoop:
             call_tool=self._call_aside,
             tools=agent.tools,
             store=agent.store if screen is None else screen.store(agent.store),
-            checkpoint_id=checkpoint_id,
+            checkpoint_id=newest,
             attempt=run.run.attempt,
         )
+        return self._runtime
 
     def _asker(self, author: str) -> Asker:
         """Return who asks for a hook; its questions of one phase are told apart by their order."""

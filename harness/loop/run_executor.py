@@ -185,7 +185,7 @@ class RunExecutor:
             await begin(self._loop)
             self._control.accepted.set()
             try:
-                interrupts = await self._advance_in_time()
+                interrupts = await self._advance()
                 await self._context.journal.settle()
                 self._loop.thread.remember()
             except (HarnessError, LimitReached) as failed:
@@ -218,37 +218,31 @@ class RunExecutor:
             and thread.changes_only_the_transcript
         )
 
-    async def _advance_in_time(self) -> Sequence[Interrupt]:
-        """Advance until the run's time is over, if it is bounded.
+    async def _advance(self) -> Sequence[Interrupt]:
+        """Advance until the run pauses or ends; return the questions it waits for.
 
         Raises:
             LimitReached: Its time is over.
         """
         meter = self._context.meter
-        if meter.limits.seconds is None:
-            await anyio.lowlevel.checkpoint_if_cancelled()  # it may have been stopped meanwhile
-            return await self._advance()
-        with anyio.move_on_after(meter.remaining().seconds):
-            await anyio.lowlevel.checkpoint_if_cancelled()  # it may be over already
-            return await self._advance()
-        raise meter.out_of_time()
-
-    async def _advance(self) -> Sequence[Interrupt]:
-        while True:
-            pause = await self._loop.advance()
-            if pause is None:
-                if self._context.run.status == "running":
-                    self._context.update_run(answer=self._loop.thread.answer())
-                    await self._record("done", None)
-                return ()
-            if self._control.draining and not pause.interrupts:
-                await self._record("paused", "drained: the step was finished and stored")
-                return ()
-            if await self._answered(pause.interrupts):
+        bounded = meter.limits.seconds is not None
+        with anyio.move_on_after(meter.remaining().seconds if bounded else None):
+            await anyio.lowlevel.checkpoint_if_cancelled()  # stopped meanwhile, or its time is over
+            while True:
+                pause = await self._loop.advance()
+                if pause is None:
+                    if self._context.run.status == "running":
+                        self._context.update_run(answer=self._loop.thread.answer())
+                        await self._record("done", None)
+                    return ()
+                if self._control.draining and not pause.interrupts:
+                    await self._record("paused", "drained: the step was finished and stored")
+                    return ()
+                if not await self._answered(pause.interrupts):
+                    await self._record("needs_approval", None)
+                    return pause.interrupts
                 await self._loop.thread.open()
-                continue
-            await self._record("needs_approval", None)
-            return pause.interrupts
+        raise meter.out_of_time()
 
     async def _answered(self, waiting: Sequence[Interrupt]) -> bool:
         """Whether an answer came in while sibling calls were still running."""

@@ -21,11 +21,23 @@ WhenBusy: TypeAlias = Literal["refuse", "queue", "interrupt"]
 
 @record
 class _Turn:
-    """A run's turn, or, without a control, a moment in which something is written from outside."""
+    """A run's turn, or, without a control, a moment in which something is written from outside.
 
+    It holds its thread from when it is entered until it is left.
+    """
+
+    now: dict[str, _Turn]
+    thread_id: str
     run_id: str
     control: RunControl | None
     over: LazyEvent = field(default_factory=LazyEvent)
+
+    def __enter__(self) -> None:
+        self.now[self.thread_id] = self
+
+    def __exit__(self, *raised: object) -> None:
+        del self.now[self.thread_id]
+        self.over.set()
 
 
 class ThreadLocks:
@@ -61,7 +73,7 @@ class ThreadLocks:
         """
         if run.thread_id in self._now and not await self._comes(run, control, when_busy):
             return nullcontext()
-        return _Held(self._now, run.thread_id, _Turn(run.id, control))
+        return _Turn(self._now, run.thread_id, run.id, control)
 
     async def _comes(self, run: Run, control: RunControl, when_busy: WhenBusy) -> bool:
         """Wait for a run's turn; return whether it came, or the run was stopped before."""
@@ -87,22 +99,4 @@ class ThreadLocks:
         while (turn := self._now.get(thread_id)) is not None:
             self.check(thread_id)
             await turn.over.wait()
-        return _Held(self._now, thread_id, _Turn("", None))
-
-
-class _Held(AbstractContextManager[None]):
-    """Holds a thread for one turn."""
-
-    __slots__ = ("_mine", "_now", "_thread_id")
-
-    def __init__(self, now: dict[str, _Turn], thread_id: str, mine: _Turn) -> None:
-        self._now = now
-        self._thread_id = thread_id
-        self._mine = mine
-
-    def __enter__(self) -> None:
-        self._now[self._thread_id] = self._mine
-
-    def __exit__(self, *raised: object) -> None:
-        del self._now[self._thread_id]
-        self._mine.over.set()
+        return _Turn(self._now, thread_id, "", None)

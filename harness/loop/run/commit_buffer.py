@@ -12,8 +12,8 @@ anything goes on, and all steps before them with them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Literal, TypeAlias
 
 import anyio
@@ -92,13 +92,8 @@ class CommitBuffer:
             storing.set()
         return both is not None
 
-    async def step(self, batch: Batch) -> None:
-        """Store a step as soon as the durability asks for it.
-
-        Raises:
-            StaleThread, CheckpointError: As for `commit`, also of an earlier step.
-        """
-        await self.commit(batch)
+    step = commit
+    """Store a step as soon as the durability asks for it; raises also what an earlier step met."""
 
     async def settle(self) -> None:
         """Wait until every step is stored, as whoever reads the journal must.
@@ -107,15 +102,14 @@ class CommitBuffer:
             StaleThread, CheckpointError: As for `commit`.
         """
 
-    def carrying(self) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def carrying(self) -> AsyncGenerator[None]:
         """Surround the run's work; when it is left, all is stored.
 
         Raises:
             StaleThread, CheckpointError: As for `commit`.
         """
-        return _Afterwards(self._store_events)
-
-    async def _store_events(self) -> None:
+        yield
         if self._events and self.stored:
             with anyio.CancelScope(shield=True):
                 await self.commit(Batch(self._thread_id))
@@ -125,20 +119,6 @@ class CommitBuffer:
             return batch
         events, self._events = self._events, []
         return changed(batch, events=events)
-
-
-class _Afterwards(AbstractAsyncContextManager[None]):
-    """Does something at the end of a block that raised nothing."""
-
-    def __init__(self, function: Callable[[], Awaitable[None]]) -> None:
-        self._function = function
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, kind: type[BaseException] | None, *raised: object) -> None:
-        if kind is None:
-            await self._function()
 
 
 class _Waiting:
@@ -171,7 +151,7 @@ class CommitAtExit(CommitBuffer):
         self._line.append(_Waiting(self._with_events(batch)))
 
     async def commit(self, batch: Batch) -> None:
-        """Store what waits, then the batch; see `RunJournal.commit`."""
+        """Store what waits, then the batch; see `CommitBuffer.commit`."""
         waiting = _Waiting(self._with_events(batch))
         self._line.append(waiting)
         try:
@@ -188,7 +168,7 @@ class CommitAtExit(CommitBuffer):
         self.hold(batch)
 
     async def settle(self) -> None:
-        """Store all steps; see `RunJournal.settle`.
+        """Store all steps; see `CommitBuffer.settle`.
 
         After an error of the disk they wait for the next try. When somebody else has moved the
         thread, they are dropped.
@@ -214,13 +194,13 @@ class CommitAtExit(CommitBuffer):
 
     @asynccontextmanager
     async def carrying(self) -> AsyncGenerator[None]:
-        """Surround the run's work; see `RunJournal.carrying`."""
-        try:
-            yield
-        finally:
-            if self.stored:  # else nothing has happened yet, and nothing shall have
-                await self.settle()
-        await self._store_events()
+        """Surround the run's work; see `CommitBuffer.carrying`."""
+        async with super().carrying():
+            try:
+                yield
+            finally:
+                if self.stored:  # else nothing has happened yet, and nothing shall have
+                    await self.settle()
 
 
 class OverlappingCommits(CommitAtExit):
@@ -239,7 +219,7 @@ class OverlappingCommits(CommitAtExit):
         self._wake.set()
 
     async def settle(self) -> None:
-        """Store all steps; see `RunJournal.settle`. Raises what the background met, once."""
+        """Store all steps; see `CommitBuffer.settle`. Raises what the background met, once."""
         await super().settle()
         # What the disk refused waited, and is stored now.
         error, self._error = self._error, None
@@ -248,7 +228,7 @@ class OverlappingCommits(CommitAtExit):
 
     @asynccontextmanager
     async def carrying(self) -> AsyncGenerator[None]:
-        """Surround the run's work; see `RunJournal.carrying`."""
+        """Surround the run's work; see `CommitBuffer.carrying`."""
         raised: Exception | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._store_steps)

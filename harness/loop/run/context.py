@@ -9,6 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -17,7 +18,7 @@ import anyio.from_thread
 from pydantic import JsonValue
 
 from ..._internal.lazy_event import LazyEvent
-from ..._internal.records import changed
+from ..._internal.records import changed, record
 from ...checkpoint.base import Checkpoint, Checkpointer, Run, RunEvent
 from ...limits.limits import Meter
 from ...state.schema import State
@@ -30,11 +31,15 @@ if TYPE_CHECKING:
     from ..hooks.middleware import AgentMiddleware
     from ..hooks.requests import Runtime
     from .redaction import RunRedaction
-from contextvars import ContextVar
 
-from ..._internal.records import record
-
-__all__ = ["CurrentAgent", "RunContext", "RunControl", "StateCache", "current_agent", "running_as"]
+__all__ = [
+    "CURRENT_AGENT",
+    "CurrentAgent",
+    "RunContext",
+    "RunControl",
+    "StateCache",
+    "current_agent",
+]
 
 _DEBUGGED: tuple[StreamMode, ...] = ("checkpoints", "tasks")
 
@@ -207,21 +212,19 @@ class RunContext:
         """Emit an event; checkpoints and tasks go into the `debug` stream too."""
         if self.emit is None:
             return
-        if mode in self.modes:
-            self._emit(self.emit, mode, path, data)
-        if mode in _DEBUGGED and "debug" in self.modes:
-            self._emit(self.emit, "debug", path, {"type": mode, **data})
+        events: list[tuple[StreamMode, dict[str, JsonValue]]] = [(mode, data)]
+        if mode in _DEBUGGED:
+            events.append(("debug", {"type": mode, **data}))
+        for one, shown in events:
+            if one not in self.modes:
+                continue
+            self._seq += 1
+            self.emit(Event(one, shown, self.thread_id, self.run.id, self._seq, path))
 
     def note(self, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]) -> None:
         """Keep an event in the journal; it is stored with what is stored next."""
         if self.logs_events:
             self.journal.note(RunEvent(self.run.id, mode, path, clipped(data)))
-
-    def _emit(
-        self, emit: Emit, mode: StreamMode, path: tuple[str, ...], data: dict[str, JsonValue]
-    ) -> None:
-        self._seq += 1
-        emit(Event(mode, data, self.thread_id, self.run.id, self._seq, path))
 
     def write_custom(self, path: tuple[str, ...], data: JsonValue) -> None:
         """Emit a `custom` event for a hook or a tool, which may run in a worker thread."""
@@ -290,24 +293,10 @@ class CurrentAgent:
     watchers: Sequence[AgentMiddleware]
 
 
-_CURRENT: ContextVar[CurrentAgent | None] = ContextVar("current_agent", default=None)
+CURRENT_AGENT: ContextVar[CurrentAgent | None] = ContextVar("current_agent", default=None)
+"""Set by the loop around each phase."""
 
 
 def current_agent() -> CurrentAgent | None:
     """Return the innermost agent whose hook, model call or tool call this is part of, if any."""
-    return _CURRENT.get()
-
-
-class running_as:  # noqa: N801 - a context manager, which a class makes without a generator
-    """Let `current_agent` return this one."""
-
-    __slots__ = ("_agent", "_token")
-
-    def __init__(self, agent: CurrentAgent) -> None:
-        self._agent = agent
-
-    def __enter__(self) -> None:
-        self._token = _CURRENT.set(self._agent)
-
-    def __exit__(self, *raised: object) -> None:
-        _CURRENT.reset(self._token)
+    return CURRENT_AGENT.get()

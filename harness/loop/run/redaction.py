@@ -284,12 +284,12 @@ class RedactedJournal:
         return getattr(self._journal, name)
 
     async def commit(self, batch: Batch) -> None:
-        """Store a batch; see `RunJournal.commit`."""
+        """Store a batch; see `CommitBuffer.commit`."""
         await self._keys.store()
         await self._journal.commit(self._clean(batch))
 
     async def step(self, batch: Batch) -> None:
-        """Store a step; see `RunJournal.step`."""
+        """Store a step; see `CommitBuffer.step`."""
         await self._keys.store()
         await self._journal.step(self._clean(batch))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ..._internal.records import changed, record
+from ..._internal.records import changed
 from ...errors import CheckpointError, ToolError, ToolFailed
 from ...limits.limits import LimitReached, Meter
 from ...messages.message import ToolCall
@@ -23,84 +23,69 @@ from .outcomes import failure, outcome_of
 if TYPE_CHECKING:
     from ...cache.tool_cache import ToolCache
 
-__all__ = ["ToolBody"]
+__all__ = ["run_cached", "run_tool"]
 
 logger = logging.getLogger(__name__)
 
 
-@record
-class ToolBody:
-    """Runs tools of one agent.
+async def run_tool(
+    tool: Tool,
+    args: dict[str, Any],
+    request: ToolCallRequest,
+    meter: Meter,
+    asker: Asker,
+) -> ToolCallOutcome:
+    """Return the outcome of a call whose arguments are valid.
 
-    Attributes:
-        cache: Where results of cacheable tools are kept, if anywhere.
+    Raises:
+        LimitReached: The run tree may call no tool any more.
+        ToolFailed: A strict tool failed.
+        CheckpointError: The journal failed under the tool.
     """
-
-    cache: ToolCache | None = None
-
-    async def run(
-        self,
-        tool: Tool,
-        args: dict[str, Any],
-        request: ToolCallRequest,
-        meter: Meter,
-        asker: Asker,
-    ) -> ToolCallOutcome:
-        """Return the outcome of a call whose arguments are valid.
-
-        Raises:
-            LimitReached: The run tree may call no tool any more.
-            ToolFailed: A strict tool failed.
-            CheckpointError: The journal failed under the tool.
-        """
-        call = request.call
-        if self.cache is None or not tool.cacheable:
-            return await self._attempts(tool, args, request, meter, asker)
-        key = self.cache.key(tool, call.args)
-        kept = await self.cache.get(key)
-        if kept is not None:
-            return outcome_of(call, kept)
-        outcome = await self._attempts(tool, args, request, meter, asker)
-        message = outcome.message
-        if message.status == "success" and not (outcome.update or outcome.writes or outcome.send):
-            await self.cache.set(key, ToolResult(message.content, message.artifact), tool.cacheable)
-        return outcome
-
-    async def _attempts(
-        self,
-        tool: Tool,
-        args: dict[str, Any],
-        request: ToolCallRequest,
-        meter: Meter,
-        asker: Asker,
-    ) -> ToolCallOutcome:
-        attempt, asked_before = 1, asker.questions
-        while True:
-            meter.before_tool_call()
-            asker.questions = asked_before  # what an attempt before this one asked is answered
-            try:
-                return await self._once(tool, args, request, attempt)
-            except (LimitReached, CheckpointError):
-                raise
-            except FAILURES as raised:
-                error = as_failure(raised)
-                policy = tool.retry
-                if policy is None or attempt >= policy.attempts or not policy.retries(error):
-                    return _failed(tool, request.call, error, attempt)
-                await anyio.sleep(policy.delay(attempt, random.random))
-                attempt += 1
-
-    async def _once(
-        self, tool: Tool, args: dict[str, Any], request: ToolCallRequest, attempt: int
-    ) -> ToolCallOutcome:
-        runtime = request.runtime
-        if attempt > 1:
+    call, runtime = request.call, request.runtime
+    attempt, asked_before = 1, asker.questions
+    while True:
+        meter.before_tool_call()
+        asker.questions = asked_before  # what an attempt before this one asked is answered
+        try:
+            with anyio.move_on_after(tool.timeout):
+                return outcome_of(call, await tool.function(args, runtime))
+            raise _TooLong(f"it was stopped after {tool.timeout} s; it may have acted partly")
+        except (LimitReached, CheckpointError):
+            raise
+        except FAILURES as raised:
+            error = as_failure(raised)
+            policy = tool.retry
+            if policy is None or attempt >= policy.attempts or not policy.retries(error):
+                return _failed(tool, call, error, attempt)
+            await anyio.sleep(policy.delay(attempt, random.random))
+            attempt += 1
             runtime = replace(runtime, attempt=attempt)
-        if tool.timeout is None:
-            return outcome_of(request.call, await tool.function(args, runtime))
-        with anyio.move_on_after(tool.timeout):
-            return outcome_of(request.call, await tool.function(args, runtime))
-        raise _TooLong(f"it was stopped after {tool.timeout} s; it may have acted partly")
+
+
+async def run_cached(
+    cache: ToolCache,
+    tool: Tool,
+    args: dict[str, Any],
+    request: ToolCallRequest,
+    meter: Meter,
+    asker: Asker,
+) -> ToolCallOutcome:
+    """Return the outcome of a call of a cacheable tool, which an earlier call may have left.
+
+    Raises:
+        LimitReached, ToolFailed, CheckpointError: As for `run_tool`.
+    """
+    call = request.call
+    key = cache.key(tool, call.args)
+    kept = await cache.get(key)
+    if kept is not None:
+        return outcome_of(call, kept)
+    outcome = await run_tool(tool, args, request, meter, asker)
+    message = outcome.message
+    if message.status == "success" and not (outcome.update or outcome.writes or outcome.send):
+        await cache.set(key, ToolResult(message.content, message.artifact), tool.cacheable)
+    return outcome
 
 
 class _TooLong(TimeoutError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
 
-from ..._internal.records import changed
+from ..._internal.records import changed, record
 from ...errors import HarnessError, MiddlewareError
 from ...limits.limits import LimitReached, Meter
 from ...messages.message import ToolCall, ToolMessage
@@ -28,7 +28,7 @@ from ..hooks.middleware import AgentMiddleware, hooks_of
 from ..hooks.requests import Command, ToolCallOutcome, ToolCallRequest, ToolHandler
 from ..run.interrupts import Asker
 from .at_most_once import AtMostOnceMark
-from .body import ToolBody
+from .body import run_cached, run_tool
 from .outcomes import failure, outcome_of, with_notice
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ REJECTED = "was rejected by a person and did not run"
 
 
 class ToolPipeline:
-    """Runs tool calls of one agent through all phases. Built once per agent."""
+    """Runs tool calls of one agent through all phases. Built once per agent.
+
+    Attributes:
+        cache: Where results of cacheable tools are kept, if anywhere.
+    """
 
     def __init__(
         self,
@@ -56,7 +60,7 @@ class ToolPipeline:
         policy: CallPolicy,
         cache: ToolCache | None = None,
     ) -> None:
-        self.body = ToolBody(cache)
+        self.cache = cache
         self._tools = tools
         self._policy = policy
         self._wraps = wraps_of(middleware, "wrap_tool_call")
@@ -109,39 +113,25 @@ class ToolPipeline:
             )
         return outcome
 
-    def judge(self, request: ToolCallRequest) -> Verdict:
-        """Return the strictest verdict of the policy and the middleware on a call."""
-        call = request.call
-        verdicts = [_judged(one, _with_own_arguments(request)) for one in self._judges]
-        runtime = request.runtime
-        own = self._narrowed().judge(
-            call.name,
-            call.args,
-            self.find(request),
-            agent=_agents(runtime.agent_path),
-            principal=runtime.principal,
-        )
-        return strictest([own, *(verdict for verdict in verdicts if verdict is not None)])
-
-    def bound(self, request: ToolCallRequest, tool: Tool) -> ToolCallRequest:
-        """Return the request with what the policy says, for tools that meet more than the call."""
-        policy = self._narrowed()
+    def authorization(self, request: ToolCallRequest, tool: Tool) -> CallAuthorization:
+        """Return what the agent's policy, and those of the agents above it, say of a call."""
+        above = [one for one in ancestor_policies() if one is not self._policy]
         call, runtime = request.call, request.runtime
-        bound = CallAuthorization(
-            policy,
+        return CallAuthorization(
+            NarrowedPolicy((self._policy, *above)) if above else self._policy,
             call.name,
             call.args,
             tool,
             self._tools.get("read_file", tool),
-            _agents(runtime.agent_path),
+            runtime.agent_path[::2],  # names alternate with the ids of calls
             runtime.principal,
         )
-        return changed(request, runtime=changed(runtime, policy=bound))
 
-    def _narrowed(self) -> CallPolicy:
-        """Return the agent's policy, and those of the agents above that it is not one of."""
-        above = [one for one in ancestor_policies() if one is not self._policy]
-        return NarrowedPolicy((self._policy, *above)) if above else self._policy
+    def judge(self, request: ToolCallRequest, authorization: CallAuthorization) -> Verdict:
+        """Return the strictest verdict of the policy and the middleware on a call."""
+        verdicts = [_judged(one, _with_own_arguments(request)) for one in self._judges]
+        own = authorization.judge()
+        return strictest([own, *(verdict for verdict in verdicts if verdict is not None)])
 
     def find(self, request: ToolCallRequest) -> Tool | None:
         """Return the tool a request names, or the one a wrapper supplied under that name."""
@@ -184,26 +174,24 @@ class ToolPipeline:
         return None
 
 
+@record
 class _Wrapped:
     """A middleware's `wrap_tool_call` around the rest of the chain."""
 
-    __slots__ = ("_handler", "_wrap")
-
-    def __init__(self, wrap: Wrap, handler: ToolHandler) -> None:
-        self._wrap = wrap
-        self._handler = handler
+    wrap: Wrap
+    handler: ToolHandler
 
     async def __call__(self, request: ToolCallRequest) -> ToolCallOutcome:
         try:
-            value = await self._wrap.call(request, self._handler)
+            value = await self.wrap.call(request, self.handler)
         except FAILURES as raised:
-            raise self._wrap.failure(raised)  # noqa: B904 - it knows its cause
+            raise self.wrap.failure(raised)  # noqa: B904 - it knows its cause
         if isinstance(value, ToolCallOutcome):
             return value
         try:
             return _wrapped_outcome(request.call, value)
         except (TypeError, ValueError) as error:
-            raise MiddlewareError(f"{self._wrap.author}: {error}") from error
+            raise MiddlewareError(f"{self.wrap.author}: {error}") from error
 
 
 def _wrapped_outcome(call: ToolCall, value: object) -> ToolCallOutcome:
@@ -255,16 +243,14 @@ async def _guarded(
         ) from error
 
 
+@record
 class _Gate:
     """Policy, approval and execution of one call."""
 
-    def __init__(
-        self, pipeline: ToolPipeline, asker: Asker, meter: Meter, once: AtMostOnceMark
-    ) -> None:
-        self._pipeline = pipeline
-        self._asker = asker
-        self._meter = meter
-        self._once = once
+    pipeline: ToolPipeline
+    asker: Asker
+    meter: Meter
+    once: AtMostOnceMark
 
     async def __call__(self, request: ToolCallRequest) -> ToolCallOutcome:
         request = _with_own_arguments(request)
@@ -278,14 +264,15 @@ class _Gate:
                     f"a wrapper made call {request.runtime.tool_call_id} into {call.id!r}; nothing "
                     "was run. A wrapper may change a call's tool and arguments, not its id"
                 )
-            tool = self._pipeline.find(request)
+            tool = self.pipeline.find(request)
             if tool is None:
-                return self._pipeline.unknown(call)
+                return self.pipeline.unknown(call)
             try:
                 args = tool.validate(_copied(call.args))
             except InvalidArguments as error:
                 return failure(call, str(error))
-            verdict = self._pipeline.judge(request)
+            authorization = self.pipeline.authorization(request, tool)
+            verdict = self.pipeline.judge(request, authorization)
             if verdict.action == "deny":
                 return failure(
                     call,
@@ -293,7 +280,7 @@ class _Gate:
                     "another way, or ask the user to change the policy.",
                 )
             if verdict.action == "allow" or approved_tool == call.name:
-                return with_notice(await self._run(tool, args, request), notice)
+                return with_notice(await self._run(tool, args, request, authorization), notice)
             decision = self._ask(call, tool, verdict, edits, unused)
             match decision["decision"]:
                 case "approve":
@@ -309,13 +296,20 @@ class _Gate:
                     return _not_run(call, decision)
 
     async def _run(
-        self, tool: Tool, args: dict[str, Any], request: ToolCallRequest
+        self,
+        tool: Tool,
+        args: dict[str, Any],
+        request: ToolCallRequest,
+        authorization: CallAuthorization,
     ) -> ToolCallOutcome:
-        begun = await self._once.begin(request.call, tool.once) if tool.once else None
+        begun = await self.once.begin(request.call, tool.once) if tool.once else None
         if begun is not None:
             return begun
-        request = self._pipeline.bound(request, tool)
-        return await self._pipeline.body.run(tool, args, request, self._meter, self._asker)
+        request = changed(request, runtime=changed(request.runtime, policy=authorization))
+        cache = self.pipeline.cache
+        if cache is None or not tool.cacheable:
+            return await run_tool(tool, args, request, self.meter, self.asker)
+        return await run_cached(cache, tool, args, request, self.meter, self.asker)
 
     def _unused(self, call: ToolCall, edited: ToolCallRequest, edits: int) -> str:
         """Return why an edit is not used; empty if it is.
@@ -323,8 +317,8 @@ class _Gate:
         Such a call is asked about once more, so that neither it nor the approval is lost. What
         was not used then is not used later either, even if the tool has come back meanwhile.
         """
-        problem = self._pipeline.unusable(edited)
-        if problem is None and self._asker.has_asked(call, edits):
+        problem = self.pipeline.unusable(edited)
+        if problem is None and self.asker.has_asked(call, edits):
             problem = "it could not run then."
         return problem or ""
 
@@ -336,13 +330,13 @@ class _Gate:
             message += f" ({verdict.reason})"
         if unused:
             message += f". The edit was not used: {unused[:MAX_PROBLEM_CHARS]}"
-        return self._asker.approval(
+        return self.asker.approval(
             call,
             message,
             verdict.decisions,
             edits,
             args_schema=tool.parameters,
-            tools=self._pipeline.reachable(tool),
+            tools=self.pipeline.reachable(tool),
         )
 
 
@@ -360,11 +354,6 @@ def _edit_notice(call: ToolCall, verdict: Verdict) -> str:
     text = EDIT_NOTICE if verdict.edit_notice is None else verdict.edit_notice
     shown = f"{call.name}({json.dumps(call.args)})"
     return f"{text.replace('{call}', shown)}\n" if text else ""
-
-
-def _agents(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the agents in a path, which alternate with the ids of calls."""
-    return path[::2]
 
 
 def _with_own_arguments(request: ToolCallRequest) -> ToolCallRequest:

@@ -27,7 +27,7 @@ from .at_most_once import AtMostOnceMark
 from .execution import ToolPipeline
 from .outcomes import failure
 from .subagent_call import Spawn, SubagentCall, child_namespace
-from .write_conflicts import Accepted, StepWrites
+from .write_conflicts import StepWrites
 
 if TYPE_CHECKING:
     from ...store.base import Store
@@ -91,7 +91,8 @@ class ToolStep:
     async def run(self) -> Pause | None:
         """Run every unfinished call; return why the step pauses, or None when it is done.
 
-        The questions of a pause are in call order.
+        The questions of a pause are in call order. The results of a step that is done are in the
+        thread's state.
 
         Raises:
             MiddlewareError: A middleware broke a rule; finished calls are stored.
@@ -117,6 +118,7 @@ class ToolStep:
             await self._store_held()  # finished, and its checkpoint will not come
             raise
         if not self._waiting:
+            self._writes.fold()
             return None
         return Pause(tuple(one for index in sorted(self._waiting) for one in self._waiting[index]))
 
@@ -140,10 +142,6 @@ class ToolStep:
         names = ", ".join([call.name for call in self._calls if call.id in self._writes])
         await self._thread.commit("tools", following, tasks=self._held, summary=f"ran {names}")
 
-    def fold(self) -> None:
-        """Put the results of all calls into the thread's state."""
-        self._writes.fold()
-
     async def _one(self, index: int, call: ToolCall) -> None:
         path = (*self._path, call.id)
         self._tell(path, self._event("tool_start", call, args=call.args))
@@ -158,7 +156,10 @@ class ToolStep:
             message = accepted.outcome.message
             ended = self._event("tool_end", call, status=message.status, text=message.text[:500])
             self._run.note("tasks", path, ended)
-            await self._finish(index, call, accepted)
+            self._running -= 1
+            self._held.append(TaskWrites(self._step, call.id, index, accepted.stored))
+            if self._running or self._waiting:  # else the step's checkpoint is about to store it
+                await self._store_held()
             await self._run.relieve()
         self._run.send("tasks", path, ended)
 
@@ -293,15 +294,6 @@ class ToolStep:
             with anyio.CancelScope(shield=True):
                 await self._run.journal.commit(batch)
         await self._store_held()
-
-    async def _finish(self, index: int, call: ToolCall, accepted: Accepted) -> None:
-        """Store a finished call at once, unless the step's checkpoint is about to."""
-        task = TaskWrites(self._step, call.id, index, accepted.stored)
-        self._writes.add(index, call.id, accepted.writes)
-        self._running -= 1
-        self._held.append(task)
-        if self._running or self._waiting:
-            await self._store_held()
 
     async def _store_held(self) -> None:
         if not self._held:

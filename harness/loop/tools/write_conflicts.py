@@ -29,12 +29,10 @@ class Accepted:
 
     Attributes:
         outcome: Its outcome, or the error in its place.
-        writes: What it writes, its result first.
-        stored: The same as the journal stores it.
+        stored: What it writes, its result first, as the journal stores it.
     """
 
     outcome: ToolCallOutcome
-    writes: Sequence[ChannelWrite]
     stored: tuple[StoredWrite, ...]
 
 
@@ -58,17 +56,13 @@ class StepWrites:
         """Whether a call is finished."""
         return call_id in self._results
 
-    def add(self, index: int, call_id: str, writes: Sequence[ChannelWrite]) -> None:
-        """Note what a finished call wrote."""
-        self._results[call_id] = index, writes
-
     def fold(self) -> None:
         """Put the results of all calls into the thread's state, in call order."""
         for _, writes in self._in_order():
             self._thread.adopt(writes)
 
     def accepted(self, index: int, call: ToolCall, outcome: ToolCallOutcome) -> Accepted:
-        """Return the outcome with its writes, or an error in its place if they are refused.
+        """Take in what a call comes to: its outcome with its writes, or an error in its place.
 
         Of two calls that write one plain key the later one is refused.
         """
@@ -115,15 +109,15 @@ class StepWrites:
         outcome: ToolCallOutcome,
         writes: Sequence[ChannelWrite],
     ) -> Accepted:
-        """Return an outcome with writes that fit beside those of other calls.
+        """Take in an outcome with writes that fit beside those of other calls.
 
         Raises:
             InvalidUpdate: They do not fit.
         """
         writes, notes = self._reconciled(call, writes)
         for write in writes:
-            other = self._writer(write, call.id)
-            if other is not None:
+            other = self._writers.get(write.channel, call.id)
+            if other != call.id and self._plain(write):
                 raise InvalidUpdate(
                     f"{call.name}: another call of the same answer ({other}) wrote "
                     f"{write.channel!r} too, so this result was not kept. Make one call at a time "
@@ -132,8 +126,9 @@ class StepWrites:
         self._check_joins(index, call, writes)
         message = with_notes(outcome.message, notes) if notes else outcome.message
         every = [ChannelWrite("messages", [message]), *writes]
-        accepted = Accepted(outcome, every, self._thread.encode(every))
+        accepted = Accepted(outcome, self._thread.encode(every))
         self._claim(writes, call.id)
+        self._results[call.id] = index, every
         return accepted
 
     def _checked(self, call: ToolCall, written: Sequence[tuple[str, Any]]) -> list[ChannelWrite]:
@@ -208,11 +203,6 @@ class StepWrites:
         """Whether a write replaces what is there."""
         known = self._thread.schema.channels.get(write.channel)
         return known is not None and (known.reducer is None or isinstance(write.value, Overwrite))
-
-    def _writer(self, write: ChannelWrite, call_id: str) -> str | None:
-        """Return which other call of the step replaced the same value."""
-        first = self._writers.get(write.channel, call_id)
-        return first if first != call_id and self._plain(write) else None
 
     def _claim(self, writes: Sequence[ChannelWrite], call_id: str) -> None:
         for write in writes:

@@ -44,7 +44,7 @@ def background_agent(
     inbox = Inbox(checkpointer)
     middleware = (*old.middleware, MergeBase(), inbox)
     pipeline = ToolPipeline(old.tools, middleware, _Below(rules, tuple(above)))
-    pipeline.body = old.pipeline.body
+    pipeline.cache = old.pipeline.cache
     states = StateCache()
     states.rules = old.states.rules
     made = copy(agent)
