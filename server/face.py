@@ -182,33 +182,31 @@ class Face:
         return reply
 
     async def _reply(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:
-        reply = await self._said(ctx, params)
-        return without_advice(reply, self._withheld) if self._withheld else reply
-
-    async def _said(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:
         tool = self.tools.get(params.name)
         if tool is None:
             advice = f"Tools: {', '.join(self.tools)}."
-            return error(unknown("tool", params.name, self.tools, advice))
-        caller = current_caller.get()
-        if not any(map(caller.may, tool.scopes)):
-            needed = " or ".join(f"'{one}'" for one in sorted(tool.scopes))
-            return error(f"{params.name} did nothing: it needs the scope {needed}.")
-        if tool.tasks == "required" and not takes_tasks(ctx, params):
+            reply = error(unknown("tool", params.name, self.tools, advice))
+        elif not any(map(current_caller.get().may, tool.scopes)):
+            needed = " or ".join(map(repr, sorted(tool.scopes)))
+            reply = error(f"{params.name} did nothing: it needs the scope {needed}.")
+        elif tool.tasks == "required" and not takes_tasks(ctx, params):
             raise missing_extension()
-        args = dict(cast("dict[str, JsonValue]", params.arguments or {}))
-        try:
-            return await tool.handler(ctx, params, args)
-        except (HarnessError, InvalidArguments) as refused:
-            return error(str(refused))
-        except MCPError:
-            raise
-        except Exception as bug:
-            logger.exception("tool %s failed", params.name)
-            return error(
-                f"{params.name} failed inside the server ({type(bug).__name__}: {bug}); its log "
-                "has the details. Look with threads() at what was done before you call it again."
-            )
+        else:
+            args = dict(cast("dict[str, JsonValue]", params.arguments or {}))
+            try:
+                reply = await tool.handler(ctx, params, args)
+            except (HarnessError, InvalidArguments) as refused:
+                reply = error(str(refused))
+            except MCPError:
+                raise
+            except Exception as bug:
+                logger.exception("tool %s failed", params.name)
+                reply = error(
+                    f"{params.name} failed inside the server ({type(bug).__name__}: {bug}); its "
+                    "log has the details. Look with threads() at what was done before you call it "
+                    "again."
+                )
+        return without_advice(reply, self._withheld) if self._withheld else reply
 
     # --- subscriptions of the handshake era ------------------------------------------------
 

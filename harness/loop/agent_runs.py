@@ -110,7 +110,8 @@ class AgentRuns(ThreadAccess):
             loop.forget_answer()
             await accept_input(loop.thread, update, self.definition.entry, goal[:100])
 
-        return await self._carry(run, begin, options)
+        with await self._turns.turn(run, options.control, options.when_busy) as control:
+            return await self._carry(run, begin, options, control)
 
     async def _go_on(self, thread_id: str | None, options: RunOptions) -> RunResult:
         if thread_id is None or await self.checkpointer.load(thread_id) is None:
@@ -123,7 +124,8 @@ class AgentRuns(ThreadAccess):
             with anyio.CancelScope(shield=True):
                 await loop.run.journal.commit(Batch(run.thread_id, runs=[begun]))
 
-        return await self._carry(run, begin, options)
+        with await self._turns.turn(run, options.control, options.when_busy) as control:
+            return await self._carry(run, begin, options, control)
 
     async def adrive(
         self,
@@ -164,7 +166,10 @@ class AgentRuns(ThreadAccess):
         # crash at once, from a power cut a moment later. Before a tool acts outside, the disk
         # has everything.
         only_reads = all(one is not None and one.read_only and not one.once for one in used)
-        return await self._carry(run, begin, options, synced=not inside, only_reads=only_reads)
+        with await self._turns.turn(run, options.control, options.when_busy) as control:
+            return await self._carry(
+                run, begin, options, control, synced=not inside, only_reads=only_reads
+            )
 
     async def aresume(
         self,
@@ -191,8 +196,8 @@ class AgentRuns(ThreadAccess):
                 run; nothing was stored.
         """
         options = options or RunOptions()
-        control = options.control or RunControl()
-        with await self._turns.turn(await self._unfinished(run_id), control, options.when_busy):
+        run = await self._unfinished(run_id)
+        with await self._turns.turn(run, options.control, options.when_busy) as control:
             return await self._resume(run_id, answers, options, control)
 
     async def _unfinished(self, run_id: str) -> Run:
@@ -236,7 +241,7 @@ class AgentRuns(ThreadAccess):
                 await loop.run.journal.commit(batch)
             await loop.thread.open()
 
-        return await self._carry_on(run, begin, options, control)
+        return await self._carry(run, begin, options, control)
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
         """Store answers for a run that is still working on other calls; it picks them up itself.
@@ -339,21 +344,6 @@ class AgentRuns(ThreadAccess):
         return await self.ainvoke(None, thread_id=thread_id, options=options)
 
     async def _carry(
-        self,
-        run: Run,
-        begin: Callable[[AgentLoop], Awaitable[None]],
-        options: RunOptions,
-        *,
-        synced: bool = True,
-        only_reads: bool = False,
-    ) -> RunResult:
-        control = options.control or RunControl()
-        with await self._turns.turn(run, control, options.when_busy):
-            return await self._carry_on(
-                run, begin, options, control, synced=synced, only_reads=only_reads
-            )
-
-    async def _carry_on(
         self,
         run: Run,
         begin: Callable[[AgentLoop], Awaitable[None]],

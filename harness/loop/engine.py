@@ -29,7 +29,7 @@ from .hooks.requests import Runtime, Send
 from .model.step import ModelStep
 from .run.context import CURRENT_AGENT, CurrentAgent, RunContext
 from .run.interrupts import Asker, Interrupted, Pause
-from .state.thread_input import accept_input
+from .state.thread_input import accept_input, close_calls
 from .state.thread_state import ThreadState
 from .tools.step import ToolStep
 
@@ -142,7 +142,7 @@ class AgentLoop:
                 phase = await self._PHASES[phase](self)
                 if self._paused is not None:
                     return self._paused
-            if self.thread.dirty or self.thread.next != "end":
+            if self.thread.writes or self.thread.next != "end":
                 await self.thread.commit("hooks", "end")
             return None
         except Interrupted as asked:
@@ -158,7 +158,7 @@ class AgentLoop:
             await self.run.journal.commit(
                 Batch(self.run.thread_id, self.thread.ns, interrupts=interrupts)
             )
-        if self.thread.dirty:
+        if self.thread.writes:
             await self.thread.open()
         return Pause(tuple(interrupts))
 
@@ -194,7 +194,7 @@ class AgentLoop:
         return await self._hooks("after_model") or self._route()
 
     async def _tools(self) -> Next:
-        if self.thread.dirty:
+        if self.thread.writes:
             await self.thread.commit("hooks", "tools")
         if self._breaks:
             self._break("before", "tools")
@@ -292,7 +292,7 @@ class AgentLoop:
                     target, author=author, hook=name, allowed=hook.jumps, messages=messages
                 )
                 if phase == "model":
-                    self.thread.close_calls(_PASSED_OVER.replace("{author}", author))
+                    close_calls(self.thread, _PASSED_OVER.replace("{author}", author))
                 return self._clip(phase)
         return None
 

@@ -158,8 +158,8 @@ class Tool:
         A schema takes a millisecond to build, so tools that every agent has share theirs.
         """
 
-        async def call(args: dict[str, Any], runtime: ToolRuntime) -> Any:
-            return await body(runtime=runtime, **args)
+        def call(args: dict[str, Any], runtime: ToolRuntime) -> Awaitable[Any]:
+            return body(runtime=runtime, **args)
 
         return replace(self, function=call)
 

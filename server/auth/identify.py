@@ -48,16 +48,13 @@ class Identify:
             await anyio.to_thread.run_sync(self._principals.note, caller)
         token = current_caller.set(caller)
         try:
-            await self._prepared()
+            try:
+                await self._prepare()
+            except HarnessError as error:
+                raise MCPError(INVALID_REQUEST, str(error)) from error
             return await call_next(ctx)
         finally:
             current_caller.reset(token)
-
-    async def _prepared(self) -> None:
-        try:
-            await self._prepare()
-        except HarnessError as error:
-            raise MCPError(INVALID_REQUEST, str(error)) from error
 
     def _caller(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
         scope: dict[str, Any] = getattr(ctx.request, "scope", {})

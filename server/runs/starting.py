@@ -159,12 +159,13 @@ class RunStarter:
         call = ToolCall(call_id(live.run_id), tool, args)
         live.note_written(tool, args)
 
-        async def work(agent: Agent, options: RunOptions) -> RunResult:
-            return await agent.adrive([call], thread_id=live.thread_id, options=options)
-
         is_new = thread_id is None
         self._carrier.spawn(
-            live, work, modes=("checkpoints",), is_new=is_new, trust_cache=trust_cache
+            live,
+            lambda agent, given: agent.adrive([call], thread_id=live.thread_id, options=given),
+            modes=("checkpoints",),
+            is_new=is_new,
+            trust_cache=trust_cache,
         )
         with anyio.move_on_after(seconds):
             await live.finished.wait()

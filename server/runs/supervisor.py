@@ -139,10 +139,8 @@ class RunSupervisor:
         Raises:
             ThreadBusy: A delegated run is on it, or the driven calls take too long.
         """
-        holder = self._gates.holder(live.thread_id)
-        if holder is None or holder.brief:
-            wanted = GateHolder(live.run_id, live.brief)
-            holder = await self._gates.enter(live.thread_id, wanted, QUEUE_SECONDS)
+        wanted = GateHolder(live.run_id, live.brief)
+        holder = await self._gates.enter(live.thread_id, wanted, QUEUE_SECONDS)
         if holder is not None:
             raise busy(live.thread_id, holder.run_id)
 
@@ -227,7 +225,8 @@ class RunSupervisor:
             self.changed(live.thread_id, parts=parts, files=files, is_new=is_new)
         if self.tasks is not None:
             self.tasks.stirred(live.thread_id)
-        await self._go_on_if_answered(live)
+        if live.result is not None and live.result.run.status == "needs_approval":
+            await self._go_on_if_answered(live.result)
         if self._let_go.get(live.run_id) is decided:
             del self._let_go[live.run_id]
         decided.set()
@@ -248,16 +247,13 @@ class RunSupervisor:
                 parts |= more
             self.changed(live.thread_id, parts=parts, files=files)
 
-    async def _go_on_if_answered(self, live: ActiveRun) -> None:
+    async def _go_on_if_answered(self, result: RunResult) -> None:
         """Resume a run that got its answer in the moment in which it went to wait for it."""
-        result = live.result
-        if result is None or result.run.status != "needs_approval":
-            return
         open_ids = {one.id for one in result.interrupts}
         try:
-            known = await self._journal.interrupts(live.run_id)
+            known = await self._journal.interrupts(result.run.id)
         except HarnessError as error:
-            logger.warning("run %s waits for an answer: %s", live.run_id, error)
+            logger.warning("run %s waits for an answer: %s", result.run.id, error)
             return
         if any(one.answered for one in known if one.id in open_ids):
             await self.adopt(result.run)

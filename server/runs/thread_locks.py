@@ -45,8 +45,10 @@ class ThreadLocks:
         return gate.holder if gate else None
 
     async def enter(self, thread_id: str, holder: GateHolder, seconds: float) -> GateHolder | None:
-        """Take the gate, or return who still holds it after `seconds`."""
+        """Take the gate, or return who still holds it after `seconds`; at once if not briefly."""
         gate = self._gates.setdefault(thread_id, _Gate())
+        if gate.holder is not None and not gate.holder.brief:
+            return gate.holder
         gate.users += 1
         if gate.is_free:
             if gate.turn is not None:

@@ -178,7 +178,7 @@ class Workplaces:
 
     def __call__(self, id_: str = "") -> Agent:
         """Return the agent that works on a thread or run; see `of`."""
-        return self.of(id_).agent()
+        return self._of(self._whose(id_)).agent()
 
     def of(self, id_: str = "") -> Workplace:
         """Return the workplace of whoever a thread or run belongs to; of the caller without one.

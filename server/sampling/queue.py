@@ -30,7 +30,6 @@ from ...harness.errors import ModelError
 from ...harness.loop.run.events import Event
 from ...harness.messages.message import new_id
 from ...harness.subagents.background.threads import parent_thread
-from .activity import Activity
 from .messages import Answer
 
 __all__ = [
@@ -38,6 +37,7 @@ __all__ = [
     "LEASE_SECONDS",
     "PARKED",
     "UNATTENDED_SECONDS",
+    "Activity",
     "Offer",
     "SampledCall",
     "SampledRun",
@@ -123,6 +123,43 @@ class SampledCall:
             yield
         finally:
             self._askers.remove(take_back)
+
+
+@dataclass(slots=True)
+class Activity:
+    """Which tool and model calls of a run are open."""
+
+    _tools: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
+    _models: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
+
+    def hear(self, event: Event) -> bool:
+        """Take an event in; return whether it was about a call."""
+        path = event.path
+        match event.data.get("event"):
+            case "tool_start":
+                self._tools.add(path)
+            case "tool_end":
+                self._tools.discard(path)
+                # A subagent that failed does not say that its model call is over.
+                self._models = {one for one in self._models if one[: len(path)] != path}
+            case "model_start":
+                self._models.add(path)
+            case "model_end":
+                self._models.discard(path)
+            case _:
+                return False
+        return True
+
+    def is_more_than(self, asked: int) -> bool:
+        """Whether something is at work beside so many calls of the client's model.
+
+        A tool call whose subagent asks a model is not at work itself.
+        """
+        if asked < len(self._models):
+            return True
+        return any(
+            all(model[: len(tool)] != tool for model in self._models) for tool in self._tools
+        )
 
 
 class SampledRun:

@@ -224,7 +224,7 @@ def test_every_state_is_the_same_with_snapshots_and_without(plan: list[tuple[int
         with (
             patch.object(snapshots, "_FROM_BYTES", 1),
             patch.object(snapshots, "_TIMES", 0),
-            patch("deep_agent_mcp.harness.loop.state.thread_state.snapshot_of", counting),
+            patch("deep_agent_mcp.harness.loop.state.snapshots.snapshot_of", counting),
         ):
             assert await played(MemoryCheckpointer(), plan) == await played(Unused(), plan)
 

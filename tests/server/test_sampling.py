@@ -25,10 +25,15 @@ from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
 from deep_agent_mcp.server.auth.principals import Principals
 from deep_agent_mcp.server.doctor.environment import examine_key
 from deep_agent_mcp.server.sampling import queue as desk
-from deep_agent_mcp.server.sampling.activity import Activity
 from deep_agent_mcp.server.sampling.messages import params_of
 from deep_agent_mcp.server.sampling.model import sampling_model
-from deep_agent_mcp.server.sampling.queue import PARKED, SampledCall, SampledRun, SamplingQueue
+from deep_agent_mcp.server.sampling.queue import (
+    PARKED,
+    Activity,
+    SampledCall,
+    SampledRun,
+    SamplingQueue,
+)
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.client_model import ClientModel, calls, says
 from tests.e2e.servers import ERAS, Era, call, refused, text_of

@@ -11,6 +11,7 @@ back from the journal as it went in, and the writes are folded as if there were 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from types import CodeType
 from typing import Any
@@ -20,7 +21,7 @@ from ...checkpoint.base import Snapshot, StoredWrite
 from ...errors import CheckpointError, InvalidUpdate
 from ...state.schema import Channel, Overwrite, State, StateSchema
 
-__all__ = ["fingerprint", "is_due", "snapshot_of"]
+__all__ = ["fingerprint", "snapshot_of", "weighed"]
 
 _FROM_BYTES = 1 << 16
 """Lighter logs are read faster than a snapshot is worth."""
@@ -29,12 +30,17 @@ _TIMES = 4
 """How many times its own weight the writes must weigh that a snapshot stands for."""
 
 
-def is_due(before: int, weight: int) -> bool:
-    """Whether a snapshot is worth a try, now that the log has grown to this weight.
+def weighed(
+    schema: StateSchema, checkpoint_id: str, state: State, before: int, weight: int
+) -> tuple[int, Sequence[Snapshot]]:
+    """Return the weight of a log that has grown to this one, and a snapshot where it pays.
 
     Encoding a state takes time in proportion to it, so it is tried when the weight has doubled.
     """
-    return weight >= _FROM_BYTES and weight.bit_length() > before.bit_length()
+    if weight < _FROM_BYTES or weight.bit_length() == before.bit_length():
+        return weight, ()
+    made = snapshot_of(schema, checkpoint_id, state, weight)
+    return (weight, ()) if made is None else (made[1], [made[0]])
 
 
 def snapshot_of(

@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from ..._internal.records import changed
 from ...checkpoint.base import Next, TaskWrites, step_id
-from ...messages.message import AIMessage, HumanMessage, Message, pending_tool_calls
+from ...messages.message import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    pending_tool_calls,
+)
 from ...state.schema import ChannelWrite, Overwrite
-from .thread_state import ThreadState, not_done
+from .thread_state import ThreadState
 
 if TYPE_CHECKING:
     from ..run.redaction import RunRedaction
 
-__all__ = ["Copied", "accept_input", "open_for_run"]
+__all__ = ["Copied", "accept_input", "close_calls", "open_for_run"]
 
 _NOT_ANSWERED = (
     "{name} did not run, or did not finish: the user went on with a new message instead. Call it "
@@ -157,5 +164,17 @@ def _closing_tasks(thread: ThreadState) -> list[TaskWrites]:
         TaskWrites(thread.step, call.id, index, thread.encode([ChannelWrite("messages", [result])]))
         for index, call in enumerate(answer.tool_calls if answer else ())
         if call.id in unanswered
-        for result in [not_done(call, _NOT_ANSWERED)]
+        for result in [_not_done(call, _NOT_ANSWERED)]
     ]
+
+
+def close_calls(thread: ThreadState, text: str) -> None:
+    """Answer the calls that have no result with an error; `{name}` stands for the tool."""
+    closing = [_not_done(call, text) for call in pending_tool_calls(thread.state["messages"])]
+    if closing:
+        thread.write_messages(closing)
+
+
+def _not_done(call: ToolCall, text: str) -> ToolMessage:
+    """Return the result of a call that was not done; `{name}` in the text stands for its tool."""
+    return ToolMessage(call.id, text.replace("{name}", call.name), call.name, "error")

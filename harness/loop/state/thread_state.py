@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -20,7 +18,6 @@ from ...checkpoint.base import (
     Interrupt,
     Next,
     Run,
-    Snapshot,
     Source,
     StoredWrite,
     TaskWrites,
@@ -29,20 +26,19 @@ from ...checkpoint.base import (
 )
 from ...errors import InvalidUpdate, MiddlewareError
 from ...limits.thread_usage import noted
-from ...messages.message import Message, ToolCall, ToolMessage, pending_tool_calls
+from ...messages.message import Message
 from ...state.schema import ChannelWrite, Mark, Overwrite, State, StateSchema
 from ..run.context import RunContext, StateCache
 from .checkpoint_events import announce
-from .pending_writes import FIRST_KEPT, PendingWrites, kept_mark
-from .snapshots import fingerprint, is_due, snapshot_of
+from .snapshots import fingerprint, weighed
+from .stored_writes import FIRST_KEPT, PendingWrites, decoded, kept_mark
 from .unfinished_answers import newest_answer
 
 if TYPE_CHECKING:
-    from ...limits.limits import Meter
     from ...redaction.rules import Place
     from ..run.redaction import RunRedaction
 
-__all__ = ["ThreadState", "not_done"]
+__all__ = ["ThreadState"]
 
 _LAST = 1_000_000
 """Index of a phase's own writes: after those of the step's tool calls."""
@@ -55,6 +51,7 @@ class ThreadState:
 
     Attributes:
         state: The state after the last write, uncommitted ones included.
+        writes: What is not committed, but for the writes of finished calls.
         head: The newest checkpoint; None on a new thread.
         pending: Finished calls of the unfinished step, left by an earlier attempt.
         kept: What hooks kept in it, likewise; see `take_kept`.
@@ -87,21 +84,11 @@ class ThreadState:
         self.screen = run.add_screen(path, cache.rules) if cache.rules or run.screens else None
         self._cache = cache
         self._path = path
-        self._writes: list[ChannelWrite] = []
+        self.writes: list[ChannelWrite] = []
         self._adopted: list[ChannelWrite] = []
         self._weight = 0
         self._added = 0
         self._next_kept = FIRST_KEPT
-
-    @property
-    def dirty(self) -> bool:
-        """Whether there are writes that are not committed."""
-        return bool(self._writes)
-
-    @property
-    def writes(self) -> Sequence[ChannelWrite]:
-        """The writes that are not committed, but for those of finished calls."""
-        return self._writes
 
     @property
     def changes_only_the_transcript(self) -> bool:
@@ -109,7 +96,7 @@ class ThreadState:
         hidden, channels = {Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT}, self.schema.channels
         return all(
             one.channel == "messages" or channels[one.channel].marks & hidden
-            for one in (*self._adopted, *self._writes)
+            for one in (*self._adopted, *self.writes)
         )
 
     @property
@@ -146,7 +133,7 @@ class ThreadState:
     async def open(self, checkpoint_id: str | None = None) -> bool:
         """Load the head, or another checkpoint; return whether there is one."""
         thread_id, schema = self.run.thread_id, self.schema
-        self._writes, self._adopted = [], []  # what a paused phase wrote: it runs again
+        self.writes, self._adopted = [], []  # what a paused phase wrote: it runs again
         cached = self._cache.get(thread_id, self.ns)
         await self.run.journal.settle()
         found = await self.run.checkpointer.load(
@@ -178,22 +165,11 @@ class ThreadState:
 
     def decode(self, writes: Sequence[StoredWrite]) -> list[ChannelWrite]:
         """Return stored writes as values; keys no schema knows any more are left out."""
-        channels = self.schema.channels
-        decoded: list[ChannelWrite] = []
-        for (name, overwrite), group in groupby(writes, attrgetter("channel", "overwrite")):
-            channel = channels.get(name)
-            if channel is None:
-                continue
-            values = [one.value for one in group]
-            if channel.joins and not overwrite:
-                decoded.append(ChannelWrite(name, channel.decode_lists(values)))
-                continue
-            decoded += [
-                ChannelWrite(name, channel.decode(one, overwrite=overwrite)) for one in values
-            ]
-        if self.screen is not None:  # what was stored before it was redacted
-            decoded = self.screen.writes(self.schema, decoded, "tools", lenient=True)
-        return decoded
+        values = decoded(self.schema, writes)
+        if self.screen is None:
+            return values
+        # Some were stored before they were redacted.
+        return self.screen.writes(self.schema, values, "tools", lenient=True)
 
     def encode(self, writes: Sequence[ChannelWrite]) -> tuple[StoredWrite, ...]:
         """Return writes as the journal stores them; keys that are not stored are left out."""
@@ -216,7 +192,7 @@ class ThreadState:
         """
         writes = self.check(update, author, place)
         self.state = self.joined(writes, author)
-        self._writes.extend(writes)
+        self.writes.extend(writes)
 
     def write_clean(self, update: Mapping[str, Any], author: str) -> None:
         """Add writes of which nothing has to be redacted any more.
@@ -226,7 +202,7 @@ class ThreadState:
         """
         writes = self._coerced(update, author)
         self.state = self.joined(writes, author)
-        self._writes.extend(writes)
+        self.writes.extend(writes)
 
     def joined(self, writes: Sequence[ChannelWrite], author: str) -> State:
         """Return the state with the writes in it, without making them.
@@ -249,7 +225,7 @@ class ThreadState:
         if self.screen is not None:
             (write,) = self.screen.writes(self.schema, [write])
         self.state = self.schema.fold(self.state, [write])
-        self._writes.append(write)
+        self.writes.append(write)
 
     def check(
         self, update: Mapping[str, Any], author: str, place: Place | None = None
@@ -292,30 +268,27 @@ class ThreadState:
             CheckpointError: The journal cannot be written.
         """
         async with self._keeping:
-            await self._keep(update, author)
-
-    async def _keep(self, update: Mapping[str, Any], author: str) -> None:
-        taken = {"messages", *(one.channel for one in self._writes)} & {*update}
-        if taken:
-            raise MiddlewareError(
-                f"{author} cannot keep {', '.join(sorted(taken))}: it is `messages`, or this step "
-                "has written it already. Return it as an update instead"
-            )
-        writes = self.check(update, author)
-        before, state = self.state, self.joined(writes, author)
-        index, self._next_kept = self._next_kept, self._next_kept + 1
-        task = TaskWrites(self.step, kept_mark(index, author), index, self.encode(writes))
-        if self.screen is not None:
-            await self.screen.keys.store()
-        # What it cost, such as the model call behind a summary, is stored with it.
-        meter = self.run.meter
-        spent = meter.model_calls or meter.tokens
-        runs = [self.run.update_run(used=noted(meter))] if spent else ()
-        batch = Batch(self.run.thread_id, self.ns, writes=[task], runs=runs)
-        with anyio.CancelScope(shield=True):
-            await self.run.journal.commit(batch)
-        self.state = state if self.state is before else self.joined(writes, author)
-        self._adopted.extend(writes)
+            taken = {"messages", *(one.channel for one in self.writes)} & {*update}
+            if taken:
+                raise MiddlewareError(
+                    f"{author} cannot keep {', '.join(sorted(taken))}: it is `messages`, or this "
+                    "step has written it already. Return it as an update instead"
+                )
+            writes = self.check(update, author)
+            before, state = self.state, self.joined(writes, author)
+            index, self._next_kept = self._next_kept, self._next_kept + 1
+            task = TaskWrites(self.step, kept_mark(index, author), index, self.encode(writes))
+            if self.screen is not None:
+                await self.screen.keys.store()
+            # What it cost, such as the model call behind a summary, is stored with it.
+            meter = self.run.meter
+            spent = meter.model_calls or meter.tokens
+            runs = [self.run.update_run(used=noted(meter))] if spent else ()
+            batch = Batch(self.run.thread_id, self.ns, writes=[task], runs=runs)
+            with anyio.CancelScope(shield=True):
+                await self.run.journal.commit(batch)
+            self.state = state if self.state is before else self.joined(writes, author)
+            self._adopted.extend(writes)
 
     def take_kept(self) -> None:
         """Make the writes that an earlier attempt at the unfinished step kept."""
@@ -349,8 +322,10 @@ class ThreadState:
             await self._keep_secrets(self.screen)
         head = self.head
         step = self.step_after(salt)
-        own = TaskWrites(step, author, _LAST, self.encode(self._writes))
-        weight, snapshots = self._weigh(step)
+        own = TaskWrites(step, author, _LAST, self.encode(self.writes))
+        weight, snapshots = weighed(
+            self.schema, step, self.state, self._weight, self._weight + self._added
+        )
         checkpoint = Checkpoint(
             thread_id=self.run.thread_id,
             ns=self.ns,
@@ -368,7 +343,8 @@ class ThreadState:
             answer = self.answer() if self.run.run.kind == "delegate" else None
             run = self.run.update_run(status="done", answer=answer)
         meter = self.run.meter
-        if metered or (run is not None and _counts(meter)):
+        counts = meter.limits.for_thread or meter.model_calls or meter.tokens
+        if metered or (run is not None and counts):
             run = self.run.update_run(used=noted(meter))
         batch = Batch(
             checkpoint.thread_id,
@@ -391,9 +367,9 @@ class ThreadState:
         self.state = self.schema.without(self.state, _EPHEMERAL)
         if not hold and not (self.run.journal.defers and source == "loop"):
             self._cache.put(checkpoint, self.state)
-        written = [*self._adopted, *self._writes]
+        written = [*self._adopted, *self.writes]
         announce(self.run, self._path, self.schema, checkpoint, self.state, written)
-        self._writes, self._adopted = [], []
+        self.writes, self._adopted = [], []
         self._next_kept = FIRST_KEPT
         self._weight, self._added = weight, 0
 
@@ -402,7 +378,7 @@ class ThreadState:
 
         With what the unfinished step kept in it, it is not the head's: `take_kept` adds that again.
         """
-        if self.head is not None and not self.dirty and not self._adopted:
+        if self.head is not None and not self.writes and not self._adopted:
             self._cache.put(self.head, self.state)
 
     async def _keep_secrets(self, screen: RunRedaction) -> None:
@@ -410,23 +386,7 @@ class ThreadState:
         await screen.keys.store()
         secret = screen.secret(self.schema, self.state)
         self.state = self.schema.fold(self.state, secret)
-        self._writes.extend(secret)
-
-    def _weigh(self, step: str) -> tuple[int, Sequence[Snapshot]]:
-        """Return the weight of the step about to be committed, and a snapshot if it is due."""
-        weight = self._weight + self._added
-        if is_due(self._weight, weight):
-            made = snapshot_of(self.schema, step, self.state, weight)
-            if made is not None:
-                snapshot, size = made
-                return size, [snapshot]
-        return weight, ()
-
-    def close_calls(self, text: str) -> None:
-        """Answer the calls that have no result with an error; `{name}` stands for the tool."""
-        closing = [not_done(call, text) for call in pending_tool_calls(self.state["messages"])]
-        if closing:
-            self.write_messages(closing)
+        self.writes.extend(secret)
 
     async def knows(self, checkpoint_id: str) -> bool:
         """Whether the namespace has a checkpoint; its state is not read."""
@@ -434,13 +394,3 @@ class ThreadState:
         load = self.run.checkpointer.load
         found = await load(self.run.thread_id, self.ns, checkpoint_id, cached=checkpoint_id)
         return found is not None
-
-
-def _counts(meter: Meter) -> bool:
-    """Whether there is anything to count for."""
-    return bool(meter.limits.for_thread or meter.model_calls or meter.tokens)
-
-
-def not_done(call: ToolCall, text: str) -> ToolMessage:
-    """Return the result of a call that was not done; `{name}` in the text stands for its tool."""
-    return ToolMessage(call.id, text.replace("{name}", call.name), call.name, "error")

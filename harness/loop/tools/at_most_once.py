@@ -18,7 +18,7 @@ from ...tools.results import NO_OUTPUT
 from ..hooks.requests import ToolCallOutcome
 from ..run.context import RunContext
 from ..run.interrupts import Asker
-from ..state.pending_writes import begun_mark
+from ..state.stored_writes import begun_mark
 from ..state.thread_state import ThreadState
 from .outcomes import failure
 

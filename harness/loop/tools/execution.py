@@ -28,8 +28,7 @@ from ..hooks.middleware import AgentMiddleware, hooks_of
 from ..hooks.requests import Command, ToolCallOutcome, ToolCallRequest, ToolHandler
 from ..run.interrupts import Asker
 from .at_most_once import AtMostOnceMark
-from .body import run_cached, run_tool
-from .outcomes import failure, outcome_of, with_notice
+from .outcomes import failure, outcome_of, run_cached, run_tool, with_notice
 
 if TYPE_CHECKING:
     from ...cache.tool_cache import ToolCache

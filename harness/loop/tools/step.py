@@ -21,7 +21,7 @@ from ...tools.tool import Tool, ToolRuntime
 from ..hooks.requests import ToolCallOutcome, ToolCallRequest
 from ..run.context import RunContext
 from ..run.interrupts import Asker, Interrupted, Pause
-from ..state.pending_writes import claim_mark
+from ..state.stored_writes import claim_mark
 from ..state.thread_state import ThreadState
 from .at_most_once import AtMostOnceMark
 from .execution import ToolPipeline

@@ -1,17 +1,21 @@
-"""Pending writes: stored writes of a step that has no checkpoint yet.
+"""Stored writes: how the journal keeps them, and those of a step that has no checkpoint yet.
 
-Beside the results of finished calls there are three kinds: what hooks kept, marks of calls that
-have begun, and marks of calls that go on with a subagent. Task ids and indexes tell them apart.
+Beside the results of finished calls there are three kinds of pending writes: what hooks kept,
+marks of calls that have begun, and marks of calls that go on with a subagent. Task ids and indexes
+tell them apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from ..._internal.records import record
-from ...checkpoint.base import TaskWrites
+from ...checkpoint.base import StoredWrite, TaskWrites
+from ...state.schema import ChannelWrite, StateSchema
 
-__all__ = ["FIRST_KEPT", "PendingWrites", "begun_mark", "claim_mark", "kept_mark"]
+__all__ = ["FIRST_KEPT", "PendingWrites", "begun_mark", "claim_mark", "decoded", "kept_mark"]
 
 _BEGUN = "#begun:"
 _KEPT = "#kept:"
@@ -19,6 +23,21 @@ _CLAIMS = "#goes-on:"
 
 FIRST_KEPT = -1_000_000
 """Index of the first writes that are kept: before those of the step's tool calls."""
+
+
+def decoded(schema: StateSchema, writes: Sequence[StoredWrite]) -> list[ChannelWrite]:
+    """Return stored writes as values; keys no schema knows any more are left out."""
+    values: list[ChannelWrite] = []
+    for (name, overwrite), group in groupby(writes, attrgetter("channel", "overwrite")):
+        channel = schema.channels.get(name)
+        if channel is None:
+            continue
+        stored = [one.value for one in group]
+        if channel.joins and not overwrite:
+            values.append(ChannelWrite(name, channel.decode_lists(stored)))
+            continue
+        values += [ChannelWrite(name, channel.decode(one, overwrite=overwrite)) for one in stored]
+    return values
 
 
 def begun_mark(call_id: str, answers: int) -> str:
