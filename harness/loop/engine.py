@@ -133,7 +133,7 @@ class AgentLoop:
         phase = self.thread.next
         try:
             while phase != "end":
-                if self.run.control.draining:
+                if self.run.control.drained.is_set():
                     return await self._pause(())
                 await self.run.relieve()
                 self._askers.clear()

@@ -235,7 +235,7 @@ class RunExecutor:
                         self._context.update_run(answer=self._loop.thread.answer())
                         await self._record("done", None)
                     return ()
-                if self._control.draining and not pause.interrupts:
+                if self._control.drained.is_set() and not pause.interrupts:
                     await self._record("paused", "drained: the step was finished and stored")
                     return ()
                 if not await self._answered(pause.interrupts):

@@ -86,7 +86,7 @@ class CompositePolicy(ABC):
         self, tool: str, args: Arguments, definition: Tool | None = None, **caller: Unpack[Caller]
     ) -> Verdict:
         """Return the strictest verdict; see `Policy.judge`."""
-        return strictest(one.judge(tool, args, definition, **caller) for one in self.parts())
+        return strictest([one.judge(tool, args, definition, **caller) for one in self.parts()])
 
     def hides(
         self,

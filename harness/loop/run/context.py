@@ -76,11 +76,6 @@ class RunControl:
         """Stop as `cancel` does, but leave the run to be resumed."""
         self._stop(reason, "paused")
 
-    @property
-    def draining(self) -> bool:
-        """Whether it shall stop once the step being worked on is stored."""
-        return self.drained.is_set()
-
     def drain(self) -> None:
         """Let the step being worked on finish and be stored, then pause.
 

@@ -49,6 +49,7 @@ class ToolPipeline:
     """Runs tool calls of one agent through all phases. Built once per agent.
 
     Attributes:
+        policy: The rules in front of every call.
         cache: Where results of cacheable tools are kept, if anywhere.
     """
 
@@ -61,18 +62,13 @@ class ToolPipeline:
     ) -> None:
         self.cache = cache
         self._tools = tools
-        self._policy = policy
+        self.policy = policy
         self._wraps = wraps_of(middleware, "wrap_tool_call")
         wrappers = hooks_of(middleware, "wrap_tool_call")
         self._supplied = any(one.supplies_tools for one in wrappers)
         self._judges = hooks_of(middleware, "judge")
         self._redactors = hooks_of(middleware, "redact")
         self._evictors = hooks_of(middleware, "evict")
-
-    @property
-    def policy(self) -> CallPolicy:
-        """The rules in front of every call."""
-        return self._policy
 
     @property
     def runnable(self) -> Collection[str] | None:
@@ -114,10 +110,10 @@ class ToolPipeline:
 
     def authorization(self, request: ToolCallRequest, tool: Tool) -> CallAuthorization:
         """Return what the agent's policy, and those of the agents above it, say of a call."""
-        above = [one for one in ancestor_policies() if one is not self._policy]
+        above = [one for one in ancestor_policies() if one is not self.policy]
         call, runtime = request.call, request.runtime
         return CallAuthorization(
-            NarrowedPolicy((self._policy, *above)) if above else self._policy,
+            NarrowedPolicy((self.policy, *above)) if above else self.policy,
             call.name,
             call.args,
             tool,

@@ -43,8 +43,8 @@ def background_agent(
     rules = own if policy is None or policy is own else NarrowedPolicy((own, policy))
     inbox = Inbox(checkpointer)
     middleware = (*old.middleware, MergeBase(), inbox)
-    pipeline = ToolPipeline(old.tools, middleware, _Below(rules, tuple(above)))
-    pipeline.cache = old.pipeline.cache
+    below = _Below(rules, tuple(above))
+    pipeline = ToolPipeline(old.tools, middleware, below, old.pipeline.cache)
     states = StateCache()
     states.rules = old.states.rules
     made = copy(agent)
