@@ -48,7 +48,7 @@ from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
 from .runs.server_processes import ServerProcesses
 from .runs.workplaces import Common, Parts, Workplaces
-from .sampling.open_requests import OpenRequests
+from .sampling.carriers import OpenRequests
 from .settings.protected_paths import GuardedRules
 from .settings.reloadable_settings import ReloadableSettings
 from .settings.settings import Settings, SettingsError

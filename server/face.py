@@ -32,9 +32,8 @@ from ..harness.errors import HarnessError
 from ..harness.tools.tool import InvalidArguments
 from .auth.caller import Scope, current_caller
 from .auth.identify import Identify
-from .mcp.completions import Completions
 from .mcp.instructions import instructions
-from .mcp.prompts import Prompts
+from .mcp.prompts import Completions, Prompts
 from .mcp.resources import Resources
 from .mcp.services import Context, Services
 from .mcp.skill_methods import (

@@ -20,7 +20,7 @@ from ..state.schema import Mark, State, StateSchema
 from ..tools.results import storable_text
 from .definition import AgentDefinition
 from .engine import AgentLoop
-from .hooks.cancellation import FAILURES, as_failure
+from .hooks.calling import FAILURES, as_failure
 from .hooks.middleware import AgentMiddleware
 from .run.commit_buffer import Durability
 from .run.context import RunContext, RunControl

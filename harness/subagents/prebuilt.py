@@ -9,7 +9,7 @@ import anyio
 
 from ..errors import CheckpointError, ToolError
 from ..limits.limits import LimitReached
-from ..loop.hooks.cancellation import FAILURES, as_failure
+from ..loop.hooks.calling import FAILURES, as_failure
 from ..tools.results import result_of
 from ..tools.signatures import ALL_ARGUMENTS
 from ..tools.tool import ToolResult, ToolRuntime

@@ -1,17 +1,21 @@
 """Prompts, so that a person can choose one from a menu: skills, subagents, going on with a thread.
 
 A skill's prompt has the skill's name, a subagent's is `agent-<name>`; a skill of that name goes
-before it.
+before it. `Completions` completes the arguments of prompts and of resource templates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import cast
 
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INVALID_PARAMS,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
     GetPromptRequestParams,
     GetPromptResult,
     ListPromptsResult,
@@ -32,9 +36,10 @@ from ..results import unknown
 from ..settings.toolsets import withheld_tools, without
 from .services import Context, Services
 
-__all__ = ["Prompts"]
+__all__ = ["Completions", "Prompts"]
 
 PROMPTS_PER_PAGE = 50
+MAX_VALUES = 100
 RESUME = "resume-thread"
 AGENT_PREFIX = "agent-"
 
@@ -161,3 +166,49 @@ def _skill_text(skill: Skill, goal: str, reads: bool) -> str:
     if goal:
         parts.append(f"Goal: {goal}")
     return "\n\n".join(parts)
+
+
+class Completions:
+    """Handler of `completion/complete`. An unknown reference or argument completes to nothing."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
+        """Return the values that begin with what was typed, or contain it."""
+        given = dict(params.context.arguments or {}) if params.context is not None else {}
+        values = await self._values(params.argument.name, given)
+        typed = params.argument.value
+        found = [one for one in values if one.startswith(typed)]
+        found += [one for one in values if typed in one and one not in found]
+        return CompleteResult(
+            completion=Completion(
+                values=found[:MAX_VALUES], total=len(found), has_more=len(found) > MAX_VALUES
+            )
+        )
+
+    async def _values(self, argument: str, given: dict[str, str]) -> list[str]:
+        journal = self._services.journal
+        match argument:
+            case "thread_id":
+                return [row.thread_id for row in await journal.threads(limit=200)]
+            case "checkpoint_id" if "thread_id" in given:
+                return [one.id for one in await journal.history(given["thread_id"], limit=200)]
+            case "name":
+                return list(self._services.skills.skills)
+            case "path" if "name" in given:
+                skill = self._services.skills.skills.get(given["name"])
+                return [file.path for file in skill.files] if skill is not None else []
+            case "path" if "thread_id" in given:
+                return await self._files(given["thread_id"])
+            case _:
+                return []
+
+    async def _files(self, thread_id: str) -> list[str]:
+        """Return files that live in the thread; those on disk are too many to list."""
+        if await self._services.journal.load(thread_id) is None:
+            return []
+        await self._services.places.prepare(thread_id)
+        state = await self._services.places(thread_id).get_state(thread_id)
+        files = cast("Iterable[str]", state.values.get("files") or ())
+        return [path.lstrip("/") for path in files]

@@ -13,7 +13,7 @@ from ..auth.owned_journal import JournalReader
 from ..auth.principals import Principals
 from ..runs.runs import RunManager
 from ..runs.workplaces import Workplaces
-from ..sampling.open_requests import OpenRequests
+from ..sampling.carriers import OpenRequests
 from ..settings.reloadable_settings import ReloadableSettings
 from ..settings.settings import Settings
 from .announcements import Announcements

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal, TypeAlias
 
 import anyio
@@ -25,10 +25,9 @@ from ...harness._internal.task_groups import raising_one
 from ...harness.errors import ModelError
 from ...harness.models.overflow import is_overflow
 from ..auth.caller import current_caller, owner_of
-from .open_requests import OpenRequests
 from .queue import LEASE_SECONDS, Offer, SampledCall, SampledRun, SamplingQueue
 
-__all__ = ["LiveLender", "SamplingWay", "lending", "offer_of", "way_to_sample"]
+__all__ = ["LiveLender", "OpenRequests", "SamplingWay", "lending", "offer_of", "way_to_sample"]
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 SamplingWay: TypeAlias = Literal["live", "retry", "none"]
@@ -167,3 +166,34 @@ async def lending(
             with desk.watching(thread_id, lender.look):
                 yield lender
             group.cancel_scope.cancel()
+
+
+class OpenRequests:
+    """Takes back what clients are asked when the server ends."""
+
+    def __init__(self) -> None:
+        self._scopes: set[anyio.CancelScope] = set()
+        self._closed = False
+
+    @contextmanager
+    def asking(self, seconds: float) -> Generator[anyio.CancelScope]:
+        """Let the block wait for a client.
+
+        The block is left once `seconds` are over, the yielded scope is cancelled, or the server
+        ends; then it is left at its first wait.
+        """
+        scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
+        self._scopes.add(scope)
+        try:
+            with scope:
+                if self._closed:
+                    scope.cancel()
+                yield scope
+        finally:
+            self._scopes.discard(scope)
+
+    def close(self) -> None:
+        """Take back what is open, while clients can still be told, and let nothing be asked."""
+        self._closed = True
+        for scope in self._scopes:
+            scope.cancel()

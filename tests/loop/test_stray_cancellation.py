@@ -11,7 +11,7 @@ import pytest
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import MiddlewareError, ToolFailed
-from deep_agent_mcp.harness.loop.hooks.cancellation import StrayCancellation
+from deep_agent_mcp.harness.loop.hooks.calling import StrayCancellation
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.tools.retries import RetryPolicy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from deep_agent_mcp.server.sampling.open_requests import OpenRequests
+from deep_agent_mcp.server.sampling.carriers import OpenRequests
 
 pytestmark = pytest.mark.anyio
 

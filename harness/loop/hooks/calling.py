@@ -1,8 +1,14 @@
-"""Hooks and wraps of middleware: how one is called, and what its results and errors become."""
+"""Hooks and wraps of middleware: how one is called, and what its results and errors become.
+
+Whoever awaits a task or future that somebody else cancelled gets a `CancelledError` too. Nobody
+asked the run to stop then: `as_failure` tells that from the end of the run.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import math
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
@@ -16,11 +22,50 @@ from ..._internal.records import record
 from ...errors import HarnessError, MiddlewareError
 from ...limits.limits import LimitReached
 from ...state.schema import State
-from .cancellation import FAILURES, as_failure
 from .middleware import AgentMiddleware, HookName, hooks_of, is_async_hook, jumps_of, settle
 from .requests import Command, HookResult, Runtime, Send
 
-__all__ = ["Hook", "Wrap", "phase_hooks", "wraps_of"]
+__all__ = ["FAILURES", "Hook", "StrayCancellation", "Wrap", "as_failure", "phase_hooks", "wraps_of"]
+
+FAILURES = (Exception, asyncio.CancelledError)
+"""What can be a failure of code that is not ours; `as_failure` says whether it is."""
+
+
+class StrayCancellation(Exception):
+    """Code raised `CancelledError` although nothing around it was cancelled."""
+
+
+def as_failure(error: Exception | asyncio.CancelledError) -> Exception:
+    """Return the failure that an exception stands for.
+
+    To be called in the task that caught it, in the scopes that surround the code that raised it.
+
+    Raises:
+        asyncio.CancelledError: It is a cancellation; the same object, as scopes know theirs by it.
+    """
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, anyio.get_cancelled_exc_class()) and _being_cancelled():
+        raise error
+    failure = StrayCancellation(
+        "CancelledError was raised in it although nothing cancelled the run; probably something "
+        "that it waited for was cancelled"
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _being_cancelled() -> bool:
+    """Say whether a scope around this task, or the task itself, is being cancelled.
+
+    Scopes deliver with `Task.cancel` what they count themselves, so both have to be asked. A
+    request that somebody swallowed without `Task.uncancel` stays counted: in doubt it is real.
+    """
+    if anyio.current_effective_deadline() == -math.inf:
+        return True
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
 
 _NOTHING = Command()
 

@@ -32,8 +32,7 @@ from ...models.base import ChatModel, ChatRequest, Delta, connection_lost
 from ...models.configurable import ConfigurableModel
 from ...tools.retries import is_repeated, may_pass
 from ...tools.tool import Tool
-from ..hooks.calling import Wrap
-from ..hooks.cancellation import FAILURES
+from ..hooks.calling import FAILURES, Wrap
 from ..hooks.requests import ExtendedModelResponse, ModelRequest, ModelResponse
 from ..run.context import RunContext
 from ..state.thread_state import ThreadState

@@ -22,8 +22,7 @@ from ...policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, st
 from ...policy.ancestor_policies import ancestor_policies
 from ...tools.results import NO_OUTPUT
 from ...tools.tool import InvalidArguments, Tool
-from ..hooks.calling import Wrap, wraps_of
-from ..hooks.cancellation import FAILURES, as_failure
+from ..hooks.calling import FAILURES, Wrap, as_failure, wraps_of
 from ..hooks.middleware import AgentMiddleware, hooks_of
 from ..hooks.requests import Command, ToolCallOutcome, ToolCallRequest, ToolHandler
 from ..run.interrupts import Asker

@@ -17,7 +17,7 @@ from ...limits.limits import LimitReached, Meter
 from ...messages.message import Message, TextBlock, ToolCall, ToolMessage
 from ...tools.results import result_of, storable_text
 from ...tools.tool import Tool, ToolResult
-from ..hooks.cancellation import FAILURES, as_failure
+from ..hooks.calling import FAILURES, as_failure
 from ..hooks.requests import Command, Send, ToolCallOutcome, ToolCallRequest
 from ..run.interrupts import Asker
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from ...checkpoint.base import Batch, Checkpointer, Run
 from ...errors import CheckpointError, HarnessError, RunEnded, ToolError
-from ...loop.hooks.cancellation import FAILURES, as_failure
+from ...loop.hooks.calling import FAILURES, as_failure
 from .engine import ALL, OPEN, AgentSource, Behalf, RunEngine
 from .inbox import unread
 from .task_queue import TaskQueue, Turn
