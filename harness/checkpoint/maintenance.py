@@ -11,9 +11,20 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from .base import StoredWrite, step_id
+from .base import StoredWrite, TaskWrites, step_id
+from .invariants import missing_ancestor
 
-__all__ = ["MERGED", "Removal", "check_prune", "prunable", "removal", "squeezed", "steps_left"]
+__all__ = [
+    "MERGED",
+    "Removal",
+    "check_prune",
+    "merged",
+    "parents_of",
+    "prunable",
+    "removal",
+    "squeezed",
+    "steps_left",
+]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -34,6 +45,27 @@ class Removal(Generic[K]):
     gone: set[K] = field(default_factory=set[K])
     parents: dict[K, K | None] = field(default_factory=dict[K, "K | None"])
     heirs: dict[K, list[K]] = field(default_factory=dict[K, list[K]])
+
+
+def parents_of(
+    thread_id: str, rows: Iterable[tuple[int, str, int | None]]
+) -> dict[str, str | None]:
+    """Return the parents of checkpoints by id.
+
+    Args:
+        thread_id: Their thread.
+        rows: Seq, id and the parent's seq of each, in order of commit.
+
+    Raises:
+        CheckpointError: A parent is missing, or younger than what grew from it.
+    """
+    ids: dict[int | None, str | None] = {None: None}
+    parents: dict[str, str | None] = {}
+    for seq, checkpoint_id, parent in rows:
+        if parent not in ids:
+            raise missing_ancestor(thread_id)
+        ids[seq], parents[checkpoint_id] = checkpoint_id, ids[parent]
+    return parents
 
 
 def removal(parents: Mapping[K, K | None], unwanted: Collection[K]) -> Removal[K]:
@@ -73,6 +105,27 @@ def steps_left(stays: Iterable[str], gone: Collection[str]) -> set[str]:
     """
     places = set(stays)
     return places | {step_id(place) for place in places} - set(gone)
+
+
+def merged(
+    heir: str, taken: Iterable[str], tasks: Mapping[str, Iterable[TaskWrites]]
+) -> TaskWrites:
+    """Return the task that gives a step the writes of removed steps, before all of its own.
+
+    Args:
+        heir: The step.
+        taken: The removed steps, oldest first.
+        tasks: The tasks of all these steps, in the order they are folded in.
+    """
+    own = [task for task in tasks.get(heir, ()) if task.task_id != MERGED]
+    sources = [task for step in taken for task in tasks.get(step, ())]
+    sources += [task for task in tasks.get(heir, ()) if task.task_id == MERGED]
+    writes = squeezed(
+        [write for task in sources for write in task.writes],
+        [write for task in own for write in task.writes],
+    )
+    before = min((task.index for task in own), default=0) - 1
+    return TaskWrites(heir, MERGED, before, tuple(writes))
 
 
 def squeezed(writes: Sequence[StoredWrite], following: Iterable[StoredWrite]) -> list[StoredWrite]:

@@ -23,7 +23,7 @@ from .base import (
     TaskWrites,
 )
 from .invariants import rewritten
-from .maintenance import MERGED, Removal, removal, squeezed, steps_left
+from .maintenance import MERGED, Removal, merged, removal, steps_left
 
 __all__ = ["Namespace", "Thread"]
 
@@ -78,7 +78,8 @@ class Namespace:
         if not plan.gone:
             return plan
         for heir, taken in plan.heirs.items():
-            self._inherit(heir, taken)
+            tasks = {step: self.tasks(step) for step in (*taken, heir)}
+            self.steps.setdefault(heir, {})[MERGED] = merged(heir, taken, tasks)
         self.checkpoints = {
             place: changed(self.checkpoints[place], parent_id=parent)
             for place, parent in plan.parents.items()
@@ -89,19 +90,6 @@ class Namespace:
             key: one for key, one in self.snapshots.items() if key[0] in self.checkpoints
         }
         return plan
-
-    def _inherit(self, heir: str, taken: Sequence[str]) -> None:
-        """Give the writes of removed steps to the step that follows them."""
-        own = [task for task in self.tasks(heir) if task.task_id != MERGED]
-        sources = [task for step in taken for task in self.tasks(step)]
-        sources += [task for task in self.tasks(heir) if task.task_id == MERGED]
-        writes = squeezed(
-            [write for task in sources for write in task.writes],
-            [write for task in own for write in task.writes],
-        )
-        before = min((task.index for task in own), default=0) - 1
-        merged = TaskWrites(heir, MERGED, before, tuple(writes))
-        self.steps.setdefault(heir, {})[MERGED] = merged
 
     def size(self) -> int:
         """Return the bytes of all values."""

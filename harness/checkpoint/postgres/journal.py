@@ -9,26 +9,14 @@ Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from ...databases.postgres import AsyncConnection, LockNotAvailable, PostgresDatabase
 from ...errors import CheckpointError
-from ..base import (
-    Batch,
-    Checkpoint,
-    EventLimits,
-    FileChange,
-    Interrupt,
-    Rewrite,
-    Run,
-    RunEvent,
-    RunStatus,
-    ThreadInfo,
-    ThreadSlice,
-)
-from ..invariants import check_batch
+from ..base import Batch, EventLimits, Rewrite
+from ..facade import JournalFacade, Query
 from ..maintenance import check_prune
 from . import maintenance as upkeep
 from . import queries
@@ -54,7 +42,7 @@ class _Busy(Exception):
     """Others are storing large values."""
 
 
-class PostgresCheckpointer:
+class PostgresCheckpointer(JournalFacade):
     """A `Checkpointer` over tables in a Postgres database; one instance serves one event loop.
 
     It connects at the first use, or by `open()` or `async with` if its errors are wanted early, and
@@ -85,6 +73,7 @@ class PostgresCheckpointer:
         timeout: float = 30.0,
         event_limits: EventLimits | None = None,
     ) -> None:
+        super().__init__(queries)
         self._database = PostgresDatabase(
             JOURNAL, conninfo, schema, connections=connections, timeout=timeout
         )
@@ -93,104 +82,9 @@ class PostgresCheckpointer:
         self._timeout = timeout
         self._patience = timeout * _PATIENCE
 
-    async def __aenter__(self) -> PostgresCheckpointer:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
-
     async def open(self) -> None:
-        """Connect, and create or migrate the tables if need be. Does nothing when it is open.
-
-        Raises:
-            NewerDatabase: A newer version made the tables; they were not touched.
-            CheckpointError: The database cannot be reached, or refuses.
-        """
+        """Connect, and create or migrate the tables if need be; see `JournalFacade.open`."""
         await self._database.open()
-
-    async def commit(self, batch: Batch) -> None:
-        """Store a batch, all of it or nothing; see `Checkpointer.commit`.
-
-        A caller that is cancelled while the batch waits withdraws it; once its transaction has
-        begun, it completes.
-
-        Raises:
-            StaleThread: Somebody else moved the thread; nothing was stored.
-            CheckpointError: The batch or the database cannot be written; nothing was stored, unless
-                the text says that this is not known.
-            ValueError: The batch mixes threads or namespaces; nothing was stored.
-        """
-        check_batch(batch)
-        await self._committer.commit(batch)
-
-    async def load(
-        self,
-        thread_id: str,
-        ns: str = "",
-        checkpoint_id: str | None = None,
-        *,
-        cached: str | None = None,
-        schema: str | None = None,
-    ) -> ThreadSlice | None:
-        """Return a checkpoint with the writes that lead to it; see `Checkpointer.load`.
-
-        Raises:
-            CheckpointError: The database cannot be read.
-        """
-        return await self._read(
-            lambda session: queries.load(session, thread_id, ns, checkpoint_id, cached, schema)
-        )
-
-    async def history(
-        self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
-    ) -> Sequence[Checkpoint]:
-        """Return checkpoints, newest first; nothing when `before` is unknown."""
-        return await self._read(
-            lambda session: queries.history(session, thread_id, ns, before, limit)
-        )
-
-    async def namespaces(self, thread_id: str) -> Sequence[str]:
-        """Return the namespaces of a thread that have checkpoints, in order of their first."""
-        return await self._read(lambda session: queries.namespaces(session, thread_id))
-
-    async def threads(
-        self, *, limit: int = 50, before: float | None = None, prefix: str = ""
-    ) -> Sequence[ThreadInfo]:
-        """Return threads by the beginning of their ids, last changed first; reads no value."""
-        return await self._read(lambda session: queries.threads(session, limit, before, prefix))
-
-    async def run(self, run_id: str) -> Run | None:
-        """Return a run by id."""
-        return await self._read(lambda session: queries.run(session, run_id))
-
-    async def find_runs(
-        self,
-        *,
-        thread_id: str | None = None,
-        status: RunStatus | None = None,
-        idempotency_key: str | None = None,
-        prefix: str = "",
-        limit: int = 50,
-    ) -> Sequence[Run]:
-        """Return runs that match every given filter, last begun first."""
-        return await self._read(
-            lambda session: queries.find_runs(
-                session, thread_id, status, idempotency_key, prefix, limit
-            )
-        )
-
-    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
-        """Return all interrupts of a run, oldest step first, then by index."""
-        return await self._read(lambda session: queries.interrupts(session, run_id))
-
-    async def file_changes(self, thread_id: str, since_seq: int) -> Sequence[FileChange]:
-        """Return the changes made after the checkpoint with this seq, newest first."""
-        return await self._read(lambda session: queries.file_changes(session, thread_id, since_seq))
-
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
-        """Return events of a run whose seq is greater than `after`, oldest first."""
-        return await self._read(lambda session: queries.events(session, run_id, after, limit))
 
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all that belongs to it; unknown ids do nothing.
@@ -230,7 +124,7 @@ class PostgresCheckpointer:
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete runs with all they made, each in a transaction; see the protocol."""
-        made = await self._read(lambda session: upkeep.threads_of_runs(session, run_ids))
+        made = await self._read(upkeep.threads_of_runs, run_ids)
         unheld = set[bytes]()
         for place in made:
             unheld |= {
@@ -242,7 +136,7 @@ class PostgresCheckpointer:
 
     async def thread_size(self, thread_id: str) -> int:
         """Return the bytes that a thread's values take in the database."""
-        return await self._read(lambda session: upkeep.thread_size(session, thread_id))
+        return await self._read(upkeep.thread_size, thread_id)
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
         """Replace the content of a thread's records; see `Checkpointer.rewrite`."""
@@ -267,11 +161,14 @@ class PostgresCheckpointer:
             await self._committer.close()
             await self._database.close()
 
+    async def _commit(self, batch: Batch) -> None:
+        await self._committer.commit(batch)
+
     def _session(self, conn: AsyncConnection) -> Session:
         return Session(conn, self._database.tables)
 
-    async def _read(self, query: Callable[[Session], Awaitable[T]]) -> T:
-        return await self._database.read(lambda conn: query(self._session(conn)))
+    async def _read(self, query: Query, *question: object) -> Any:
+        return await self._database.read(lambda conn: query(self._session(conn), *question))
 
     async def _keep_up(self, function: Callable[[Session], Awaitable[T]]) -> T:
         """Run a function in a transaction that may take long."""

@@ -179,12 +179,13 @@ async def prune(
     count, digests = 0, set[bytes]()
     for scope, ns in (await _scopes(session, thread)).items():
         made = await session.ask(
-            "SELECT seq, created_at FROM {checkpoints} WHERE scope = %(scope)s ORDER BY seq",
+            "SELECT id, created_at FROM {checkpoints} WHERE scope = %(scope)s ORDER BY seq",
             scope=scope,
         )
-        unwanted = prunable([(seq, at) for seq, at in made], keep_latest, older_than)
+        with damage(f"a checkpoint of thread {thread_id!r}"):
+            times = [(as_text(step), at) for step, at in made]
         namespace = Namespace(session, thread_id, thread, scope, ns)
-        count += await namespace.remove(unwanted)
+        count += await namespace.remove(prunable(times, keep_latest, older_than))
         digests |= namespace.digests
     rows = await session.ask(
         "DELETE FROM {file_changes} WHERE thread = %(thread)s AND checkpoint_seq < ("
@@ -216,12 +217,13 @@ async def delete_run(session: Session, thread_id: str, run_id: str) -> set[bytes
     key = {"thread": thread, "run": as_bytes(run_id)}
     for scope, ns in (await _scopes(session, thread)).items():
         made = await session.ask(
-            "SELECT seq FROM {checkpoints} WHERE scope = %(scope)s AND run_id = %(run)s",
+            "SELECT id FROM {checkpoints} WHERE scope = %(scope)s AND run_id = %(run)s",
             scope=scope,
             run=key["run"],
         )
         namespace = Namespace(session, thread_id, thread, scope, ns)
-        await namespace.remove([seq for (seq,) in made])
+        with damage(f"a checkpoint of thread {thread_id!r}"):
+            await namespace.remove([as_text(step) for (step,) in made])
         digests |= namespace.digests
     where = "thread = %(thread)s AND run_id = %(run)s"
     rows, *_ = await session.send(

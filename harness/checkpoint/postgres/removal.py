@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ..base import StoredWrite
-from ..invariants import missing_ancestor
-from ..maintenance import MERGED, removal, squeezed, steps_left
+from ..base import TaskWrites
+from ..maintenance import MERGED, merged, parents_of, removal, steps_left
 from .commits import TASKS, USES
-from .encoded_batch import packed
+from .encoded_batch import TaskRow, packed
 from .queries import DIGESTS, blobs
 from .records import as_bytes, as_text, damage, writes
 from .session import Row, Session, columns, off_loop
@@ -26,6 +25,10 @@ UPDATE {checkpoints} AS c SET parent = new.parent
 FROM unnest(%(seqs)s::int8[], %(parents)s::int8[]) AS new (seq, parent)
 WHERE c.scope = %(scope)s AND c.seq = new.seq
 """
+_DELETE = (
+    "DELETE FROM {snapshots} WHERE seq = ANY(%(gone)s::int8[])",
+    "DELETE FROM {checkpoints} WHERE scope = %(scope)s AND seq = ANY(%(gone)s::int8[])",
+)
 
 _OTHERS = "NOT EXISTS (SELECT 1 FROM unnest(%(steps)s::bytea[]) AS s (stays) WHERE s.stays = {})"
 
@@ -52,89 +55,71 @@ class Namespace:
         self._scope = scope
         self._ns = ns
 
-    async def remove(self, unwanted: Collection[int]) -> int:
-        """Remove checkpoints by seq; return how many could go."""
+    async def remove(self, unwanted: Collection[str]) -> int:
+        """Remove checkpoints by id; return how many could go."""
         if not unwanted:
             return 0
-        rows = await self._session.ask(
+        found = await self._session.ask(
             "SELECT seq, id, parent FROM {checkpoints} WHERE scope = %(scope)s ORDER BY seq",
             scope=self._scope,
         )
-        parents = {seq: parent for seq, _, parent in rows}
-        for seq, parent in parents.items():
-            if parent is not None and not (parent in parents and parent < seq):
-                raise missing_ancestor(self._thread_id)
-        plan = removal(parents, set(unwanted))
+        with damage(f"a checkpoint of thread {self._thread_id!r}"):
+            rows = [(seq, as_text(step), parent) for seq, step, parent in found]
+        parents = parents_of(self._thread_id, rows)
+        plan = removal(parents, unwanted)
         if not plan.gone:
             return 0
-        steps = {seq: step for seq, step, _ in rows}
         for heir, taken in plan.heirs.items():
-            await self._inherit(steps[heir], [steps[seq] for seq in taken])
-        moved = {seq: one for seq, one in plan.parents.items() if one != parents[seq]}
-        place = {"scope": self._scope, "gone": list(plan.gone)}
-        move = {"scope": self._scope, "seqs": list(moved), "parents": list(moved.values())}
-        await self._session.send(
-            (_MOVE, move),
-            ("DELETE FROM {snapshots} WHERE seq = ANY(%(gone)s::int8[])", place),
-            (
-                "DELETE FROM {checkpoints} WHERE scope = %(scope)s AND seq = ANY(%(gone)s::int8[])",
-                place,
-            ),
-        )
-        with damage(f"a checkpoint of thread {self._thread_id!r}"):
-            left = steps_left(
-                (as_text(steps[seq]) for seq in plan.parents),
-                {as_text(steps[seq]) for seq in plan.gone},
-            )
-        await self._delete_other_steps([as_bytes(step) for step in left])
+            await self._inherit(heir, taken)
+        seqs: dict[str | None, int | None] = {None: None, **{step: seq for seq, step, _ in rows}}
+        moved = [one for one, parent in plan.parents.items() if parent != parents[one]]
+        changes = {
+            "scope": self._scope,
+            "seqs": [seqs[one] for one in moved],
+            "parents": [seqs[plan.parents[one]] for one in moved],
+            "gone": [seqs[one] for one in plan.gone],
+        }
+        await self._session.send(*((text, changes) for text in (_MOVE, *_DELETE)))
+        await self._delete_other_steps(map(as_bytes, steps_left(plan.parents, plan.gone)))
         return len(plan.gone)
 
-    async def _inherit(self, heir: bytes, taken: Sequence[bytes]) -> None:
+    async def _inherit(self, heir: str, taken: Sequence[str]) -> None:
         """Give the writes of removed steps to the step that follows them."""
+        step = as_bytes(heir)
         rows = await self._session.ask(
             f"SELECT t.step, t.task_id, t.idx, t.body, {DIGESTS} FROM {{tasks}} AS t"
             " WHERE t.scope = %(scope)s AND t.step = ANY(%(steps)s::bytea[])"
             " ORDER BY t.idx, t.task",
             scope=self._scope,
-            steps=[*taken, heir],
+            steps=[*map(as_bytes, taken), step],
         )
         bodies = await blobs(self._session, rows)
         size = sum(len(row[3]) for row in rows) + sum(map(len, bodies.values()))
-        body, digests = await off_loop(size, lambda: self._merged(heir, taken, rows, bodies))
-        before = min((row[2] for row in rows if row[0] == heir and row[1] != _MERGED), default=0)
-        await self._delete_tasks("step = %(step)s AND task_id = %(merged)s", step=heir)
+        task = await off_loop(size, lambda: self._merged(heir, taken, rows, bodies))
+        await self._delete_tasks("step = %(step)s AND task_id = %(merged)s", step=step)
         ((number, _),) = await self._session.ask(NUMBERS, count=1)
         # Its large values are there: those that held them go in this very transaction.
-        await self._session.send(
-            *columns(
-                TASKS,
-                [(self._scope, heir, _MERGED, number, before - 1, bool(digests), body)],
-            ),
-            *columns(USES, [(number, *one) for one in enumerate(digests)]),
-        )
+        shares, uses = bool(task.digests), [(number, *one) for one in enumerate(task.digests)]
+        row = (self._scope, step, _MERGED, number, task.index, shares, task.body)
+        await self._session.send(*columns(TASKS, [row]), *columns(USES, uses))
 
     def _merged(
-        self, heir: bytes, taken: Sequence[bytes], rows: Sequence[Row], bodies: dict[bytes, bytes]
-    ) -> tuple[bytes, Sequence[bytes]]:
-        by_step: dict[bytes, list[Row]] = {step: [] for step in (*taken, heir)}
-        for row in rows:
-            by_step[row[0]].append(row)
-        own = [row for row in by_step[heir] if row[1] != _MERGED]
-        sources = [row for step in taken for row in by_step[step]]
-        sources += [row for row in by_step[heir] if row[1] == _MERGED]
-
-        def unpacked(tasks: Iterable[Row]) -> list[StoredWrite]:
-            return [one for *_, body, named in tasks for one in writes(body, named, bodies)]
-
+        self, heir: str, taken: Sequence[str], rows: Sequence[Row], bodies: dict[bytes, bytes]
+    ) -> TaskRow:
+        tasks: dict[str, list[TaskWrites]] = {}
         with damage(f"a task of thread {self._thread_id!r}"):
-            values = dict(bodies)
-            merged = packed(squeezed(unpacked(sources), unpacked(own)), values)
-            if len(values) > len(bodies):
+            for key, name, index, body, named in rows:
+                step, values = as_text(key), tuple(writes(body, named, bodies))
+                tasks.setdefault(step, []).append(TaskWrites(step, as_text(name), index, values))
+            task, known = merged(heir, taken, tasks), dict(bodies)
+            made = TaskRow(as_bytes(heir), _MERGED, task.index, *packed(task.writes, known))
+            if len(known) > len(bodies):
                 raise ValueError("a shared value is not the one that its digest names")
-            return merged
+            return made
 
-    async def _delete_other_steps(self, steps: list[bytes]) -> None:
+    async def _delete_other_steps(self, stay: Iterable[bytes]) -> None:
         """Delete the tasks and interrupts of all steps but these."""
+        steps = [*stay]
         await self._delete_tasks(_OTHERS.format("step"), steps=steps)
         await self._session.ask(
             "DELETE FROM {interrupts} WHERE thread = %(thread)s AND ns = %(ns)s AND "

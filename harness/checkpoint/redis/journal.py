@@ -25,25 +25,14 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Self, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from ...errors import CheckpointError
-from ..base import (
-    Batch,
-    Checkpoint,
-    EventLimits,
-    FileChange,
-    Interrupt,
-    Rewrite,
-    Run,
-    RunEvent,
-    RunStatus,
-    ThreadInfo,
-    ThreadSlice,
-)
-from ..invariants import check_batch, weight_of
+from ..base import Batch, EventLimits, Rewrite
+from ..facade import JournalFacade, Query
+from ..invariants import weight_of
 from ..maintenance import check_prune
 from .batches import batch_arguments
 from .commits import Commits, write_failed
@@ -62,7 +51,7 @@ _DAMAGE = (ValueError, TypeError, LookupError, AttributeError, OverflowError, Re
 """What keys that the journal never wrote lead to."""
 
 
-class RedisCheckpointer:
+class RedisCheckpointer(JournalFacade):
     """A `Checkpointer` over keys of a Redis server; what it promises is said above.
 
     It connects at the first use, or by `open()` or `async with` if its errors are wanted early.
@@ -96,22 +85,15 @@ class RedisCheckpointer:
         self._prefix = prefix
         self._event_limits = event_limits or EventLimits()
         self._server = Server(url, connections, timeout)
+        super().__init__(Queries(self._server, prefix))
         self._place = f"the journal {prefix!r} in {self._server.place}"
         self._commits = Commits(self._server, self._place, timeout)
-        self._queries = Queries(self._server, prefix)
         self._upkeep = Maintenance(self._server, prefix)
         self._opening = anyio.Lock()
         self._trust: Trust | None = None
         self._closed = False
         self._users = 0
         self._unused: anyio.Event | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
     async def open(self) -> None:
         """Connect and see what server it is. Does nothing when it is open.
@@ -132,20 +114,7 @@ class RedisCheckpointer:
                 await self._unused.wait()
             await self._server.close()
 
-    async def commit(self, batch: Batch) -> None:
-        """Store a batch, all of it or nothing; see `Checkpointer.commit`.
-
-        A caller that is cancelled while the batch waits withdraws it; once it is sent, it
-        completes.
-
-        Raises:
-            StaleThread: Somebody else moved the thread; nothing was stored.
-            CheckpointError: The batch cannot be stored, or the server failed; the text says
-                whether anything was stored, which after a lost connection is not known. To find
-                out, commit again: what was stored already is refused with `StaleThread`.
-            ValueError: The batch mixes threads or namespaces; nothing was stored.
-        """
-        check_batch(batch)
+    async def _commit(self, batch: Batch) -> None:
         async with self._using() as trust:
             arguments = await off_loop(
                 weight_of(batch), lambda: batch_arguments(self._prefix, batch, self._event_limits)
@@ -153,77 +122,13 @@ class RedisCheckpointer:
             waits = batch.synced and trust.can_sync
             await self._commits.commit(batch, arguments, waits=waits)
 
-    async def load(
-        self,
-        thread_id: str,
-        ns: str = "",
-        checkpoint_id: str | None = None,
-        *,
-        cached: str | None = None,
-        schema: str | None = None,
-    ) -> ThreadSlice | None:
-        """Return a checkpoint with the writes that lead to it; see `Checkpointer.load`.
-
-        Raises:
-            CheckpointError: The server cannot be read; so for every method that reads.
-        """
-        return await self._read(
-            lambda: self._queries.load(thread_id, ns, checkpoint_id, cached, schema)
-        )
-
-    async def history(
-        self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
-    ) -> Sequence[Checkpoint]:
-        """Return checkpoints, newest first; nothing when `before` is unknown."""
-        return await self._read(lambda: self._queries.history(thread_id, ns, before, limit))
-
-    async def namespaces(self, thread_id: str) -> Sequence[str]:
-        """Return the namespaces of a thread that have checkpoints, in order of their first."""
-        return await self._read(lambda: self._queries.namespaces(thread_id))
-
-    async def threads(
-        self, *, limit: int = 50, before: float | None = None, prefix: str = ""
-    ) -> Sequence[ThreadInfo]:
-        """Return threads by the beginning of their ids, last changed first; reads no value."""
-        return await self._read(lambda: self._queries.threads(limit, before, prefix))
-
-    async def run(self, run_id: str) -> Run | None:
-        """Return a run by id."""
-        return await self._read(lambda: self._queries.run(run_id))
-
-    async def find_runs(
-        self,
-        *,
-        thread_id: str | None = None,
-        status: RunStatus | None = None,
-        idempotency_key: str | None = None,
-        prefix: str = "",
-        limit: int = 50,
-    ) -> Sequence[Run]:
-        """Return runs that match every given filter, last begun first."""
-        return await self._read(
-            lambda: self._queries.find_runs(thread_id, status, idempotency_key, prefix, limit)
-        )
-
-    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
-        """Return all interrupts of a run, oldest step first, then by index."""
-        return await self._read(lambda: self._queries.interrupts(run_id))
-
-    async def file_changes(self, thread_id: str, since_seq: int) -> Sequence[FileChange]:
-        """Return the changes made after the checkpoint with this seq, newest first."""
-        return await self._read(lambda: self._queries.file_changes(thread_id, since_seq))
-
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
-        """Return events of a run whose seq is greater than `after`, oldest first."""
-        return await self._read(lambda: self._queries.events(run_id, after, limit))
-
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all that belongs to it; unknown ids do nothing."""
-        await self._keep_up(lambda: self._upkeep.delete_thread(thread_id))
+        await self._keep_up(self._upkeep.delete_thread, thread_id)
 
     async def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread's checkpoints under another id; see `Checkpointer.copy_thread`."""
-        await self._keep_up(lambda: self._upkeep.copy_thread(source, target))
+        await self._keep_up(self._upkeep.copy_thread, source, target)
 
     async def prune(
         self,
@@ -234,15 +139,15 @@ class RedisCheckpointer:
     ) -> int:
         """Remove old checkpoints; see `Checkpointer.prune`. Each thread is a step of its own."""
         check_prune(keep_latest, older_than)
-        return await self._keep_up(lambda: self._upkeep.prune(thread_id, keep_latest, older_than))
+        return await self._keep_up(self._upkeep.prune, thread_id, keep_latest, older_than)
 
     async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete runs with all they made, each by itself; see `Checkpointer.delete_for_runs`."""
-        await self._keep_up(lambda: self._upkeep.delete_for_runs(run_ids))
+        await self._keep_up(self._upkeep.delete_for_runs, run_ids)
 
     async def thread_size(self, thread_id: str) -> int:
         """Return the bytes that a thread's values take in the server."""
-        return await self._read(lambda: self._upkeep.thread_size(thread_id))
+        return await self._read(self._upkeep.thread_size, thread_id)
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
         """Replace the content of a thread's records; see `Checkpointer.rewrite`.
@@ -250,7 +155,7 @@ class RedisCheckpointer:
         The thread is held in memory while that is done, and `rewrite` may be asked again from the
         beginning when somebody changes the thread meanwhile.
         """
-        await self._keep_up(lambda: self._upkeep.rewrite(thread_id, rewrite))
+        await self._keep_up(self._upkeep.rewrite, thread_id, rewrite)
 
     async def vacuum(self) -> None:
         """Do nothing: what was deleted takes no room."""
@@ -285,20 +190,20 @@ class RedisCheckpointer:
                     _log.warning("%s: %s", self._place, self._trust.warning)
             return self._trust
 
-    async def _read(self, query: Callable[[], Awaitable[T]]) -> T:
+    async def _read(self, query: Query, *question: object) -> Any:
         async with self._using():
             try:
-                return await query()
+                return await query(*question)
             except (ServerFailed, *_DAMAGE) as error:
                 raise CheckpointError(
                     f"{self._place} could not be read: {error}. Nothing was changed; check the "
                     f"server, then try again."
                 ) from error
 
-    async def _keep_up(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _keep_up(self, work: Callable[..., Awaitable[T]], *args: object) -> T:
         async with self._using():
             try:
-                return await work()
+                return await work(*args)
             except ServerFailed as error:
                 raise write_failed(self._place, error) from error
             except (ValueError, TypeError, OverflowError, RecursionError) as error:
