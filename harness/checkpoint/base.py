@@ -242,9 +242,9 @@ class Checkpointer(Protocol):
         """Replace the content of a thread's records, all of it or nothing; unknown ids do nothing.
 
         It concerns writes (those of snapshots too), checkpoints, runs, interrupts, file changes
-        and events. Of what `rewrite` returns, the fields that `laws.CONTENT` names are taken; what
-        tells records apart and joins them stays. When it raises, nothing was changed; what is not
-        a `HarnessError` may come as the cause of a `CheckpointError`.
+        and events. Of what `rewrite` returns, the fields that `invariants.CONTENT` names are taken;
+        what tells records apart and joins them stays. When it raises, nothing was changed; what is
+        not a `HarnessError` may come as the cause of a `CheckpointError`.
 
         Raises:
             CheckpointError: The journal cannot be written; nothing was changed.

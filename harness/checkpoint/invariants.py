@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+import anyio.to_thread
 from pydantic import JsonValue
 
 from .._internal.records import changed
@@ -37,15 +38,21 @@ __all__ = [
     "json_text",
     "late_write",
     "missing_ancestor",
+    "off_loop",
     "prefix_range",
     "rewritten",
     "run_elsewhere",
     "thread_exists",
     "unknown_snapshot",
+    "unstorable",
     "weight_of",
 ]
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+_LARGE = 131_072
+"""Bytes that are packed or unpacked in about a millisecond."""
 
 CONTENT: Mapping[type[Record], tuple[str, ...]] = {
     StoredWrite: ("value",),
@@ -163,6 +170,14 @@ def unknown_snapshot(thread_id: str, snapshot: Snapshot) -> CheckpointError:
     )
 
 
+def unstorable(batch: Batch, error: Exception) -> CheckpointError:
+    """Return the error for a batch that holds what no journal can store."""
+    return CheckpointError(
+        f"a batch of thread {batch.thread_id!r} cannot be stored: {error}. Nothing of it was; fix "
+        f"the value and commit again."
+    )
+
+
 def in_step_order(interrupts: Iterable[Interrupt]) -> list[Interrupt]:
     """Order interrupts by step, then by index; steps stand in the order they first asked in."""
     steps: dict[tuple[str, str], list[Interrupt]] = {}
@@ -208,6 +223,11 @@ def weight_of(batch: Batch) -> int:
     values = sum(len(write.value) for task in batch.writes for write in task.writes)
     folded = sum(len(write.value) for one in batch.snapshots for write in one.writes)
     return values + folded + sum(len(one.before or b"") for one in batch.file_changes)
+
+
+async def off_loop(size: int, function: Callable[[], T]) -> T:
+    """Call a function that packs or unpacks so many bytes; in a thread if that takes long."""
+    return function() if size < _LARGE else await anyio.to_thread.run_sync(function)
 
 
 class Clock:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from .base import StoredWrite, TaskWrites, step_id
+from .base import Checkpoint, StoredWrite, TaskWrites, step_id
 from .invariants import missing_ancestor
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "merged",
     "parents_of",
     "prunable",
+    "prunable_ids",
     "removal",
     "squeezed",
     "steps_left",
@@ -158,6 +159,13 @@ def check_prune(keep_latest: int | None, older_than: float | None) -> None:
             f"keep_latest is {keep_latest}, but a thread keeps its head at least; nothing was "
             f"removed. Use delete_thread to remove it."
         )
+
+
+def prunable_ids(
+    keep_latest: int | None, older_than: float | None, made: Sequence[Checkpoint]
+) -> list[str]:
+    """Return the ids of the checkpoints that `prunable` returns."""
+    return prunable([(one.id, one.created_at) for one in made], keep_latest, older_than)
 
 
 def prunable(

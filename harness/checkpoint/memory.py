@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 from anyio.lowlevel import checkpoint as yield_to_others
@@ -35,7 +36,7 @@ from .invariants import (
     json_text,
     thread_exists,
 )
-from .maintenance import check_prune, prunable
+from .maintenance import check_prune, prunable_ids
 from .memory_threads import EventLog, Namespace, Thread
 
 __all__ = ["MemoryCheckpointer"]
@@ -274,11 +275,7 @@ class MemoryCheckpointer:
         """Remove old checkpoints; see `Checkpointer.prune`."""
         await self._turn()
         check_prune(keep_latest, older_than)
-
-        def unwanted(made: Sequence[Checkpoint]) -> Iterable[str]:
-            times = [(one.id, one.created_at) for one in made]
-            return prunable(times, keep_latest, older_than)
-
+        unwanted = partial(prunable_ids, keep_latest, older_than)
         count = 0
         for name, thread in self._threads.items():
             if thread_id in (None, name):

@@ -3,7 +3,7 @@
 A sealed record is of the same type as an open one and fits wherever it does, so any checkpointer
 can store it. A value of bytes becomes a mark and sealed bytes, a text `sealed:` and base64, a
 dictionary `{"sealed": …}`, a path a path of one such text. Which fields are sealed is
-`laws.CONTENT`.
+`invariants.CONTENT`.
 
 Each value is bound to where it belongs: its field, and the id of its run, checkpoint or interrupt.
 Put anywhere else it does not open. What a journal stores once however often it occurs cannot be
@@ -36,7 +36,7 @@ from .base import (
 )
 from .cipher import Cipher, Damaged, UnknownKey
 from .codec import compress, decompress
-from .invariants import json_text
+from .invariants import json_text, unstorable
 
 __all__ = ["FIELDS", "RecordCipher", "is_sealed"]
 
@@ -280,10 +280,7 @@ class RecordCipher:
                 events=[*map(self.seal, batch.events)],
             )
         except (ValueError, TypeError, RecursionError) as error:
-            raise CheckpointError(
-                f"a batch of thread {batch.thread_id!r} cannot be stored: {error}. Nothing of it "
-                f"was; mend the value and commit again."
-            ) from error
+            raise unstorable(batch, error) from error
 
     def keys_of_runs(self, idempotency_key: str) -> list[str]:
         """Return what a run's idempotency key is stored as, under each of the keys."""

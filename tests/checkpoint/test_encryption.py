@@ -434,7 +434,7 @@ async def test_a_thread_without_runs_or_checkpoints_tells_nothing(inner: Checkpo
 
 async def test_text_that_is_not_unicode_is_refused_and_nothing_is_stored(inner: Checkpointer):
     journal = sealed(inner)
-    with pytest.raises(CheckpointError, match=r"cannot be stored.*mend the value"):
+    with pytest.raises(CheckpointError, match=r"cannot be stored.*fix the value"):
         await journal.commit(Batch(THREAD, runs=[run("run_1", goal="\ud800")]))
     assert await journal.threads() == []
 

@@ -15,10 +15,10 @@ import anyio
 from ...databases.postgres import AsyncConnection, Error, PostgresDatabase
 from ...errors import CheckpointError
 from ..base import Batch, EventLimits
-from ..invariants import run_elsewhere, weight_of
+from ..invariants import off_loop, run_elsewhere, weight_of
 from .commits import Collision, ServerClock, store
 from .encoded_batch import EncodedBatch
-from .session import Session, off_loop
+from .session import Session
 from .stored_state import lock, lock_free
 
 __all__ = ["Committer"]

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..._internal.records import record
-from ...errors import CheckpointError
 from ..base import (
     Batch,
     Checkpoint,
@@ -20,6 +19,7 @@ from ..base import (
     StoredWrite,
 )
 from ..codec import SHARED_FROM, compress, digest_of, pack
+from ..invariants import unstorable
 from .records import as_bytes, as_json, event_body, maybe_bytes
 from .session import Row
 
@@ -79,10 +79,7 @@ class EncodedBatch:
         try:
             entry._fill()
         except _REFUSED as error:
-            raise CheckpointError(
-                f"a batch of thread {batch.thread_id!r} cannot be stored: {error}. Nothing of it "
-                f"was; mend the value and commit again."
-            ) from error
+            raise unstorable(batch, error) from error
         return entry
 
     @property

@@ -92,15 +92,11 @@ class PostgresCheckpointer(JournalFacade):
         Raises:
             CheckpointError: The database cannot be written.
         """
-        await self._free(
-            await self._keep_up(lambda session: upkeep.delete_thread(session, thread_id))
-        )
+        await self._free(await self._keep_up(upkeep.delete_thread, thread_id))
 
     async def copy_thread(self, source: str, target: str) -> None:
         """Copy a thread's checkpoints under another id; see `Checkpointer.copy_thread`."""
-        await self._keep_up(
-            lambda session: upkeep.copy_thread(session, source, target, self._clock)
-        )
+        await self._keep_up(upkeep.copy_thread, source, target, self._clock)
 
     async def prune(
         self,
@@ -114,11 +110,9 @@ class PostgresCheckpointer(JournalFacade):
         names = [thread_id] if thread_id is not None else await self._read(upkeep.all_threads)
         removed, unheld = 0, set[bytes]()
         for name in names:
-            count, digests = await self._keep_up(
-                lambda session, name=name: upkeep.prune(session, name, keep_latest, older_than)
-            )
+            count, digests = await self._keep_up(upkeep.prune, name, keep_latest, older_than)
             removed += count
-            unheld |= {*digests}
+            unheld |= digests
         await self._free(unheld)
         return removed
 
@@ -127,11 +121,7 @@ class PostgresCheckpointer(JournalFacade):
         made = await self._read(upkeep.threads_of_runs, run_ids)
         unheld = set[bytes]()
         for place in made:
-            unheld |= {
-                *await self._keep_up(
-                    lambda session, place=place: upkeep.delete_run(session, *place)
-                )
-            }
+            unheld |= await self._keep_up(upkeep.delete_run, *place)
         await self._free(unheld)
 
     async def thread_size(self, thread_id: str) -> int:
@@ -140,11 +130,7 @@ class PostgresCheckpointer(JournalFacade):
 
     async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
         """Replace the content of a thread's records; see `Checkpointer.rewrite`."""
-        await self._free(
-            await self._keep_up(
-                lambda session: postgres_rewrite.rewrite(session, thread_id, rewrite)
-            )
-        )
+        await self._free(await self._keep_up(postgres_rewrite.rewrite, thread_id, rewrite))
 
     async def vacuum(self) -> None:
         """Make the room of what was deleted usable again; nobody has to wait for it.
@@ -170,13 +156,13 @@ class PostgresCheckpointer(JournalFacade):
     async def _read(self, query: Query, *question: object) -> Any:
         return await self._database.read(lambda conn: query(self._session(conn), *question))
 
-    async def _keep_up(self, function: Callable[[Session], Awaitable[T]]) -> T:
+    async def _keep_up(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
         """Run a function in a transaction that may take long."""
 
         async def work(conn: AsyncConnection) -> T:
             session = self._session(conn)
             await session.allow_seconds(self._patience)
-            return await function(session)
+            return await function(session, *args)
 
         return await self._database.transact(work, seconds=self._patience)
 

@@ -23,10 +23,10 @@ from ..base import (
     ThreadSlice,
     step_id,
 )
-from ..invariants import in_step_order, missing_ancestor, prefix_range
+from ..invariants import in_step_order, missing_ancestor, off_loop, prefix_range
 from . import records
 from .records import as_bytes, as_text, damage, maybe_bytes
-from .session import Row, Session, Statement, off_loop
+from .session import Row, Session, Statement
 
 __all__ = [
     "DIGESTS",

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from ..base import TaskWrites
+from ..invariants import off_loop
 from ..maintenance import MERGED, merged, parents_of, removal, steps_left
 from .commits import TASKS, USES
 from .encoded_batch import TaskRow, packed
 from .queries import DIGESTS, blobs
 from .records import as_bytes, as_text, damage, writes
-from .session import Row, Session, columns, off_loop
+from .session import Row, Session, columns
 from .stored_state import NUMBERS
 
 __all__ = ["Namespace", "delete_tasks", "digests_of"]

@@ -11,7 +11,7 @@ from functools import partial
 
 from ..base import Rewrite, StoredWrite
 from ..codec import compress, pack
-from ..invariants import rewritten
+from ..invariants import off_loop, rewritten
 from . import records
 from .commits import BLOBS, USES
 from .encoded_batch import packed, shared_body
@@ -24,7 +24,7 @@ from .records import (
     event_body,
     maybe_bytes,
 )
-from .session import Row, Session, columns, off_loop
+from .session import Row, Session, columns
 
 __all__ = ["rewrite"]
 

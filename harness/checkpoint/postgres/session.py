@@ -9,19 +9,15 @@ for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from hashlib import blake2b
-from typing import Any, TypeAlias, TypeVar
-
-import anyio.to_thread
+from typing import Any, TypeAlias
 
 from ..._internal.records import record
 from ...databases.postgres import AsyncConnection, Pipeline, Tables
 
-__all__ = ["Row", "Session", "Statement", "columns", "off_loop"]
-
-T = TypeVar("T")
+__all__ = ["Row", "Session", "Statement", "columns"]
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -30,9 +26,6 @@ Statement: TypeAlias = tuple[str, Mapping[str, Any] | Sequence[Any]]
 
 _LOCK_MILLISECONDS = 200
 """Several times what a commit takes."""
-
-_LARGE = 131_072
-"""Bytes that are packed or unpacked in about a millisecond."""
 
 
 @record
@@ -124,10 +117,3 @@ class Session:
 def columns(text: str, rows: Sequence[Row]) -> list[Statement]:
     """Return a statement with an array for each column; none for no rows."""
     return [(text, [list(column) for column in zip(*rows, strict=True)])] if rows else []
-
-
-async def off_loop(size: int, function: Callable[[], T]) -> T:
-    """Call a function that packs or unpacks so many bytes; in a thread if that takes long."""
-    if size < _LARGE:
-        return function()
-    return await anyio.to_thread.run_sync(function)

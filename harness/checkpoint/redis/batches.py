@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import CheckpointError, NewerDatabase
 from ..base import Batch, EventLimits
 from ..codec import compress
-from ..invariants import admit, late_write, run_elsewhere, unknown_snapshot
+from ..invariants import admit, late_write, run_elsewhere, unknown_snapshot, unstorable
 from .records import (
     change_row,
     checkpoint_row,
@@ -33,7 +33,7 @@ from .tasks import (
 __all__ = ["VERSION", "batch_arguments", "newer", "refusal"]
 
 VERSION = 1
-"""Of the layout that `redis_scripts` describes."""
+"""Of the layout that `scripts` describes."""
 
 _UNFIT = (ValueError, TypeError, OverflowError, RecursionError, struct.error)
 _MOST_BYTES = 500_000_000
@@ -49,10 +49,7 @@ def batch_arguments(prefix: str, batch: Batch, limits: EventLimits) -> list[Argu
     try:
         arguments = _arguments(prefix, batch, limits)
     except _UNFIT as error:
-        raise CheckpointError(
-            f"a batch of thread {batch.thread_id!r} cannot be stored: {error}. Nothing of it was; "
-            f"mend the value and commit again."
-        ) from error
+        raise unstorable(batch, error) from error
     size = sum(len(one) for one in arguments if isinstance(one, bytes))
     if size > _MOST_BYTES:
         raise CheckpointError(

@@ -32,13 +32,13 @@ import anyio
 from ...errors import CheckpointError
 from ..base import Batch, EventLimits, Rewrite
 from ..facade import JournalFacade, Query
-from ..invariants import weight_of
+from ..invariants import off_loop, weight_of
 from ..maintenance import check_prune
 from .batches import batch_arguments
 from .commits import Commits, write_failed
 from .connections import Server, ServerFailed
 from .maintenance import Maintenance
-from .queries import Queries, off_loop
+from .queries import Queries
 from .server import Trust, check_server
 
 __all__ = ["RedisCheckpointer"]

@@ -15,12 +15,12 @@ import anyio
 
 from ...errors import CheckpointError, UnknownThread
 from ..base import Checkpoint, Rewrite
-from ..invariants import thread_exists
-from ..maintenance import prunable
+from ..invariants import off_loop, thread_exists
+from ..maintenance import prunable_ids
 from ..memory_threads import Thread
 from .changes import differences
 from .connections import Server, Session
-from .queries import fetch, off_loop
+from .queries import fetch
 from .reading import SIZE
 from .scripts import COPY, DELETE
 from .tasks import Held, thread_key
@@ -79,11 +79,7 @@ class Maintenance:
         self, thread_id: str | None, keep_latest: int | None, older_than: float | None
     ) -> int:
         """Remove old checkpoints of one thread, or of all; return how many."""
-
-        def unwanted(made: Sequence[Checkpoint]) -> list[str]:
-            times = [(one.id, one.created_at) for one in made]
-            return prunable(times, keep_latest, older_than)
-
+        unwanted = partial(prunable_ids, keep_latest, older_than)
         if thread_id is not None:
             return await self._prune(thread_key(thread_id), unwanted)
         count = 0

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-import anyio.to_thread
-
-from ...errors import CheckpointError
 from ..base import (
     Checkpoint,
     FileChange,
@@ -26,7 +23,7 @@ from ..base import (
     step_id,
 )
 from ..codec import decompress, digest_of
-from ..invariants import in_step_order
+from ..invariants import in_step_order, missing_ancestor, off_loop
 from .connections import Server, ServerFailed, Session
 from .reading import (
     EVENTS,
@@ -52,9 +49,7 @@ from .records import (
 from .scripts import Argument, Script
 from .tasks import Blobs, Entry, entries, maybe, read_snapshot, thread_key
 
-__all__ = ["Queries", "fetch", "off_loop"]
-
-T = TypeVar("T")
+__all__ = ["Queries", "fetch"]
 
 _STEPS = 500
 """How many steps, rows or events one script reads at most, so that it holds up nobody for long."""
@@ -66,9 +61,6 @@ _BLOBS = 32
 """How many shared values are read at once."""
 
 _ATTEMPTS = 10
-
-_HERE = 262_144
-"""More bytes than this are unpacked in a thread of their own."""
 
 
 AskBlobs: TypeAlias = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes | None]]]
@@ -133,10 +125,7 @@ class Queries:
             if len(steps) > most:
                 finish = b"missing"
         if finish == b"missing":
-            raise CheckpointError(
-                f"an ancestor of checkpoint {checkpoint.id} of thread {thread_id!r} is missing, so "
-                f"its state cannot be rebuilt. Restore a backup, or delete the thread."
-            )
+            raise missing_ancestor(thread_id)
         folded: list[StoredWrite] = []
         if finish == b"snapshot":
             try:
@@ -324,11 +313,6 @@ def _opened(pairs: Sequence[tuple[bytes, bytes]]) -> Blobs:
             raise ValueError("a shared value is damaged: it is not the one it was stored as")
         found[digest] = value
     return found
-
-
-async def off_loop(size: int, work: Callable[[], T]) -> T:
-    """Do what takes long for so many bytes in a thread."""
-    return work() if size < _HERE else await anyio.to_thread.run_sync(work)
 
 
 def _read(stored: Sequence[Entry], step: str, value: Callable[[bytes], bytes]) -> list[TaskWrites]:

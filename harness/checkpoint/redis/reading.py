@@ -1,4 +1,4 @@
-"""The Lua scripts that read a Redis journal; `redis_scripts` says what there is to read."""
+"""The Lua scripts that read a Redis journal; `scripts` says what there is to read."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ return {'stored'}
 """
 
 COMMIT = script(_NUMBERS + _PURGE + _BATCH + _CHECKS + _STORE + _STORE_RUNS + _STORE_REST)
-"""A batch, as `redis_records.batch_arguments` gives it -> `stored`, or why it is refused."""
+"""A batch, as `batches.batch_arguments` gives it -> `stored`, or why it is refused."""
 
 DELETE = script(
     _RELEASE

@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ..._internal.records import record
-from ...errors import CheckpointError
 from ..base import FileChange, Snapshot, StoredWrite, TaskWrites
+from ..invariants import missing_ancestor
 from ..memory_threads import EventLog, Namespace, Thread
 from .connections import Session
 from .records import (
@@ -117,10 +117,10 @@ class Stored:
             for name, seq in order:
                 record = self.tables[":c"].get(field_of(ns, name.decode()))
                 if record is None:
-                    raise _missing(self.thread_id, name.decode())
+                    raise missing_ancestor(self.thread_id)
                 one = read_checkpoint(self.thread_id, ns, name, seq, record)
                 if one.parent_id is not None and one.parent_id not in known:
-                    raise _missing(self.thread_id, one.parent_id)
+                    raise missing_ancestor(self.thread_id)
                 known[one.id] = one
         return found
 
@@ -161,13 +161,6 @@ class Stored:
         rows = [(number, seq, self.tables[":g"].get(number)) for number, seq in self.changes]
         found = [read_change(self.thread_id, row, shared) for row in rows]
         return sorted(found, key=lambda change: change.seq)
-
-
-def _missing(thread_id: str, checkpoint_id: str) -> CheckpointError:
-    return CheckpointError(
-        f"checkpoint {checkpoint_id}, an ancestor of others of thread {thread_id!r}, is missing, "
-        f"so nothing was changed. Restore a backup, or delete the thread."
-    )
 
 
 def _snapshot_writes(data: bytes) -> tuple[StoredWrite, ...] | None:
