@@ -65,7 +65,7 @@ _WRITES_PER_SWEEP = 256
 _CACHE = DatabaseKind(
     "cache",
     0x44414D43,
-    (_TABLES,),
+    _TABLES,
     CacheError,
     CacheError,
     synchronous="NORMAL",  # a cache need not survive a power cut

@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from struct import Struct
+from typing import NamedTuple
 from zlib import crc32
 
 from .base import StoredWrite
 
 __all__ = [
     "SHARED_FROM",
+    "PackedTask",
     "compress",
     "decompress",
     "digest_of",
     "pack",
+    "pack_step",
     "plain",
     "step_key",
     "step_name",
+    "task_spans",
     "unpack",
     "unpack_all",
+    "unpack_step",
 ]
 
 SHARED_FROM = 4096
@@ -53,6 +58,9 @@ _WRITE = Struct("<BHI")
 _WRITE_SIZE, _read_write = _WRITE.size, _WRITE.unpack_from
 _OVERWRITES, _SHARED, _ALL_FLAGS = 1, 2, 3
 _BLOB = Struct("<Q")
+_STEP_LENGTH = Struct("<I")
+_TASK = Struct("<II8s")
+_TASK_SIZE, _read_task = _TASK.size, _TASK.unpack_from
 
 _DICTIONARY = (
     b'"description":"","status":"pending""in_progress""completed","priority":'
@@ -206,6 +214,65 @@ def unpack_all(
             channel = data[name:start].decode()
             writes.append(StoredWrite(channel, value, flags & _OVERWRITES != 0))
     return writes
+
+
+class PackedTask(NamedTuple):
+    """A task of a step, with its place in that, and its writes as `pack` returns them."""
+
+    task_id: str
+    place: int
+    writes: bytes
+
+
+def pack_step(tasks: Iterable[PackedTask]) -> bytes:
+    """Return all tasks of a step as bytes, in the order they are folded in.
+
+    Raises:
+        ValueError: A task's id is not Unicode.
+        OverflowError: A task's place takes more than 8 bytes.
+    """
+    parts = [b""]
+    for task_id, index, writes in tasks:
+        name, place = task_id.encode(), index.to_bytes(8, "little", signed=True)
+        parts += (_TASK.pack(len(name), len(writes), place), name, writes)
+    parts[0] = _STEP_LENGTH.pack(sum(map(len, parts)))
+    return b"".join(parts)
+
+
+def task_spans(data: bytes, place: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Give where each task of a packed step begins, and where its writes begin and end.
+
+    Raises:
+        ValueError: The step is damaged, or is not what is there.
+    """
+    if not 0 <= place <= end - _STEP_LENGTH.size <= len(data) - _STEP_LENGTH.size:
+        raise ValueError("a stored step is beyond the end of what holds it")
+    (length,) = _STEP_LENGTH.unpack_from(data, place)
+    place += _STEP_LENGTH.size
+    if length != end - place:
+        raise ValueError("a stored step has not the length it says")
+    while place < end:
+        if place + _TASK_SIZE > end:
+            raise ValueError("a stored step ends in the middle of a task")
+        name_length, length, _ = _read_task(data, place)
+        start = place + _TASK_SIZE + name_length
+        if start + length > end:
+            raise ValueError("a stored step ends in the middle of a task")
+        yield place, start, start + length
+        place = start + length
+
+
+def unpack_step(data: bytes) -> list[PackedTask]:
+    """Return the tasks of a packed step.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    tasks: list[PackedTask] = []
+    for place, start, end in task_spans(data, 0, len(data)):
+        index = int.from_bytes(_read_task(data, place)[2], "little", signed=True)
+        tasks.append(PackedTask(data[place + _TASK_SIZE : start].decode(), index, data[start:end]))
+    return tasks
 
 
 def step_key(step: str) -> int | str:

@@ -1,7 +1,7 @@
 """SQLite files that are the user's alone: how one is made, migrated and opened.
 
-`PRAGMA user_version` counts the migrations a file has had. They run in one transaction, so a file
-is of one version or another and never between two. All but the methods of `Connection` block: they
+`PRAGMA user_version` is the version of a file's tables. It changes in one transaction, so a file is
+of one version or another and never between two. All but the methods of `Connection` block: they
 run in the thread of a connection.
 """
 
@@ -12,8 +12,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -36,7 +36,7 @@ __all__ = [
 T = TypeVar("T")
 
 Migration: TypeAlias = Sequence[str | Callable[[sqlite3.Connection], None]]
-"""The statements and functions of one version, in order. A released one never changes."""
+"""Statements and functions, in order. A released one never changes."""
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
@@ -100,9 +100,11 @@ class DatabaseKind:
         name: What such a file is called in errors.
         application_id: Marks a file as ours: what `file` shows, and what keeps us out of the
             databases of others.
-        migrations: By version, from 1.
+        create: Makes the tables in an empty file.
         error: What is raised when a file cannot be used.
         newer: What is raised when a newer version wrote it.
+        version: Of the tables that `create` makes.
+        upgrades: What makes a file one version newer, by the version it has.
         synchronous: `FULL` waits for the disk at each commit; with `NORMAL` a power cut may lose
             some.
         busy_seconds: How long a transaction waits for another process to finish its own.
@@ -111,9 +113,11 @@ class DatabaseKind:
 
     name: str
     application_id: int
-    migrations: Sequence[Migration]
+    create: Migration
     error: type[HarnessError]
     newer: type[HarnessError]
+    version: int = 1
+    upgrades: Mapping[int, Migration] = field(default_factory=dict[int, Migration])
     synchronous: str = "FULL"
     busy_seconds: float = 10.0
     remedy: str = (
@@ -205,23 +209,28 @@ class DatabaseKind:
                 return
 
     def _migrate(self, conn: sqlite3.Connection, path: Path) -> None:
-        if self._check(conn, path) == len(self.migrations):
+        if self._check(conn, path) == self.version:
             return
         conn.execute("BEGIN IMMEDIATE")
         try:
             version = self._check(conn, path)  # again: another process may have been faster
-            for migration in self.migrations[version:]:
-                for part in migration:
-                    if callable(part):
-                        part(conn)
-                    else:
-                        conn.execute(part)
+            for part in self._parts(version):
+                if callable(part):
+                    part(conn)
+                else:
+                    conn.execute(part)
             conn.execute(f"PRAGMA application_id = {self.application_id}")
-            conn.execute(f"PRAGMA user_version = {len(self.migrations)}")
+            conn.execute(f"PRAGMA user_version = {self.version}")
             conn.execute("COMMIT")
         finally:
             if conn.in_transaction:
                 conn.execute("ROLLBACK")
+
+    def _parts(self, version: int) -> Migration:
+        """Return what brings a file of a version up to date."""
+        if not version:
+            return self.create
+        return [part for one in range(version, self.version) for part in self.upgrades[one]]
 
     def _check(self, conn: sqlite3.Connection, path: Path) -> int:
         """Return the version of the file; 0 for an empty one."""
@@ -235,11 +244,16 @@ class DatabaseKind:
                 f"{path} is a database of another program; it was not touched. Give the "
                 f"{self.name} a file of its own."
             )
-        if version > len(self.migrations):
+        if version > self.version:
             raise self.newer(
                 f"{path} was made by a newer version of this program: it has {self.name} version "
-                f"{version}, and this one knows only up to {len(self.migrations)}. It was not "
-                f"touched. Upgrade the program, or give the {self.name} another file."
+                f"{version}, and this one knows only up to {self.version}. It was not touched. "
+                f"Upgrade the program, or give the {self.name} another file."
+            )
+        if version and any(one not in self.upgrades for one in range(version, self.version)):
+            raise self.error(
+                f"{path} has {self.name} version {version}, which this version of the program can "
+                f"no longer read. It was not touched. Give the {self.name} another file."
             )
         return version
 

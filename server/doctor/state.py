@@ -48,9 +48,8 @@ async def examine_journal(settings: Settings) -> list[Finding]:
     path = StateDir(settings.state_dir).journal
     if not path.exists():
         return [ok("journal", "there is none yet")]
-    from ...harness.checkpoint.sqlite.migrations import MIGRATIONS
+    from ...harness.checkpoint.sqlite.migrations import VERSION
 
-    newest = len(MIGRATIONS)
     restore = (
         "Run `deep-agent-mcp journal salvage NEWFILE` to save what can be read, restore a backup, "
         f"or move {path} and its -wal and -shm files away."
@@ -59,11 +58,11 @@ async def examine_journal(settings: Settings) -> list[Finding]:
         version = _version(path)
     except sqlite3.Error as error:
         return [broken("journal", f"{path} cannot be read: {error}", restore)]
-    if version > newest:
-        text = f"{path} is of version {version}; this server knows {newest}"
+    if version > VERSION:
+        text = f"{path} is of version {version}; this server knows {VERSION}"
         return [broken("journal", text, "Update this server: a newer one has written it.")]
-    if version < newest:
-        text = f"{path} is of version {version}, and becomes {newest} when a server starts"
+    if version < VERSION:
+        text = f"{path} is of version {version}, and becomes {VERSION} when a server starts"
         return [note("journal", text)]
     return [await _opened(settings, f"{path} opens; its version is {version}")]
 

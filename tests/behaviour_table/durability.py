@@ -267,7 +267,7 @@ ROWS: dict[str, Row] = {
         "Old threads work with new code",
         (
             "tests/loop/test_time_travel.py::test_an_old_thread_is_read_by_code_whose_state_has_changed",
-            "tests/checkpoint/test_sqlite.py::test_a_journal_of_the_first_version_is_migrated_and_keeps_its_runs",
+            "tests/checkpoint/test_upgrade.py::test_an_upgraded_journal_says_the_same",
             "tests/checkpoint/test_sqlite.py::test_a_newer_database_is_refused_untouched",
             "tests/loop/test_time_travel.py::test_a_stored_value_that_its_key_no_longer_takes_is_an_error_and_stays",
         ),

@@ -200,7 +200,8 @@ TAMPERED = [
     *(f"UPDATE interrupts SET {name} = %" for name in ("message", "payload", "answer_schema")),
     "UPDATE interrupts SET answer = %",
     *(f"UPDATE file_changes SET {name} = %" for name in ("path", "after_digest", "before")),
-    *("UPDATE events SET body = %", "UPDATE bodies SET body = %", "UPDATE blobs SET body = %"),
+    *("UPDATE events SET body = %", "UPDATE checkpoints SET body = %"),
+    "UPDATE blobs SET body = %",
 ]
 
 
@@ -224,7 +225,7 @@ def _changed(value: str | bytes) -> str | bytes:
     if isinstance(value, bytes):
         body = decompress(value)
         place = body.rfind(b"sealed:")
-        place = len(body) // 2 if place < 0 else place + 20
+        place = len(body) - 5 if place < 0 else place + 20
         other = b"B" if body[place : place + 1] == b"A" else b"A"
         return compress(body[:place] + other + body[place + 1 :])
     place = len(value) // 2

@@ -101,7 +101,7 @@ def spoil(path: Path, table: str, column: str, row: int, value: object) -> bool:
     conn = sqlite3.connect(path)
     try:
         conn.execute("PRAGMA ignore_check_constraints = ON")
-        key = {"uses": "task", "events": "log"}.get(table, "rowid")
+        key = {"uses": "holder", "events": "log"}.get(table, "rowid")
         with conn:
             conn.execute(
                 f"UPDATE {table} SET {column} = ? WHERE {key} ="
@@ -248,8 +248,9 @@ async def test_nothing_that_a_row_names_is_imported(content: bytes, path: Path):
         ("UPDATE pages SET body = x'01ffffffff'", "larger than it can be"),
         ("UPDATE pages SET body = x'09'", "no version has written"),
         ("DELETE FROM pages", "a page that is not there"),
-        ("UPDATE tasks SET place = 100000", "beyond the end"),
-        ("UPDATE tasks SET place = -1", "beyond the end"),
+        ("UPDATE checkpoints SET place = 100000", "beyond the end"),
+        ("UPDATE checkpoints SET place = -1", "beyond the end"),
+        ("UPDATE checkpoints SET length = length - 1", "not the length it says"),
         ("DELETE FROM blobs", "shared value that is not there"),
     ],
 )

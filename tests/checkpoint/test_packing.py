@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +21,7 @@ from deep_agent_mcp.harness.checkpoint.base import (
 )
 from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from tests.checkpoint.old_layouts import write_second
-from tests.checkpoint.records import THREAD, checkpoint, loaded, step_batch, task, values
+from tests.checkpoint.records import loaded, step_batch
 
 pytestmark = pytest.mark.anyio
 
@@ -115,86 +113,3 @@ def test_packed_writes_come_back_as_they_were(writes: list[StoredWrite], sharing
 def test_any_id_of_a_step_comes_back(step: str):
     assert codec.step_name(codec.step_key(step)) == step
     assert isinstance(codec.step_key(step), int) == (step[5:] in ("0" * 16, "f" * 16))
-
-
-def old_batches() -> list[Batch]:
-    """A thread with a branch, a namespace, pending tasks, large values and changed files."""
-    large = os.urandom(SHARED_FROM * 2)
-    first, second = step_id(None), step_id(step_id(None))
-    branch = step_id(first, "branch")
-    writes = (
-        StoredWrite("files", large),
-        StoredWrite("messages", b"text " * 300, overwrite=True),
-        StoredWrite("todos", b"[]"),
-    )
-    return [
-        Batch(
-            THREAD,
-            writes=[TaskWrites(first, "z", 1, writes), task(first, "silent", 0)],
-            checkpoints=[checkpoint(None, run_id="run_1", summary="first", created_at=7.5)],
-            file_changes=[FileChange(THREAD, "run_1", "/large", large, "00ff")],
-        ),
-        step_batch(first, "b", step=1),
-        step_batch(first, "branched", source="fork", salt="branch"),
-        Batch(
-            THREAD,
-            writes=[task(step_id(branch), "y", 1, "y"), task(step_id(branch), "x", 0, "x1", "x2")],
-        ),
-        Batch(THREAD, writes=[task(step_id(second), "left", 0, "left")]),
-        step_batch(None, "sub", ns="task:1"),
-        step_batch(None, "odd id", ns="odd", salt="?"),
-        Batch(
-            THREAD,
-            file_changes=[
-                FileChange(THREAD, "run_1", "/new", None, "00ff"),
-                FileChange(THREAD, "run_1", "/small", b"small", None),
-            ],
-        ),
-    ]
-
-
-async def everything(journal: SqliteCheckpointer) -> Sequence[object]:
-    """Return all that a journal hands out about a thread."""
-    found: list[object] = [await journal.file_changes(THREAD, 0)]
-    for ns in ("", "task:1", "odd"):
-        page = await journal.history(THREAD, ns)
-        found += [page, [await journal.load(THREAD, ns, one.id) for one in page]]
-    found += [[(one.thread_id, one.checkpoints) for one in await journal.threads()]]
-    return found
-
-
-async def test_a_journal_of_the_second_version_says_the_same_once_it_is_migrated(path: Path):
-    batches = old_batches()
-    old = path.with_name("old.db")
-    write_second(old, batches)
-    async with SqliteCheckpointer(path) as journal, SqliteCheckpointer(old) as migrated:
-        for batch in batches:
-            await journal.commit(batch)
-        assert await everything(migrated) == await everything(journal)
-        (branch, *_) = await journal.history(THREAD)
-        later = Batch(
-            THREAD,
-            writes=[task(step_id(branch.id), "z", 2, "after")],
-            checkpoints=[checkpoint(branch.id)],
-        )
-        for one in (journal, migrated):
-            await one.commit(later)
-        assert await everything(migrated) == await everything(journal)
-        tail = (await loaded(migrated)).writes[-4:]
-        assert values(tail) == ["x1", "x2", "y", "after"]
-    assert blobs(old) == blobs(path) == 1
-    assert rows(old, "PRAGMA user_version") == [(4,)]
-    assert rows(old, "PRAGMA integrity_check") == [("ok",)]
-    tables = "SELECT name FROM sqlite_master ORDER BY name"
-    assert rows(old, tables) == rows(path, tables)
-
-
-async def test_a_seq_that_was_given_before_the_migration_is_not_given_again(path: Path):
-    write_second(path, [step_batch(None, "a"), step_batch(step_id(None), "b")])
-    conn = sqlite3.connect(path)
-    with conn:
-        conn.execute("DELETE FROM checkpoints WHERE seq = 2")
-    conn.close()
-    async with SqliteCheckpointer(path) as journal:
-        await journal.commit(step_batch(None, "c", thread="other"))
-        assert (await loaded(journal, thread="other")).checkpoint.seq == 3

@@ -229,7 +229,7 @@ def test_no_state_that_stays_is_shortened_by_a_removal(plan: list[Move], keep: i
         assert conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         unused = (
             "SELECT count(*) FROM pages p WHERE NOT EXISTS"
-            " (SELECT 1 FROM tasks t WHERE coalesce(t.page, t.task) = p.page)"
+            " (SELECT 1 FROM checkpoints c WHERE coalesce(c.page, c.seq) = p.page)"
         )
         assert conn.execute(unused).fetchone() == (0,)
         conn.close()

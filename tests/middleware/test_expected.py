@@ -118,7 +118,7 @@ async def test_the_history_of_a_long_thread_is_listed_without_reading_a_state(
         await agent.ainvoke("go", thread_id="t")
         listed = await agent.get_state_history("t", limit=50)
     with closing(sqlite3.connect(path)) as file, file:
-        for table in ("bodies", "blobs", "pages", "snapshots"):
+        for table in ("checkpoints", "blobs", "pages", "snapshots"):
             file.execute(f"UPDATE {table} SET body = zeroblob(0)")
     async with SqliteCheckpointer(path) as journal:
         agent = create_agent(Turns(), checkpointer=journal)

@@ -21,7 +21,7 @@ import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
-from deep_agent_mcp.harness.checkpoint.sqlite.migrations import MIGRATIONS
+from deep_agent_mcp.harness.checkpoint.sqlite.migrations import VERSION
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.server.cli.install import INSTALLABLE
@@ -295,12 +295,12 @@ async def test_a_journal_is_opened_and_not_changed(home: Path) -> None:
     (found,) = await examine_journal(settings(state_dir=state))
     assert (state / "journal.sqlite3").read_bytes() == before
     assert found.status == "ok"
-    assert f"version is {len(MIGRATIONS)}" in found.text
+    assert f"version is {VERSION}" in found.text
 
 
 @pytest.mark.parametrize(
     ("version", "status", "words"),
-    [(len(MIGRATIONS) + 1, "broken", "this server knows"), (1, "note", "becomes")],
+    [(VERSION + 1, "broken", "this server knows"), (1, "note", "becomes")],
 )
 async def test_journals_of_other_versions(
     version: int, status: str, words: str, home: Path

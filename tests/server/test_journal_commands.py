@@ -116,7 +116,7 @@ def test_what_is_lost_of_each_thread_is_said(office: Office, tmp_path: Path) -> 
 
     with sqlite3.connect(path_of(office)) as conn:
         conn.execute(
-            "DELETE FROM bodies WHERE task = (SELECT max(task) FROM tasks JOIN scopes USING (scope)"
+            "UPDATE checkpoints SET body = NULL WHERE scope = (SELECT scope FROM scopes"
             " JOIN threads USING (thread) WHERE thread_id = 'notes')"
         )
         conn.execute(

@@ -1,4 +1,4 @@
-"""The way from a checkpoint to the root, and the writes of the tasks along it.
+"""The way from a checkpoint to the root, and the writes of the steps along it.
 
 For each row that SQLite hands over, a thread gives up the lock that all of Python shares, and gets
 it back from a busy event loop milliseconds later. So hundreds of steps are one row here, of JSON.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic_core import from_json
 
 from ..base import StoredWrite
-from ..codec import decompress, unpack, unpack_all
+from ..codec import decompress, task_spans, unpack_all
 from .page_compaction import Bodies
 
 __all__ = ["Ancestry", "ancestry_of", "writes_of"]
@@ -25,35 +25,31 @@ _FIRST, _MOST = 32, 512
 """How many checkpoints are read at once: few, as the way may be short, then more and more."""
 
 # A checkpoint's parent is nearly always the one before it, so this is faster than a recursive
-# query; those of other branches come along and are passed over. Rows that are made of the columns
-# compare in the order their tasks are folded in.
+# query; those of other branches come along and are passed over.
 _STEPS = """
-SELECT json_group_array(c.seq), json_group_array(t.idx), json_group_array(t.task),
-       json_group_array(CASE WHEN b.task IS NULL THEN coalesce(t.page, t.task) END),
-       json_group_array(t.place), json_group_array(t.length),
-       json_group_array(s.seq IS NOT NULL), json_group_array(c.parent)
+SELECT json_group_array(c.seq), json_group_array(c.page), json_group_array(c.place),
+       json_group_array(c.length), json_group_array(s.seq IS NOT NULL), json_group_array(c.parent)
 FROM (
-    SELECT seq, id, parent FROM checkpoints WHERE scope = :scope AND seq > :low AND seq <= :high
+    SELECT seq, parent, place, length,
+           CASE WHEN typeof(body) = 'null' THEN coalesce(page, seq) END AS page
+    FROM checkpoints WHERE scope = :scope AND seq > :low AND seq <= :high
     ORDER BY seq DESC LIMIT :limit
 ) c
 LEFT JOIN snapshots s ON s.seq = c.seq AND s.schema = :schema
-LEFT JOIN tasks t ON t.scope = :scope AND t.step = c.id
-LEFT JOIN bodies b ON b.task = t.task
 """
 
-_BODIES = "SELECT task, body FROM bodies WHERE task IN (SELECT value FROM json_each(?))"
+_BODIES = "SELECT seq, body FROM checkpoints WHERE seq IN (SELECT value FROM json_each(?))"
 
 Row: TypeAlias = tuple[Any, ...]
-"""One task of a step, in the columns of `_STEPS`: seq, place in the step, task, page, place in the
-page, length, whether there is a snapshot, parent. Without a page, its body is in a row of its own;
-without a task, the step has none."""
+"""One step, in the columns of `_STEPS`: seq, page, place in the page, length, whether there is a
+snapshot, parent. Without a page, its body is in its own row."""
 
 
 class Ancestry(NamedTuple):
     """What leads to a checkpoint.
 
     Attributes:
-        rows: Its tasks, in the order they are folded in.
+        rows: Its steps, the oldest first.
         above: The checkpoint before them; None when they begin at the root.
         snapshot: Whether they follow on the snapshot of that one.
     """
@@ -85,37 +81,40 @@ def ancestry_of(
         if above >= step or not rows or rows[0][0] != above:
             return None
         for row in rows:
-            at, _, _, _, _, _, has_snapshot, parent = row
-            if at == above != stop:
-                if has_snapshot:
-                    return Ancestry(found[::-1], above, snapshot=True)
-                step, above = at, parent
-            elif at != step:
+            at, *_, has_snapshot, parent = row
+            if at != above or at == stop:
                 continue
+            if has_snapshot:
+                return Ancestry(found[::-1], above, snapshot=True)
+            step, above = at, parent
             found.append(row)
         limit = min(2 * limit, _MOST)
     return Ancestry(found[::-1], above)
 
 
 def writes_of(conn: sqlite3.Connection, rows: Sequence[Row]) -> list[StoredWrite]:
-    """Return the writes of tasks.
+    """Return the writes of steps.
 
     Raises:
         ValueError: They are damaged.
     """
     bodies, found = Bodies(conn), list[StoredWrite]()
-    alone = [row[2] for row in rows if row[3] is None and row[2] is not None]
+    alone = [row[0] for row in rows if row[1] is None]
     own = dict(conn.execute(_BODIES, (json.dumps(alone),)).fetchall()) if alone else {}
-    for page, group in groupby(rows, itemgetter(3)):
+    for page, group in groupby(rows, itemgetter(1)):
         if page is None:
-            for _, _, task, *_ in group:
-                if task is None:
-                    continue
-                if task not in own:
-                    raise ValueError("a stored write is in a row that is not there")
-                data = decompress(own[task])
-                found += unpack(data, 0, len(data), bodies.shared)
+            for seq, *_ in group:
+                data = decompress(own[seq])
+                found += unpack_all(data, _spans(data, [(0, len(data))]), bodies.shared)
         else:
-            spans = ((place, place + length) for _, _, _, _, place, length, _, _ in group)
-            found += unpack_all(bodies.page(page), spans, bodies.shared)
+            data = bodies.page(page)
+            places = ((place, place + length) for _, _, place, length, *_ in group)
+            found += unpack_all(data, _spans(data, places), bodies.shared)
     return found
+
+
+def _spans(data: bytes, steps: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Give where in a page the writes of each task are, given where the steps are."""
+    for place, end in steps:
+        for _, start, stop in task_spans(data, place, end):
+            yield start, stop

@@ -24,7 +24,7 @@ from ..base import Batch, EventLimits
 from ..invariants import Clock
 from . import rows
 from .connections import DAMAGE, JournalConnection, failed
-from .head_cache import HeadCache
+from .head_cache import HeadCache, keep_numbers
 from .insert_buffer import InsertBuffer, StepBegun
 from .log_syncer import LogSyncer
 from .page_compaction import Pager
@@ -109,6 +109,7 @@ class Committer:
         self._heads.forget()
         self._wait_for_disk(conn, True)
         with transaction(conn):
+            keep_numbers(conn)  # the function may delete the rows that have the last ones
             return function(conn, *args)
 
     async def finish(self, writer: JournalConnection) -> None:

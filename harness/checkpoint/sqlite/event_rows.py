@@ -7,6 +7,7 @@ them. A run's log remembers its newest number, also when no event of it is kept 
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typing import Any, cast
 from ..base import EventLimits, Rewrite, RunEvent
 from ..codec import compress, decompress
 from ..invariants import json_text, rewritten, run_elsewhere
+from .head_cache import HeadCache
 
 __all__ = ["DELETE", "events", "events_of", "rewrite_events", "store_events"]
 
@@ -32,10 +34,32 @@ WHERE thread = excluded.thread RETURNING log, newest
 """
 
 
+_OLDEST = """
+WITH RECURSIVE logs (log) AS (
+    SELECT min(log) FROM events
+    UNION ALL
+    SELECT (SELECT min(log) FROM events e WHERE e.log > logs.log) FROM logs WHERE log IS NOT NULL
+)
+SELECT log, (SELECT CAST(created_at AS REAL) FROM events e WHERE e.log = logs.log
+             ORDER BY last LIMIT 1)
+FROM logs WHERE log IS NOT NULL
+"""
+
+_LATE = 0.001
+"""How long events may stay beyond their time, as a part of it."""
+
+
 def store_events(
-    conn: sqlite3.Connection, thread: int, new: Sequence[RunEvent], limits: EventLimits
+    conn: sqlite3.Connection,
+    thread: int,
+    new: Sequence[RunEvent],
+    limits: EventLimits,
+    known: HeadCache,
 ) -> None:
     """Insert events, and delete those beyond the limits.
+
+    Old ones are looked for when the oldest has been too old for a while: there is no index by age,
+    which every batch of events would have to write.
 
     Raises:
         CheckpointError: A run has events in another thread.
@@ -50,7 +74,20 @@ def store_events(
         newest = max(one.created_at for one in made)
         conn.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (log, last, newest, _body(made)))
         conn.execute("DELETE FROM events WHERE log = ? AND last <= ?", (log, last - limits.per_run))
-    conn.execute("DELETE FROM events WHERE created_at < ?", (time.time() - limits.seconds,))
+        known.oldest_event = min(known.oldest_event, newest)
+    before = time.time() - limits.seconds
+    if known.oldest_event < before - limits.seconds * _LATE:
+        known.oldest_event = _forget(conn, before)
+
+
+def _forget(conn: sqlite3.Connection, before: float) -> float:
+    """Delete the events from before a time; return the time of the oldest that is left."""
+    oldest = math.inf
+    for log, created_at in conn.execute(_OLDEST).fetchall():
+        if created_at < before:
+            conn.execute("DELETE FROM events WHERE log = ? AND created_at < ?", (log, before))
+        oldest = min(oldest, max(created_at, before))
+    return oldest
 
 
 def events(conn: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[RunEvent]:

@@ -1,4 +1,4 @@
-"""Insert buffer: collects rows of tasks and checkpoints, and inserts many with one statement.
+"""Insert buffer: collects rows of checkpoints and tasks, and inserts many with one statement.
 
 A statement costs several times what a row does. The numbers of the rows are given out before, from
 where the tables stand, so that rows can name each other while they wait.
@@ -7,29 +7,28 @@ where the tables stand, so that rows can name each other while they wait.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from ..base import Batch, Checkpoint, StoredWrite, TaskWrites
-from ..codec import SHARED_FROM, pack, plain, step_key
+from ..codec import SHARED_FROM, PackedTask, compress, digest_of, pack, pack_step, plain, step_key
 from .head_cache import Head, HeadCache
-from .migrations import share
 from .page_compaction import Pager
 
-__all__ = ["InsertBuffer", "StepBegun", "packed"]
+__all__ = ["InsertBuffer", "StepBegun", "packed", "share"]
 
 _BEGUN = """
 WITH asked (scope, step) AS (VALUES {})
-SELECT 1 FROM asked CROSS JOIN tasks t ON t.scope = asked.scope AND t.step = asked.step LIMIT 1
+SELECT 1 FROM asked CROSS JOIN pending t ON t.scope = asked.scope AND t.step = asked.step LIMIT 1
 """
 
 _INSERT = {
-    "tasks": "INSERT INTO tasks (task, scope, step, task_id, idx, page, place, length) VALUES {}",
-    "bodies": "INSERT INTO bodies (task, body) VALUES {}",
-    "uses": "INSERT INTO uses (task, blob) VALUES {}",
+    "pending": "INSERT INTO pending (task, scope, step, task_id, idx, body) VALUES {}",
+    "uses": "INSERT INTO uses (holder, blob) VALUES {}",
     "checkpoints": "INSERT INTO checkpoints (seq, scope, id, parent, step, source, author, next,"
-    " run_id, created_at, weight, summary) VALUES {}",
+    " run_id, created_at, weight, summary, page, place, length, body) VALUES {}",
 }
 
 _TOUCH = """
@@ -44,8 +43,11 @@ _SIZES = (64, 8, 2, 1)
 prepared."""
 
 
+_by_place = attrgetter("place")
+
+
 class StepBegun(Exception):
-    """Something of a step is stored that was taken for a new one; nobody asked before."""
+    """A task of a step waits for it that was taken for a new one; nobody asked before."""
 
 
 class InsertBuffer:
@@ -53,7 +55,7 @@ class InsertBuffer:
 
     Args:
         conn: A connection that has just begun a transaction, or a savepoint in one; nobody else
-            inserts tasks and checkpoints in it.
+            inserts checkpoints and tasks in it.
         pager: Says where in a page the bodies will be.
         heads: Knows the numbers that were given.
     """
@@ -68,46 +70,74 @@ class InsertBuffer:
         self._scopes: set[int] = set()
 
     def add_task(self, scope: int, step: int | str, task: TaskWrites) -> None:
-        """Add the rows of a task of a step; the large values it writes are stored now."""
+        """Add a task that has to wait for its step; the large values it writes are stored now."""
         body, used = packed(self._conn, task.writes)
-        size = len(body)
         heads = self.heads
         heads.task = number = heads.task + 1
-        page, place = self._pager.place(scope, number, size)
-        self._scopes.add(scope)
-        rows = self._rows
-        rows["tasks"] += (number, scope, step, task.task_id, task.index, page, place, size)
-        rows["bodies"] += (number, plain(body))
-        for blob in used:
-            rows["uses"] += (number, blob)
+        self._note(scope, -number, used)
+        self._rows["pending"] += (number, scope, step, task.task_id, task.index, plain(body))
 
     def add_checkpoint(
-        self, scope: int, step: int | str, parent: int | None, new: Checkpoint
+        self,
+        scope: int,
+        step: int | str,
+        parent: int | None,
+        new: Checkpoint,
+        tasks: Sequence[TaskWrites],
+        waited: Sequence[PackedTask] = (),
+        used: Collection[int] = (),
     ) -> int:
-        """Add the checkpoint of a step, given its parent's seq; return its own."""
+        """Add a checkpoint with all writes of its step; return its seq.
+
+        Args:
+            scope: The namespace's number.
+            step: The checkpoint's id.
+            parent: Its parent's seq.
+            new: The checkpoint.
+            tasks: Tasks of the step; the large values they write are stored now.
+            waited: Those that were stored before, in order.
+            used: The numbers of the large values that these use.
+        """
+        held, uses = [*waited], {*used}
+        for task in tasks:
+            writes, blobs = packed(self._conn, task.writes)
+            held.append(PackedTask(task.task_id, task.index, writes))
+            uses |= blobs
+        if len(held) > 1:
+            held.sort(key=_by_place)
+        body = pack_step(held)
+        size = len(body)
         heads = self.heads
         heads.seq = seq = heads.seq + 1
-        self._scopes.add(scope)
+        self._note(scope, seq, uses)
+        page, place = self._pager.place(scope, seq, size)
         self._rows["checkpoints"] += (
             *(seq, scope, step, parent, new.step, new.source, new.author),
             *(new.next, new.run_id, new.created_at, new.weight, new.summary),
+            *(page, place, size, plain(body)),
         )
         return seq
 
-    def add_steps(self, head: Head, batch: Batch) -> int:
-        """Add the steps that a batch brings after a head, which moves; return the last one's seq.
+    def _note(self, scope: int, holder: int, used: Collection[int]) -> None:
+        """Note that a namespace has a new row, and which large values that uses."""
+        self._scopes.add(scope)
+        for blob in used:
+            self._rows["uses"] += (holder, blob)
 
-        That no task of them is stored is for `insert` to make sure.
+    def add_steps(self, head: Head, batch: Batch) -> None:
+        """Add the steps that a batch brings after a head, which moves.
+
+        That no task waits for one of them is for `insert` to make sure.
         """
-        scope, steps = head.scope, {one.id: step_key(one.id) for one in batch.checkpoints}
+        scope = head.scope
+        tasks: dict[str, list[TaskWrites]] = {}
         for task in batch.writes:
-            self.add_task(scope, steps[task.step_id], task)
-        for step_id in {task.step_id for task in batch.writes}:
-            self._new += (scope, steps[step_id])
+            tasks.setdefault(task.step_id, []).append(task)
         for new in batch.checkpoints:
-            head.seq = self.add_checkpoint(scope, steps[new.id], head.seq, new)
+            step = step_key(new.id)
+            self._new += (scope, step)
+            head.seq = self.add_checkpoint(scope, step, head.seq, new, tasks.get(new.id, ()))
             head.id = new.id
-        return head.seq
 
     def touch(self, thread: int, now: float) -> None:
         """Note when a thread changed, with what it holds then."""
@@ -153,6 +183,18 @@ def _statement(template: str, rows: int) -> tuple[str, int]:
     columns = template[template.index("(") : template.index(")")].count(",") + 1
     places = ", ".join([f"({', '.join('?' * columns)})"] * rows)
     return template.format(places), rows * columns
+
+
+def share(conn: sqlite3.Connection, value: bytes) -> int:
+    """Store a value that others may hold too; return its number."""
+    digest = digest_of(value)
+    row = conn.execute("SELECT blob FROM blobs WHERE digest = ?", (digest,)).fetchone()
+    if row is None:
+        row = conn.execute(
+            "INSERT INTO blobs (digest, body) VALUES (?, ?) RETURNING blob",
+            (digest, compress(value)),
+        ).fetchone()
+    return row[0]
 
 
 def packed(conn: sqlite3.Connection, writes: Sequence[StoredWrite]) -> tuple[bytes, set[int]]:

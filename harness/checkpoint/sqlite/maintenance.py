@@ -14,6 +14,7 @@ from ..invariants import missing_ancestor, thread_exists
 from ..maintenance import prunable
 from . import event_rows
 from . import page_compaction as pages
+from .head_cache import last_numbers
 from .removal import Namespace, forget_thread, free_blobs
 
 __all__ = [
@@ -29,12 +30,14 @@ __all__ = [
 _SIZE = """
 SELECT
 (SELECT coalesce(sum(length(body)), 0) FROM pages WHERE scope IN ({scopes}))
-+ (SELECT coalesce(sum(length(b.body)), 0) FROM tasks t JOIN bodies b USING (task)
-   WHERE t.scope IN ({scopes}))
++ (SELECT coalesce(sum(length(body)), 0) FROM checkpoints WHERE scope IN ({scopes}))
++ (SELECT coalesce(sum(length(body)), 0) FROM pending WHERE scope IN ({scopes}))
 + (SELECT coalesce(sum(length(s.body)), 0) FROM checkpoints c JOIN snapshots s USING (seq)
    WHERE c.scope IN ({scopes}))
 + (SELECT coalesce(sum(length(body)), 0) FROM blobs WHERE blob IN (
-       SELECT u.blob FROM tasks t JOIN uses u USING (task) WHERE t.scope IN ({scopes})
+       SELECT u.blob FROM checkpoints c JOIN uses u ON u.holder = c.seq WHERE c.scope IN ({scopes})
+       UNION SELECT u.blob FROM pending t JOIN uses u ON u.holder = -t.task
+       WHERE t.scope IN ({scopes})
        UNION SELECT blob FROM file_changes WHERE thread = :thread))
 + (SELECT coalesce(sum(length(before)), 0) FROM file_changes WHERE thread = :thread)
 """
@@ -66,8 +69,8 @@ def copy_thread(conn: sqlite3.Connection, source: str, target: str, now: float) 
         ).fetchone()
     _copy_checkpoints(conn, source, thread, scopes)
     for old, new in scopes.items():
-        _copy_tasks(conn, old, new)
-        pages.rewrite(conn, new)
+        pages.gather(conn, new)
+        _copy_pending(conn, old, new)
     _recount(conn, copy)
 
 
@@ -147,7 +150,7 @@ def thread_size(conn: sqlite3.Connection, thread_id: str) -> int:
 
 def collect(conn: sqlite3.Connection) -> None:
     """Put into pages what dead processes left beside them, and drop what nothing holds."""
-    loose = conn.execute("SELECT DISTINCT scope FROM bodies JOIN tasks USING (task)").fetchall()
+    loose = conn.execute("SELECT DISTINCT scope FROM checkpoints WHERE body IS NOT NULL").fetchall()
     for (scope,) in loose:
         pages.gather(conn, scope)
     free_blobs(conn)
@@ -166,43 +169,49 @@ def _copy_checkpoints(
     conn: sqlite3.Connection, thread_id: str, thread: int, scopes: dict[int, int]
 ) -> None:
     """Copy in order of commit, over all namespaces, so that the order stays."""
+    number, _ = last_numbers(conn)
+    bodies = pages.Bodies(conn)
     seqs: dict[int | None, int | None] = {None: None}
     rows = conn.execute(
-        "SELECT seq, scope, parent, id, step, source, author, next, run_id, created_at, weight,"
-        " summary FROM checkpoints WHERE scope IN (SELECT scope FROM scopes WHERE thread = ?)"
-        " ORDER BY seq",
+        "SELECT seq, scope, parent FROM checkpoints WHERE scope IN"
+        " (SELECT scope FROM scopes WHERE thread = ?) ORDER BY seq",
         (thread,),
     ).fetchall()
-    for seq, scope, parent, *rest in rows:
+    for seq, scope, parent in rows:
         if parent not in seqs:
             raise missing_ancestor(thread_id)
-        (seqs[seq],) = conn.execute(
-            "INSERT INTO checkpoints (scope, parent, id, step, source, author, next, run_id,"
-            " created_at, weight, summary) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq",
-            (scopes[scope], seqs[parent], *rest),
-        ).fetchone()
+        seqs[seq] = number = number + 1
+        body = bodies.packed(seq)
+        conn.execute(
+            "INSERT INTO checkpoints SELECT ?, ?, id, ?, step, source, author, next, run_id,"
+            " created_at, weight, summary, NULL, 0, ?, ? FROM checkpoints WHERE seq = ?",
+            (number, scopes[scope], seqs[parent], len(body), plain(body), seq),
+        )
         conn.execute(
             "INSERT INTO snapshots SELECT ?, schema, body FROM snapshots WHERE seq = ?",
-            (seqs[seq], seq),
+            (number, seq),
         )
+        conn.execute("INSERT INTO uses SELECT ?, blob FROM uses WHERE holder = ?", (number, seq))
 
 
-def _copy_tasks(conn: sqlite3.Connection, scope: int, copy: int) -> None:
-    for task, data in list(pages.Bodies(conn).of_scope(scope)):
-        (new,) = conn.execute(
-            "INSERT INTO tasks (scope, step, task_id, idx)"
-            " SELECT ?, step, task_id, idx FROM tasks WHERE task = ? RETURNING task",
-            (copy, task),
-        ).fetchone()
-        conn.execute("INSERT INTO bodies VALUES (?, ?)", (new, plain(data)))
-        conn.execute("INSERT INTO uses SELECT ?, blob FROM uses WHERE task = ?", (new, task))
+def _copy_pending(conn: sqlite3.Connection, scope: int, copy: int) -> None:
+    """Copy the tasks of unfinished steps."""
+    _, number = last_numbers(conn)
+    rows = conn.execute("SELECT task FROM pending WHERE scope = ? ORDER BY task", (scope,))
+    for (task,) in rows.fetchall():
+        number += 1
+        conn.execute(
+            "INSERT INTO pending SELECT ?, ?, step, task_id, idx, body FROM pending WHERE task = ?",
+            (number, copy, task),
+        )
+        conn.execute("INSERT INTO uses SELECT ?, blob FROM uses WHERE holder = ?", (-number, -task))
 
 
 def _recount(conn: sqlite3.Connection, thread: int) -> None:
     """Bring a thread's own row up to date, and drop namespaces of which nothing is left."""
     conn.execute(
         "DELETE FROM scopes WHERE thread = ? AND NOT EXISTS (SELECT 1 FROM checkpoints c"
-        " WHERE c.scope = scopes.scope) AND NOT EXISTS (SELECT 1 FROM tasks t"
+        " WHERE c.scope = scopes.scope) AND NOT EXISTS (SELECT 1 FROM pending t"
         " WHERE t.scope = scopes.scope)",
         (thread,),
     )

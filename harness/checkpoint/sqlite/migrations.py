@@ -1,24 +1,81 @@
-"""Migrations of the journal file: one script for each version.
+"""Tables of the journal file: those of this version, and how a file of an older one gets them.
 
-A released script never changes. What a script cannot say in SQL is a function beside it, which
-uses nothing of the present layout but the codec, whose bodies are readable for good.
+A released script never changes. What a script cannot say in SQL is a function of `upgrade`.
 """
 
 from __future__ import annotations
 
-import sqlite3
-import zlib
-from collections.abc import Iterable, Iterator
-from itertools import groupby
-from typing import Any
+from collections.abc import Mapping
 
 from ...databases.sqlite_files import Migration
-from ..base import StoredWrite
-from ..codec import SHARED_FROM, compress, digest_of, pack, step_key
+from .upgrade import pack_steps
 
-__all__ = ["MIGRATIONS", "share"]
+__all__ = ["CREATE", "UPGRADES", "VERSION"]
 
-_CREATE = """
+VERSION = 5
+
+_STEPS = """
+CREATE TABLE numbers (
+    given INTEGER NOT NULL
+);
+CREATE TABLE checkpoints (
+    seq INTEGER PRIMARY KEY,
+    scope INTEGER NOT NULL,
+    id NOT NULL,
+    parent INTEGER,
+    step INTEGER NOT NULL,
+    source TEXT NOT NULL,
+    author TEXT NOT NULL,
+    next TEXT NOT NULL,
+    run_id TEXT,
+    created_at REAL NOT NULL,
+    weight INTEGER NOT NULL,
+    summary TEXT NOT NULL,
+    page INTEGER,
+    place INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    body BLOB
+);
+CREATE UNIQUE INDEX checkpoints_by_id ON checkpoints (scope, id);
+CREATE INDEX checkpoints_by_scope ON checkpoints (scope);
+CREATE TABLE pending (
+    task INTEGER PRIMARY KEY,
+    scope INTEGER NOT NULL,
+    step NOT NULL,
+    task_id TEXT NOT NULL,
+    idx INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE INDEX pending_by_step ON pending (scope, step);
+CREATE TABLE uses (
+    holder INTEGER NOT NULL,
+    blob INTEGER NOT NULL,
+    PRIMARY KEY (holder, blob)
+) WITHOUT ROWID;
+CREATE INDEX uses_by_blob ON uses (blob)
+"""
+
+_FILE_CHANGES = """
+CREATE TABLE file_changes (
+    seq INTEGER PRIMARY KEY,
+    thread INTEGER NOT NULL,
+    run_id TEXT NOT NULL,
+    path TEXT NOT NULL,
+    before BLOB,
+    blob INTEGER,
+    after_digest TEXT,
+    checkpoint_seq INTEGER NOT NULL
+);
+CREATE INDEX file_changes_by_thread ON file_changes (thread, checkpoint_seq);
+CREATE INDEX file_changes_by_blob ON file_changes (blob) WHERE blob IS NOT NULL
+"""
+
+_RUNS_BY_STATUS = """
+CREATE INDEX runs_by_status ON runs (status)
+    WHERE status IN ('running', 'needs_approval', 'paused')
+"""
+
+_OTHERS = """
 CREATE TABLE threads (
     thread INTEGER PRIMARY KEY,
     thread_id TEXT NOT NULL UNIQUE,
@@ -34,34 +91,6 @@ CREATE TABLE scopes (
     ns TEXT NOT NULL,
     UNIQUE (thread, ns)
 );
-CREATE TABLE checkpoints (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    scope INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    parent INTEGER,
-    step INTEGER NOT NULL,
-    source TEXT NOT NULL,
-    author TEXT NOT NULL,
-    next TEXT NOT NULL,
-    run_id TEXT,
-    created_at REAL NOT NULL,
-    summary TEXT NOT NULL,
-    UNIQUE (scope, id)
-);
-CREATE INDEX checkpoints_by_scope ON checkpoints (scope);
-CREATE TABLE writes (
-    write INTEGER PRIMARY KEY,
-    scope INTEGER NOT NULL,
-    step_id TEXT NOT NULL,
-    task_id TEXT NOT NULL,
-    idx INTEGER NOT NULL,
-    pos INTEGER NOT NULL,
-    channel TEXT,
-    overwrite INTEGER NOT NULL,
-    zipped INTEGER NOT NULL,
-    value BLOB NOT NULL,
-    UNIQUE (scope, step_id, task_id, pos)
-);
 CREATE TABLE runs (
     run INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -75,10 +104,12 @@ CREATE TABLE runs (
     reason TEXT,
     idempotency_key TEXT,
     created_at REAL NOT NULL,
-    updated_at REAL NOT NULL
+    updated_at REAL NOT NULL,
+    attempt INTEGER NOT NULL DEFAULT 1,
+    used TEXT NOT NULL DEFAULT '',
+    base TEXT
 );
 CREATE INDEX runs_by_thread ON runs (thread);
-CREATE INDEX runs_by_status ON runs (status);
 CREATE INDEX runs_by_key ON runs (idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE TABLE interrupts (
     interrupt INTEGER PRIMARY KEY,
@@ -99,104 +130,23 @@ CREATE TABLE interrupts (
 );
 CREATE INDEX interrupts_by_step ON interrupts (thread, step_id);
 CREATE INDEX interrupts_by_run ON interrupts (run_id);
-CREATE TABLE file_changes (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    thread INTEGER NOT NULL,
-    run_id TEXT NOT NULL,
-    path TEXT NOT NULL,
-    before BLOB,
-    zipped INTEGER NOT NULL,
-    after_digest TEXT,
-    checkpoint_seq INTEGER NOT NULL
-);
-CREATE INDEX file_changes_by_thread ON file_changes (thread, checkpoint_seq);
-"""
-
-_RUN_ATTEMPTS = """
-ALTER TABLE runs ADD COLUMN attempt INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE runs ADD COLUMN used TEXT NOT NULL DEFAULT '';
-ALTER TABLE runs ADD COLUMN base TEXT
-"""
-
-_PACKED = """
-CREATE TABLE new_checkpoints (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    scope INTEGER NOT NULL,
-    id NOT NULL,
-    parent INTEGER,
-    step INTEGER NOT NULL,
-    source TEXT NOT NULL,
-    author TEXT NOT NULL,
-    next TEXT NOT NULL,
-    run_id TEXT,
-    created_at REAL NOT NULL,
-    weight INTEGER NOT NULL,
-    summary TEXT NOT NULL
-);
-CREATE TABLE tasks (
-    task INTEGER PRIMARY KEY AUTOINCREMENT,
-    scope INTEGER NOT NULL,
-    step NOT NULL,
-    task_id TEXT NOT NULL,
-    idx INTEGER NOT NULL,
-    page INTEGER,
-    place INTEGER,
-    length INTEGER
-);
-CREATE TABLE bodies (
-    task INTEGER PRIMARY KEY,
-    body BLOB NOT NULL
-);
-CREATE TABLE blobs (
-    blob INTEGER PRIMARY KEY,
-    digest BLOB NOT NULL UNIQUE,
-    body BLOB NOT NULL
-);
-CREATE TABLE uses (
-    task INTEGER NOT NULL,
-    blob INTEGER NOT NULL,
-    PRIMARY KEY (task, blob)
-) WITHOUT ROWID;
-CREATE INDEX uses_by_blob ON uses (blob);
 CREATE TABLE pages (
     page INTEGER PRIMARY KEY,
     scope INTEGER NOT NULL,
     body BLOB NOT NULL
 );
 CREATE INDEX pages_by_scope ON pages (scope);
+CREATE TABLE blobs (
+    blob INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,
+    body BLOB NOT NULL
+);
 CREATE TABLE snapshots (
     seq INTEGER NOT NULL,
     schema TEXT NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (seq, schema)
 );
-CREATE TABLE new_file_changes (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    thread INTEGER NOT NULL,
-    run_id TEXT NOT NULL,
-    path TEXT NOT NULL,
-    before BLOB,
-    blob INTEGER,
-    after_digest TEXT,
-    checkpoint_seq INTEGER NOT NULL
-)
-"""
-
-_UNPACKED = """
-DROP TABLE writes;
-DROP TABLE checkpoints;
-DROP TABLE file_changes;
-ALTER TABLE new_checkpoints RENAME TO checkpoints;
-ALTER TABLE new_file_changes RENAME TO file_changes;
-CREATE UNIQUE INDEX checkpoints_by_id ON checkpoints (scope, id);
-CREATE INDEX checkpoints_by_scope ON checkpoints (scope);
-CREATE INDEX tasks_by_step ON tasks (scope, step);
-CREATE INDEX file_changes_by_thread ON file_changes (thread, checkpoint_seq);
-CREATE INDEX file_changes_by_blob ON file_changes (blob) WHERE blob IS NOT NULL
-"""
-
-
-_EVENTS = """
 CREATE TABLE event_logs (
     log INTEGER PRIMARY KEY,
     thread INTEGER NOT NULL,
@@ -210,104 +160,57 @@ CREATE TABLE events (
     created_at REAL NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (log, last)
-) WITHOUT ROWID;
-CREATE INDEX events_by_age ON events (created_at)
+) WITHOUT ROWID
+"""
+
+# Version 4 had tasks of finished steps too, and numbers that SQLite gave.
+_OF_VERSION_4 = """
+DROP INDEX checkpoints_by_id;
+DROP INDEX checkpoints_by_scope;
+DROP INDEX uses_by_blob;
+DROP INDEX file_changes_by_thread;
+DROP INDEX file_changes_by_blob;
+DROP INDEX runs_by_status;
+DROP INDEX events_by_age;
+ALTER TABLE checkpoints RENAME TO old_checkpoints;
+ALTER TABLE uses RENAME TO old_uses;
+ALTER TABLE file_changes RENAME TO old_file_changes
+"""
+
+_COPIED = """
+INSERT INTO numbers
+    SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'old_checkpoints';
+INSERT INTO file_changes SELECT * FROM old_file_changes ORDER BY seq;
+DROP TABLE old_file_changes;
+INSERT INTO checkpoints SELECT *, NULL, 0, 0, NULL FROM old_checkpoints ORDER BY seq;
+DROP TABLE old_checkpoints;
+INSERT INTO uses SELECT DISTINCT c.seq, u.blob FROM old_uses u JOIN tasks t USING (task)
+    JOIN checkpoints c ON c.scope = t.scope AND c.id = t.step
+"""
+
+_PACKED = """
+DROP TABLE old_uses;
+DROP TABLE tasks;
+DROP TABLE bodies;
+DELETE FROM sqlite_sequence
 """
 
 
-def share(conn: sqlite3.Connection, value: bytes) -> int:
-    """Store a value that others may hold too; return its number."""
-    digest = digest_of(value)
-    row = conn.execute("SELECT blob FROM blobs WHERE digest = ?", (digest,)).fetchone()
-    if row is None:
-        row = conn.execute(
-            "INSERT INTO blobs (digest, body) VALUES (?, ?) RETURNING blob",
-            (digest, compress(value)),
-        ).fetchone()
-    return row[0]
+def _parts(*scripts: str) -> Migration:
+    return [part for script in scripts for part in script.split(";")]
 
 
-def _pack_rows(conn: sqlite3.Connection) -> None:
-    """Put the writes of each task into one body, and large values where they are shared."""
-    for name in ("checkpoints", "file_changes"):
-        conn.execute(
-            "INSERT INTO sqlite_sequence SELECT 'new_' || name, seq FROM sqlite_sequence"
-            " WHERE name = ?",
-            (name,),
-        )
-    conn.executemany(
-        "INSERT INTO new_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
-        _checkpoints(conn),
-    )
-    for key, writes in _tasks(conn):
-        used: set[int] = set()
+CREATE = [
+    *_parts(_STEPS, _FILE_CHANGES, _OTHERS, _RUNS_BY_STATUS),
+    "INSERT INTO numbers VALUES (0)",
+]
+"""Makes the tables in an empty file."""
 
-        def keep(value: bytes, used: set[int] = used) -> int:
-            blob = share(conn, value)
-            used.add(blob)
-            return blob
-
-        task = conn.execute(
-            "INSERT INTO tasks (scope, step, task_id, idx) VALUES (?, ?, ?, ?)", key
-        ).lastrowid
-        body = compress(pack(writes, keep))
-        conn.execute("INSERT INTO bodies VALUES (?, ?)", (task, body))
-        conn.executemany("INSERT INTO uses VALUES (?, ?)", [(task, blob) for blob in used])
-    conn.executemany(
-        "INSERT INTO new_file_changes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _file_changes(conn)
-    )
-
-
-def _checkpoints(conn: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-    rows = conn.execute(
-        "SELECT seq, scope, id, parent, step, source, author, next, run_id, created_at, summary"
-        " FROM checkpoints ORDER BY seq"
-    )
-    for seq, scope, step, *rest in rows:
-        yield seq, scope, step_key(step), *rest
-
-
-def _tasks(conn: sqlite3.Connection) -> Iterator[tuple[tuple[Any, ...], list[StoredWrite]]]:
-    """Give each task's key and writes, in order of commit; a task's rows follow each other."""
-    rows: Iterable[tuple[Any, ...]] = conn.execute(
-        "SELECT scope, step_id, task_id, idx, channel, value, overwrite, zipped"
-        " FROM writes ORDER BY write"
-    )
-    for (scope, step, task_id, index), group in groupby(rows, key=lambda row: row[:4]):
-        yield (
-            (scope, step_key(step), task_id, index),
-            [
-                StoredWrite(channel, _value(value, zipped), bool(overwrite))
-                for *_, channel, value, overwrite, zipped in group
-                if channel is not None
-            ],
-        )
-
-
-def _file_changes(conn: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-    rows = conn.execute(
-        "SELECT seq, thread, run_id, path, before, zipped, after_digest, checkpoint_seq"
-        " FROM file_changes ORDER BY seq"
-    )
-    for seq, thread, run_id, path, before, zipped, *rest in rows:
-        content = None if before is None else _value(before, zipped)
-        if content is None:
-            body, blob = None, None
-        elif len(content) >= SHARED_FROM:
-            body, blob = None, share(conn, content)
-        else:
-            body, blob = compress(content), None
-        yield seq, thread, run_id, path, body, blob, *rest
-
-
-def _value(data: bytes, zipped: int) -> bytes:
-    return zlib.decompress(data) if zipped else data
-
-
-MIGRATIONS: tuple[Migration, ...] = (
-    _CREATE.split(";"),
-    _RUN_ATTEMPTS.split(";"),
-    [*_PACKED.split(";"), _pack_rows, *_UNPACKED.split(";")],
-    _EVENTS.split(";"),
-)
-"""Version n is the state after the first n."""
+UPGRADES: Mapping[int, Migration] = {
+    4: [
+        *_parts(_OF_VERSION_4, _STEPS, _FILE_CHANGES, _RUNS_BY_STATUS, _COPIED),
+        pack_steps,
+        *_parts(_PACKED),
+    ]
+}
+"""What makes a file one version newer."""

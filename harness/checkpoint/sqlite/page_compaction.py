@@ -1,23 +1,26 @@
-"""Page compaction: packs the bodies of a namespace's newest tasks into compressed pages.
+"""Page compaction: packs the bodies of a namespace's newest steps into compressed pages.
 
 Bodies of one thread are much alike: together they take half the room, and are read in a fraction
-of the time. A commit stores each body as it is, in a row of its own, which is fast, and reserves
-its place in a page; the commit that completes a page's worth of one namespace moves the bodies to
-their places. A process that dies leaves its last few in their rows, which only costs room.
+of the time. A commit stores each body as it is, in the row of its checkpoint, which is fast, and
+reserves its place in a page; the commit that completes a page's worth of one namespace moves the
+bodies to their places. A process that dies leaves its last few in their rows, which only costs
+room.
 
-A page bears the number of the first task in it. A number that was committed is never given again,
-so what this process remembers of tasks that another one has deleted meanwhile does no harm; one
-that was rolled back is, so the pages that knew it are left as they are.
+A page bears the number of the first checkpoint in it. A number that was committed is never given
+again, so what this process remembers of checkpoints that another one has deleted meanwhile does no
+harm; one that was rolled back is, so the pages that knew it are left as they are.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from ..codec import compress, decompress
+from ..codec import PackedTask, compress, decompress, unpack_step
 
 __all__ = ["Bodies", "Pager", "gather", "rewrite"]
 
@@ -33,9 +36,21 @@ so that it goes back and forth between two; more would only push others out of t
 cache."""
 
 
+_SLIM = (
+    "seq, scope, id, parent, step, source, author, next, run_id, created_at, weight, summary,"
+    " page, place, length"
+)
+"""The columns of a checkpoint but for its body."""
+
+_OWN_BODIES = """
+SELECT seq, body FROM checkpoints WHERE seq IN (SELECT value FROM json_each(?))
+AND body IS NOT NULL
+"""
+
+
 @dataclass(slots=True)
 class _Page:
-    """A page that is open: the places reserved in it, by task."""
+    """A page that is open: the places reserved in it, by checkpoint."""
 
     scope: int
     size: int = 0
@@ -67,8 +82,8 @@ class Pager:
             if self._open.get(page.scope) is page:
                 del self._open[page.scope]
 
-    def place(self, scope: int, task: int, size: int) -> tuple[int | None, int]:
-        """Return the page for a new body, None if its task is the first in it, and the place."""
+    def place(self, scope: int, seq: int, size: int) -> tuple[int | None, int]:
+        """Return the page for a new body, None if its checkpoint is the first, and the place."""
         page = self._open.pop(scope, None)
         if page is None or page.size + size > 2 * PAGE_BYTES:
             if page is not None:
@@ -77,7 +92,7 @@ class Pager:
         self._touched.append(page)
         number = page.places[0][0] if page.places else None
         place, page.size = page.size, page.size + size
-        page.places.append((task, place))
+        page.places.append((seq, place))
         if page.size >= PAGE_BYTES:
             self._full.append(page)
         else:
@@ -99,19 +114,34 @@ class Pager:
 
 def _store(conn: sqlite3.Connection, page: _Page) -> None:
     """Move the bodies that are still there into the page."""
+    places = dict(page.places)
+    rows = conn.execute(_OWN_BODIES, (json.dumps([*places]),)).fetchall()
+    if not rows:
+        return
     data = bytearray(page.size)
-    moved = False
-    for task, place in page.places:
-        row = conn.execute("DELETE FROM bodies WHERE task = ? RETURNING body", (task,)).fetchone()
-        if row is not None:
-            body, moved = decompress(row[0]), True
-            data[place : place + len(body)] = body
-    if moved:
-        number, _ = page.places[0]
-        conn.execute(
-            "INSERT INTO pages (page, scope, body) VALUES (?, ?, ?)",
-            (number, page.scope, compress(bytes(data))),
-        )
+    for seq, body in rows:
+        content = decompress(body)
+        data[places[seq] : places[seq] + len(content)] = content
+    number, _ = page.places[0]
+    conn.execute(
+        "INSERT INTO pages (page, scope, body) VALUES (?, ?, ?)",
+        (number, page.scope, compress(bytes(data))),
+    )
+    _drop_bodies(conn, [seq for seq, _ in rows])
+
+
+def _drop_bodies(conn: sqlite3.Connection, seqs: Sequence[int]) -> None:
+    """Drop bodies that are in a page now from the rows of their checkpoints.
+
+    The rows are deleted and inserted again: SQLite joins pages of the file that became nearly
+    empty when a row is deleted, and never when one becomes smaller.
+    """
+    where = "WHERE seq IN (SELECT value FROM json_each(?)) AND body IS NOT NULL"
+    chosen = (json.dumps(seqs),)
+    rows = conn.execute(f"SELECT {_SLIM} FROM checkpoints {where}", chosen).fetchall()
+    conn.execute(f"DELETE FROM checkpoints {where}", chosen)
+    places = ", ".join("?" * (_SLIM.count(",") + 1))
+    conn.executemany(f"INSERT INTO checkpoints ({_SLIM}) VALUES ({places})", rows)
 
 
 class Bodies:
@@ -122,16 +152,16 @@ class Bodies:
         self._pages: dict[int, bytes] = {}
 
     def locate(
-        self, task: int, page: int | None, place: int, length: int, body: bytes | None
+        self, seq: int, page: int | None, place: int, length: int, body: bytes | None
     ) -> tuple[bytes, int, int]:
-        """Return what holds a task's body, and where in it the body begins and ends.
+        """Return what holds a step's body, and where in it the body begins and ends.
 
         Args:
-            task: The task's number.
-            page: As in its row, like `place` and `length`.
+            seq: The number of its checkpoint.
+            page: As in its row, like the others.
             place: Where in the page it begins.
             length: Its length.
-            body: Its row of `bodies`, if it is there still.
+            body: The body, if it is still there.
 
         Raises:
             ValueError: It is damaged or missing.
@@ -139,7 +169,32 @@ class Bodies:
         if body is not None:
             data = decompress(body)
             return data, 0, len(data)
-        return self.page(task if page is None else page), place, place + length
+        return self.page(seq if page is None else page), place, place + length
+
+    def step(self, seq: int) -> list[PackedTask]:
+        """Return the tasks of a finished step, in the order they are folded in.
+
+        Raises:
+            ValueError: They are damaged or missing.
+        """
+        return unpack_step(self.packed(seq))
+
+    def packed(self, seq: int) -> bytes:
+        """Return a finished step as `pack_step` does.
+
+        Raises:
+            ValueError: It is damaged or missing.
+        """
+        row = self._conn.execute(
+            "SELECT seq, page, place, length, body FROM checkpoints WHERE seq = ?", (seq,)
+        ).fetchone()
+        return self._body(row)
+
+    def _body(self, row: Sequence[Any]) -> bytes:
+        data, start, end = self.locate(*row)
+        if not 0 <= start <= end <= len(data):
+            raise ValueError("a stored step is beyond the end of its page")
+        return data[start:end]
 
     def page(self, number: int) -> bytes:
         """Return what a page holds.
@@ -151,7 +206,7 @@ class Bodies:
         if data is None:
             row = self._conn.execute("SELECT body FROM pages WHERE page = ?", (number,)).fetchone()
             if row is None:
-                raise ValueError("a stored write is in a page that is not there")
+                raise ValueError("a stored step is in a page that is not there")
             if len(self._pages) == _KEPT:
                 del self._pages[next(iter(self._pages))]
             data = self._pages[number] = decompress(row[0])
@@ -169,17 +224,13 @@ class Bodies:
         return decompress(row[0])
 
     def of_scope(self, scope: int) -> Iterator[tuple[int, bytes]]:
-        """Give each task of a namespace with its body, in order of commit."""
+        """Give each checkpoint of a namespace with its step, in order of commit."""
         rows = self._conn.execute(
-            "SELECT t.task, t.page, t.place, t.length, b.body FROM tasks t"
-            " LEFT JOIN bodies b USING (task) WHERE t.scope = ? ORDER BY t.task",
+            "SELECT seq, page, place, length, body FROM checkpoints WHERE scope = ? ORDER BY seq",
             (scope,),
         ).fetchall()
         for row in rows:
-            data, start, end = self.locate(*row)
-            if end > len(data):
-                raise ValueError("a stored value is beyond the end of its page")
-            yield row[0], data[start:end]
+            yield row[0], self._body(row)
 
 
 def rewrite(conn: sqlite3.Connection, scope: int) -> None:
@@ -192,10 +243,10 @@ def rewrite(conn: sqlite3.Connection, scope: int) -> None:
 def gather(conn: sqlite3.Connection, scope: int) -> None:
     """Put those bodies of a namespace into pages that are in rows of their own."""
     rows = conn.execute(
-        "SELECT task, body FROM tasks JOIN bodies USING (task) WHERE scope = ? ORDER BY task",
+        "SELECT seq, body FROM checkpoints WHERE scope = ? AND body IS NOT NULL ORDER BY seq",
         (scope,),
     ).fetchall()
-    _repage(conn, scope, ((task, decompress(body)) for task, body in rows))
+    _repage(conn, scope, ((seq, decompress(body)) for seq, body in rows))
 
 
 def _repage(conn: sqlite3.Connection, scope: int, bodies: Iterable[tuple[int, bytes]]) -> None:
@@ -218,10 +269,10 @@ def _store_page(conn: sqlite3.Connection, scope: int, group: Sequence[tuple[int,
         (number, scope, compress(b"".join([body for _, body in group]))),
     )
     place = 0
-    for task, body in group:
+    for seq, body in group:
         conn.execute(
-            "UPDATE tasks SET page = ?, place = ?, length = ? WHERE task = ?",
-            (number, place, len(body), task),
+            "UPDATE checkpoints SET page = ?, place = ?, length = ? WHERE seq = ?",
+            (number, place, len(body), seq),
         )
-        conn.execute("DELETE FROM bodies WHERE task = ?", (task,))
         place += len(body)
+    _drop_bodies(conn, [seq for seq, _ in group])

@@ -47,7 +47,6 @@ __all__ = [
     "load",
     "namespaces",
     "run",
-    "tasks",
     "threads",
 ]
 
@@ -59,9 +58,7 @@ WHERE c.scope = :scope
 """
 
 _PENDING = """
-SELECT t.task_id, t.idx, t.task, t.page, t.place, t.length, b.body
-FROM tasks t LEFT JOIN bodies b USING (task) WHERE t.scope = ? AND t.step = ?
-ORDER BY t.idx, t.task
+SELECT task_id, idx, body FROM pending WHERE scope = ? AND step = ? ORDER BY idx, task
 """
 
 _RUN = """
@@ -96,6 +93,9 @@ WHERE r.run IN (SELECT run FROM runs {where} ORDER BY run DESC LIMIT :limit)
 ORDER BY r.run DESC
 """
 )
+
+_UNFINISHED = ("running", "needs_approval", "paused")
+"""Runs of these are in an index, which is used if the condition says what it holds."""
 
 # As text of any bytes; text compares by its bytes.
 _BEGINS = "{column} >= CAST(:start AS TEXT) AND {column} < CAST(:end AS TEXT)"
@@ -149,7 +149,7 @@ def load(
             checkpoint,
             base,
             writes,
-            tasks(conn, scope, following),
+            _pending(conn, scope, following),
             in_step_order(map(interrupt_of, asked)),
         )
 
@@ -215,9 +215,10 @@ def find_runs(
     limit: int,
 ) -> list[Run]:
     """Return what `Checkpointer.find_runs` promises."""
+    indexed = f" AND status IN {_UNFINISHED}" if status in _UNFINISHED else ""
     filters = {
         "thread = (SELECT thread FROM threads WHERE thread_id = :thread_id)": thread_id,
-        "status = :status": status,
+        f"status = :status{indexed}": status,
         "idempotency_key = :key": idempotency_key,
     }
     rows = conn.execute(
@@ -328,22 +329,13 @@ def _snapshot_of(
         return None  # a cache: the writes themselves are there
 
 
-def tasks(
-    conn: sqlite3.Connection, scope: int, step: str, bodies: Bodies | None = None
-) -> list[TaskWrites]:
-    """Return the tasks of a step, in the order they are folded in.
-
-    Args:
-        conn: A connection.
-        scope: The namespace's number.
-        step: The step.
-        bodies: Keeps the pages that were read, for who asks for many steps.
-    """
-    bodies = bodies or Bodies(conn)
+def _pending(conn: sqlite3.Connection, scope: int, step: str) -> list[TaskWrites]:
+    """Return the tasks of an unfinished step, in the order they are folded in."""
+    bodies = Bodies(conn)
     found: list[TaskWrites] = []
-    for task_id, index, *place in conn.execute(_PENDING, (scope, step_key(step))).fetchall():
+    for task_id, index, body in conn.execute(_PENDING, (scope, step_key(step))).fetchall():
         check((task_id, index), ((str,), (int,)), "a task")
-        data, start, end = bodies.locate(*place)
-        writes = unpack(data, start, end, bodies.shared)
+        data = decompress(body)
+        writes = unpack(data, 0, len(data), bodies.shared)
         found.append(TaskWrites(step, task_id, index, tuple(writes)))
     return found

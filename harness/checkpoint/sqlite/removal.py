@@ -6,22 +6,22 @@ The functions run inside a transaction that the caller holds, in the writer's th
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from ..base import TaskWrites
-from ..codec import step_key, step_name
+from ..base import StoredWrite
+from ..codec import PackedTask, pack_step, plain, step_key, step_name, unpack
 from ..invariants import missing_ancestor
 from ..maintenance import MERGED, removal, squeezed, steps_left
-from . import event_rows, queries
+from . import event_rows
 from . import page_compaction as pages
-from .rows import store_task
+from .insert_buffer import packed
 
-__all__ = ["Namespace", "forget_thread", "free_blobs"]
+__all__ = ["Namespace", "forget_thread", "free_blobs", "note_uses", "replace_step"]
 
 _FORGET = (
-    "DELETE FROM uses WHERE task IN (SELECT task FROM tasks WHERE scope IN ({scopes}))",
-    "DELETE FROM bodies WHERE task IN (SELECT task FROM tasks WHERE scope IN ({scopes}))",
-    "DELETE FROM tasks WHERE scope IN ({scopes})",
+    "DELETE FROM uses WHERE holder IN (SELECT seq FROM checkpoints WHERE scope IN ({scopes})"
+    " UNION ALL SELECT -task FROM pending WHERE scope IN ({scopes}))",
+    "DELETE FROM pending WHERE scope IN ({scopes})",
     "DELETE FROM pages WHERE scope IN ({scopes})",
     "DELETE FROM snapshots WHERE seq IN (SELECT seq FROM checkpoints WHERE scope IN ({scopes}))",
     "DELETE FROM checkpoints WHERE scope IN ({scopes})",
@@ -81,44 +81,44 @@ class Namespace:
             return 0
         names = {seq: step_name(key) for seq, key, _ in rows}
         for heir, taken in plan.heirs.items():
-            self._inherit(names[heir], [names[seq] for seq in taken])
+            self._inherit(heir, taken)
         moved = [(one, seq) for seq, one in plan.parents.items() if one != parents[seq]]
         self._conn.executemany("UPDATE checkpoints SET parent = ? WHERE seq = ?", moved)
-        for table in ("snapshots", "checkpoints"):
+        for table, key in (("snapshots", "seq"), ("checkpoints", "seq"), ("uses", "holder")):
             self._conn.executemany(
-                f"DELETE FROM {table} WHERE seq = ?", [(seq,) for seq in plan.gone]
+                f"DELETE FROM {table} WHERE {key} = ?", [(seq,) for seq in plan.gone]
             )
         left = steps_left((names[seq] for seq in plan.parents), {names[seq] for seq in plan.gone})
         self._delete_other_steps(left)
         pages.rewrite(self._conn, self._scope)
         return len(plan.gone)
 
-    def _inherit(self, heir: str, taken: Sequence[str]) -> None:
+    def _inherit(self, heir: int, taken: Sequence[int]) -> None:
         """Give the writes of removed steps to the step that follows them."""
-        mine = self._tasks(heir)
+        mine = self._bodies.step(heir)
         own = [task for task in mine if task.task_id != MERGED]
-        sources = [task for step in taken for task in self._tasks(step)]
+        sources = [task for seq in taken for task in self._bodies.step(seq)]
         sources += [task for task in mine if task.task_id == MERGED]
-        writes = squeezed(
-            [write for task in sources for write in task.writes],
-            [write for task in own for write in task.writes],
-        )
-        where = "scope = ? AND step = ? AND task_id = ?"
-        self._delete_tasks(where, self._scope, step_key(heir), MERGED)
-        before = min((task.index for task in own), default=0) - 1
-        merged = TaskWrites(heir, MERGED, before, tuple(writes))
-        store_task(self._conn, self._scope, merged)
+        writes = squeezed(self._writes(sources), self._writes(own))
+        body, used = packed(self._conn, writes)
+        for task in own:
+            used |= packed(self._conn, self._writes([task]))[1]
+        before = min((task.place for task in own), default=0) - 1
+        step = pack_step([PackedTask(MERGED, before, body), *own])
+        replace_step(self._conn, heir, step, used)
 
-    def _tasks(self, step: str) -> list[TaskWrites]:
-        return queries.tasks(self._conn, self._scope, step, self._bodies)
+    def _writes(self, tasks: Iterable[PackedTask]) -> list[StoredWrite]:
+        shared = self._bodies.shared
+        return [write for one in tasks for write in unpack(one.writes, 0, len(one.writes), shared)]
 
     def _delete_other_steps(self, steps: Collection[str]) -> None:
-        """Delete the tasks and interrupts of all steps but these."""
+        """Delete the pending tasks and interrupts of all steps but these."""
         keys = {step_key(step) for step in steps}
-        tasks = self._conn.execute("SELECT task, step FROM tasks WHERE scope = ?", (self._scope,))
+        tasks = self._conn.execute("SELECT task, step FROM pending WHERE scope = ?", (self._scope,))
         for task, step in tasks.fetchall():
             if step not in keys:
-                self._delete_tasks("task = ?", task)
+                self._conn.execute("DELETE FROM uses WHERE holder = ?", (-task,))
+                self._conn.execute("DELETE FROM pending WHERE task = ?", (task,))
         asked = self._conn.execute(
             "SELECT interrupt, step_id FROM interrupts WHERE thread = ? AND ns = ?",
             (self._thread, self._ns),
@@ -127,11 +127,26 @@ class Namespace:
             if step not in steps:
                 self._conn.execute("DELETE FROM interrupts WHERE interrupt = ?", (number,))
 
-    def _delete_tasks(self, where: str, *values: object) -> None:
-        for table in ("uses", "bodies", "tasks"):
-            self._conn.execute(
-                f"DELETE FROM {table} WHERE task IN (SELECT task FROM tasks WHERE {where})", values
-            )
+
+def replace_step(conn: sqlite3.Connection, seq: int, step: bytes, used: Collection[int]) -> None:
+    """Store another body of a step; the caller puts it into a page.
+
+    Args:
+        conn: A connection inside a transaction.
+        seq: The checkpoint.
+        step: As `pack_step` returns it.
+        used: The numbers of the large values that it uses.
+    """
+    conn.execute(
+        "UPDATE checkpoints SET length = ?, body = ? WHERE seq = ?", (len(step), plain(step), seq)
+    )
+    note_uses(conn, seq, used)
+
+
+def note_uses(conn: sqlite3.Connection, holder: int, used: Collection[int]) -> None:
+    """Note which large values a step, or a pending task under its negative number, uses now."""
+    conn.execute("DELETE FROM uses WHERE holder = ?", (holder,))
+    conn.executemany("INSERT INTO uses VALUES (?, ?)", [(holder, blob) for blob in used])
 
 
 def forget_thread(conn: sqlite3.Connection, thread: int) -> None:

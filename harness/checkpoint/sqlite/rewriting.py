@@ -8,14 +8,23 @@ from __future__ import annotations
 import sqlite3
 
 from ..base import Rewrite
-from ..codec import compress, decompress, pack, plain, unpack
+from ..codec import (
+    PackedTask,
+    compress,
+    decompress,
+    pack,
+    pack_step,
+    plain,
+    unpack,
+    unpack_step,
+)
 from ..invariants import json_text, rewritten
 from . import page_compaction as pages
 from . import queries
 from .event_rows import rewrite_events
 from .insert_buffer import packed
-from .removal import free_blobs
-from .rows import content, note_uses
+from .removal import free_blobs, note_uses, replace_step
+from .rows import content
 
 __all__ = ["rewrite_thread"]
 
@@ -32,7 +41,7 @@ def rewrite_thread(conn: sqlite3.Connection, thread_id: str, rewrite: Rewrite) -
     for scope, ns in conn.execute(
         "SELECT scope, ns FROM scopes WHERE thread = ?", (thread,)
     ).fetchall():
-        _rewrite_tasks(conn, scope, rewrite)
+        _rewrite_steps(conn, scope, rewrite)
         _rewrite_checkpoints(conn, scope, thread_id, ns, rewrite)
     _rewrite_runs(conn, thread_id, rewrite)
     _rewrite_interrupts(conn, thread, rewrite)
@@ -41,15 +50,27 @@ def rewrite_thread(conn: sqlite3.Connection, thread_id: str, rewrite: Rewrite) -
     free_blobs(conn)
 
 
-def _rewrite_tasks(conn: sqlite3.Connection, scope: int, rewrite: Rewrite) -> None:
+def _rewrite_steps(conn: sqlite3.Connection, scope: int, rewrite: Rewrite) -> None:
     bodies = pages.Bodies(conn)
-    for task, data in list(bodies.of_scope(scope)):
-        old = unpack(data, 0, len(data), bodies.shared)
-        body, used = packed(conn, [rewritten(rewrite, one) for one in old])
-        conn.execute("DELETE FROM uses WHERE task = ?", (task,))
-        note_uses(conn, task, used)
-        conn.execute("INSERT OR REPLACE INTO bodies VALUES (?, ?)", (task, plain(body)))
+
+    def changed(writes: bytes) -> tuple[bytes, set[int]]:
+        old = unpack(writes, 0, len(writes), bodies.shared)
+        return packed(conn, [rewritten(rewrite, one) for one in old])
+
+    for seq, data in list(bodies.of_scope(scope)):
+        tasks, used = list[PackedTask](), set[int]()
+        for task in unpack_step(data):
+            writes, blobs = changed(task.writes)
+            tasks.append(task._replace(writes=writes))
+            used |= blobs
+        replace_step(conn, seq, pack_step(tasks), used)
     pages.rewrite(conn, scope)
+    for number, body in conn.execute(
+        "SELECT task, body FROM pending WHERE scope = ?", (scope,)
+    ).fetchall():
+        writes, used = changed(decompress(body))
+        conn.execute("UPDATE pending SET body = ? WHERE task = ?", (plain(writes), number))
+        note_uses(conn, -number, used)
 
 
 def _rewrite_checkpoints(

@@ -19,7 +19,7 @@ from ..base import (
     Run,
     TaskWrites,
 )
-from ..codec import SHARED_FROM, compress, pack, plain, step_key
+from ..codec import SHARED_FROM, PackedTask, compress, decompress, pack, step_key
 from ..invariants import (
     admit,
     json_text,
@@ -27,17 +27,15 @@ from ..invariants import (
     run_elsewhere,
     unknown_snapshot,
 )
-from . import event_rows
+from .event_rows import store_events
 from .head_cache import Head
-from .insert_buffer import InsertBuffer, packed
-from .migrations import share
+from .insert_buffer import InsertBuffer, share
+from .page_compaction import Bodies
 
 __all__ = [
     "content",
-    "note_uses",
     "seq_of",
     "store",
-    "store_task",
 ]
 
 _RUN = """
@@ -88,7 +86,7 @@ _PLACE = """
 SELECT t.thread, s.scope, (SELECT max(seq) FROM checkpoints WHERE scope = s.scope),
        (SELECT seq FROM checkpoints WHERE scope = s.scope AND id = ?4),
        EXISTS (SELECT 1 FROM checkpoints WHERE scope = s.scope AND id = ?3)
-       OR EXISTS (SELECT 1 FROM tasks WHERE scope = s.scope AND step = ?3)
+       OR EXISTS (SELECT 1 FROM pending WHERE scope = s.scope AND step = ?3)
 FROM threads t LEFT JOIN scopes s ON s.thread = t.thread AND s.ns = ?2
 WHERE t.thread_id = ?1
 """
@@ -146,7 +144,7 @@ def store(
         waiting.touch(thread, now)
     _store_records(conn, thread, batch, waiting)
     if batch.events:
-        event_rows.store_events(conn, thread, batch.events, limits)
+        store_events(conn, thread, batch.events, limits, waiting.heads)
 
 
 def _store_records(
@@ -231,13 +229,12 @@ def _store_steps(
     if not (batch.writes or batch.checkpoints):
         return
     if _is_next_step(batch, place):
-        step = step_key(batch.checkpoints[0].id)
-        for task in batch.writes:
-            waiting.add_task(scope, step, task)
-        newest = waiting.add_checkpoint(scope, step, place.head, batch.checkpoints[0])
+        new = batch.checkpoints[0]
+        step = step_key(new.id)
+        newest = waiting.add_checkpoint(scope, step, place.head, new, batch.writes)
     else:
-        _store_tasks(conn, scope, batch, waiting)
-        newest = _store_checkpoints(conn, scope, place.head, batch, waiting)
+        own = _store_tasks(conn, scope, batch, waiting)
+        newest = _store_checkpoints(conn, scope, place.head, batch, own, waiting)
     if newest is None:
         waiting.heads.drop(batch.thread_id, batch.ns)
     else:
@@ -254,50 +251,58 @@ def _is_next_step(batch: Batch, place: _Place) -> bool:
     return _is_whole(batch)
 
 
-def _store_tasks(conn: sqlite3.Connection, scope: int, batch: Batch, waiting: InsertBuffer) -> None:
+def _store_tasks(
+    conn: sqlite3.Connection, scope: int, batch: Batch, waiting: InsertBuffer
+) -> Mapping[str, Mapping[str, TaskWrites]]:
+    """Store tasks that wait for their step; return the new ones of steps that the batch ends."""
+    own: dict[str, dict[str, TaskWrites]] = {new.id: {} for new in batch.checkpoints}
     for task in batch.writes:
         if waiting.waits(scope):
             waiting.insert()
-        known, finished = conn.execute(
-            "SELECT EXISTS (SELECT 1 FROM tasks WHERE scope = ?1 AND step = ?2"
-            " AND task_id = ?3), EXISTS (SELECT 1 FROM checkpoints WHERE scope = ?1 AND id = ?2)",
-            (scope, step_key(task.step_id), task.task_id),
-        ).fetchone()
-        if known:
+        mine = own.get(task.step_id)
+        if _is_known(conn, scope, batch.thread_id, task):
             continue
-        if finished:
-            raise late_write(batch.thread_id, task.step_id, task.task_id)
-        waiting.add_task(scope, step_key(task.step_id), task)
+        if mine is None:
+            waiting.add_task(scope, step_key(task.step_id), task)
+        else:
+            mine.setdefault(task.task_id, task)
+    return own
 
 
-def store_task(conn: sqlite3.Connection, scope: int, task: TaskWrites) -> None:
-    """Insert the rows of a task, and the large values it writes; the caller puts it into a page."""
-    body, used = packed(conn, task.writes)
-    key = _insert(
-        conn,
-        "INSERT INTO tasks (scope, step, task_id, idx) VALUES (?, ?, ?, ?)",
-        (scope, step_key(task.step_id), task.task_id, task.index),
-    )
-    conn.execute("INSERT INTO bodies VALUES (?, ?)", (key, plain(body)))
-    note_uses(conn, key, used)
+def _is_known(conn: sqlite3.Connection, scope: int, thread_id: str, task: TaskWrites) -> bool:
+    """Whether a task is stored already.
 
-
-def note_uses(conn: sqlite3.Connection, task: int, used: set[int]) -> None:
-    """Note which large values the body of a task uses."""
-    if used:
-        conn.executemany("INSERT INTO uses VALUES (?, ?)", [(task, blob) for blob in used])
+    Raises:
+        StaleThread: Its step has ended without it.
+    """
+    waits, ended = conn.execute(
+        "SELECT EXISTS (SELECT 1 FROM pending WHERE scope = ?1 AND step = ?2 AND task_id = ?3),"
+        " (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?2)",
+        (scope, step_key(task.step_id), task.task_id),
+    ).fetchone()
+    if waits or ended is None:
+        return bool(waits)
+    if any(one.task_id == task.task_id for one in Bodies(conn).step(ended)):
+        return True
+    raise late_write(thread_id, task.step_id, task.task_id)
 
 
 def _store_checkpoints(
-    conn: sqlite3.Connection, scope: int, head: int | None, batch: Batch, waiting: InsertBuffer
+    conn: sqlite3.Connection,
+    scope: int,
+    head: int | None,
+    batch: Batch,
+    own: Mapping[str, Mapping[str, TaskWrites]],
+    waiting: InsertBuffer,
 ) -> int | None:
-    """Store checkpoints; return the seq of the last."""
+    """Store checkpoints with the tasks of their steps; return the seq of the last."""
     last: int | None = None
     for new in batch.checkpoints:
         if last is not None:
             waiting.insert()
+        step = step_key(new.id)
         above = None if new.parent_id is None else step_key(new.parent_id)
-        known, parent = conn.execute(_KNOWN, (scope, step_key(new.id), above)).fetchone()
+        known, parent = conn.execute(_KNOWN, (scope, step, above)).fetchone()
         admit(
             new,
             exists=known is not None,
@@ -305,8 +310,28 @@ def _store_checkpoints(
             parent_is_head=parent == head,
             imported=batch.imported,
         )
-        head = last = waiting.add_checkpoint(scope, step_key(new.id), parent, new)
+        waited, used = _take_pending(conn, scope, step)
+        tasks = [*own[new.id].values()]
+        head = last = waiting.add_checkpoint(scope, step, parent, new, tasks, waited, used)
     return last
+
+
+def _take_pending(
+    conn: sqlite3.Connection, scope: int, step: int | str
+) -> tuple[list[PackedTask], set[int]]:
+    """Remove the tasks that wait for a step; return them, and the large values they use."""
+    rows = conn.execute(
+        "SELECT task, task_id, idx, body FROM pending WHERE scope = ? AND step = ? ORDER BY task",
+        (scope, step),
+    ).fetchall()
+    used: set[int] = set()
+    for number, *_ in rows:
+        used.update(
+            blob for (blob,) in conn.execute("SELECT blob FROM uses WHERE holder = ?", (-number,))
+        )
+        conn.execute("DELETE FROM uses WHERE holder = ?", (-number,))
+        conn.execute("DELETE FROM pending WHERE task = ?", (number,))
+    return [PackedTask(name, index, decompress(body)) for _, name, index, body in rows], used
 
 
 def _store_snapshots(conn: sqlite3.Connection, scope: int, batch: Batch) -> None:

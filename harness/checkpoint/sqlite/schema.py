@@ -1,16 +1,22 @@
 """The tables of the SQLite journal: how they are made, migrated and opened.
 
-`PRAGMA user_version` counts the migrations a file has had. They run in one transaction, so a file
-is of one version or another and never between two. Everything here blocks: it runs in the thread
-of a connection.
+`PRAGMA user_version` is the version of the tables. It changes in one transaction, so a file is of
+one version or another and never between two. Everything here blocks: it runs in the thread of a
+connection.
 
 How the rows hang together: a *thread* has *scopes*, one per namespace; checkpoints and tasks name
 their scope by number, and steps whose id is one of ours are numbers too, which keeps rows and
 indices small. A checkpoint names its parent by `seq`, so walking to the root costs one lookup a
-step. All writes of a task are one body: a row of `bodies` at first, soon after a part of a *page*
-of its scope. Large values are *blobs*, found by digest; `uses` says which tasks hold them, and a
-blob that nothing holds any more is deleted.
+step. All writes of a step are one body: in the row of its checkpoint at first, soon after a part
+of a *page* of its scope. A task that finishes before its step is *pending*, in a row of its own.
+Large values are *blobs*, found by digest; `uses` says which checkpoints and pending tasks hold
+them, and a blob that nothing holds any more is deleted.
 *Snapshots* are a cache: rows that may be deleted at any time.
+
+A step changes as few pages of the file as can be: its row is the last of its table, and only two
+indices name it. So its thread's row counts the checkpoints up to `newest`, and readers add those
+that came later. No number of a checkpoint is given twice: `numbers` holds the last one that was
+given when rows were last deleted. In `uses` the number of a pending task is negative.
 """
 
 from __future__ import annotations
@@ -21,16 +27,18 @@ from collections.abc import Generator
 
 from ...databases.sqlite_files import DatabaseKind, is_busy, is_damaged
 from ...errors import CheckpointError, NewerDatabase
-from .migrations import MIGRATIONS
+from .migrations import CREATE, UPGRADES, VERSION
 
 __all__ = ["JOURNAL", "open_reader", "open_writer", "remedy", "transaction"]
 
 JOURNAL = DatabaseKind(
     "journal",
     0x44414D31,
-    MIGRATIONS,
+    CREATE,
     CheckpointError,
     NewerDatabase,
+    version=VERSION,
+    upgrades=UPGRADES,
     remedy=(
         "Nothing was changed. `deep-agent-mcp journal check` says what is damaged, and "
         "`deep-agent-mcp journal salvage NEWFILE` saves what can be read. Move it away, together "

@@ -40,7 +40,7 @@ _CREATE = (
     END""",
 )
 
-_STORE = DatabaseKind("store", 0x44414D53, (_CREATE,), StoreError, NewerStore)
+_STORE = DatabaseKind("store", 0x44414D53, _CREATE, StoreError, NewerStore)
 
 open_reader = _STORE.open_reader
 

@@ -7,11 +7,11 @@ names what is not there; where nobody can tell which, neither counts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...base import StoredWrite, TaskWrites, step_id
-from ...codec import decompress, digest_of, step_key, step_name, unpack_all
+from ...base import TaskWrites, step_id, turn_step_id
+from ...codec import PackedTask, decompress, digest_of, step_key, step_name, unpack, unpack_step
 from .layout import Row, layout
 from .tables import INDEX_OF, Tables
 
@@ -31,8 +31,8 @@ class Contents:
         scopes: By thread, its namespaces with their numbers.
         checkpoints: Rows by namespace's number, in order of commit.
         lost_steps: Keys of checkpoints that are lost, by namespace's number.
-        tasks: Rows by namespace's number and step.
-        torn: Namespaces and steps that lack a task.
+        pending: Rows of tasks of unfinished steps, by namespace's number and step.
+        torn: Namespaces and unfinished steps that lack a task.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -42,7 +42,7 @@ class Contents:
         self.names = self._names()
         self.scopes = self._scopes()
         self.checkpoints, self.lost_steps = self._checkpoints()
-        self.tasks, self.torn = self._tasks()
+        self.pending, self.torn = self._pending()
         self._changes, self._lost_changes = _settled(
             tables, "file_changes", lambda key: key[0] in self.names
         )
@@ -85,9 +85,8 @@ class Contents:
         return found
 
     def _checkpoints(self) -> tuple[dict[int, list[Row]], dict[int, set[Any]]]:
-        written = {(row[1], row[2]) for row in self.tables.rows("tasks").values()}
-        written |= {key for keys in self.tables.keys("tasks").values() for key in keys}
-        sound, lost = _settled(self.tables, "checkpoints", lambda key: key in written)
+        grown = self._grown()
+        sound, lost = _settled(self.tables, "checkpoints", grown.__contains__)
         found, gone = defaultdict[int, list[Row]](list), defaultdict[int, set[Any]](set)
         for scope, key in lost:
             gone[scope].add(key)
@@ -101,22 +100,35 @@ class Contents:
                 found[row[1]].append(row)
         return found, gone
 
-    def _tasks(self) -> tuple[Mapping[Row, list[Row]], set[Row]]:
-        known: set[Row] = set()
-        for scope, rows in self.checkpoints.items():
-            ids = {row[2] for row in rows} | self.lost_steps.get(scope, set())
-            following = {step_key(step_id(step_name(one))) for one in ids}
-            known |= {(scope, one) for one in ids | following}
-        sound, lost = _settled(self.tables, "tasks", known.__contains__)
+    def _grown(self) -> set[Row]:
+        """Return the keys that steps may have which follow on others: as the loop makes them."""
+        keys = {(row[1], row[2]) for row in self.tables.rows("checkpoints").values()}
+        keys |= {key for said in self.tables.keys("checkpoints").values() for key in said}
+        grown: set[Row] = set()
+        for thread, scopes in self.scopes.items():
+            for ns, scope in scopes:
+                above = [None, *(step_name(key) for at, key in keys if at == scope)]
+                for one in above:
+                    ids = step_id(one), turn_step_id(one, self.names[thread], ns)
+                    grown |= {(scope, step_key(new)) for new in ids}
+        return grown
+
+    def _pending(self) -> tuple[Mapping[Row, list[Row]], set[Row]]:
+        following: set[Row] = {
+            (scope, step_key(step_id(step_name(row[2]))))
+            for scope, rows in self.checkpoints.items()
+            for row in rows
+        }
+        sound, lost = _settled(self.tables, "pending", following.__contains__)
         found = defaultdict[Row, list[Row]](list)
         for row in sorted(sound.values()):
             found[row[1], row[2]].append(row)
         return found, {*lost}
 
     def is_torn(self, scope: int, step: object) -> bool:
-        """Whether a step lacks tasks, or may do so without a trace."""
+        """Whether an unfinished step lacks tasks, or may do so without a trace."""
         key: Any = (scope, step)
-        return key in self.torn or self.tables.may_lack("tasks", key)
+        return key in self.torn or self.tables.may_lack("pending", key)
 
     def changes_of(self, thread: int) -> tuple[list[Row], int]:
         """Return the rows of changed files of a thread, and how many are lost."""
@@ -125,23 +137,34 @@ class Contents:
 
     # --- values ----------------------------------------------------------------------------
 
-    def task(self, row: Row) -> TaskWrites:
-        """Return a task with its writes.
+    def step(self, row: Row) -> list[TaskWrites]:
+        """Return the tasks of a checkpoint with their writes.
 
         Raises:
             ValueError: They are missing or damaged.
         """
-        number, _, step, task_id, index, page, place, length = row
-        try:
-            data = decompress(self.tables.large("bodies", number)[1])
-            start, end = 0, len(data)
-        except ValueError:
-            if place is None or length is None:
-                raise
-            data = self._page(number if page is None else page)
-            start, end = place, place + length
-        writes: Sequence[StoredWrite] = unpack_all(data, [(start, end)], self.shared)
-        return TaskWrites(step_name(step), task_id, index, tuple(writes))
+        seq, _, key, *_, page, place, length, body = row
+        if body is not None:
+            data = decompress(body)
+        else:
+            whole = self._page(seq if page is None else page)
+            if not 0 <= place <= place + length <= len(whole):
+                raise ValueError("a stored step is beyond the end of its page")
+            data = whole[place : place + length]
+        return [self._task(key, one) for one in unpack_step(data)]
+
+    def task(self, row: Row) -> TaskWrites:
+        """Return a pending task with its writes.
+
+        Raises:
+            ValueError: They are missing or damaged.
+        """
+        _, _, step, task_id, index, body = row
+        return self._task(step, PackedTask(task_id, index, decompress(body)))
+
+    def _task(self, step: Any, task: PackedTask) -> TaskWrites:
+        writes = unpack(task.writes, 0, len(task.writes), self.shared)
+        return TaskWrites(step_name(step), task.task_id, task.place, tuple(writes))
 
     def shared(self, number: int) -> bytes:
         """Return a large value by its number.

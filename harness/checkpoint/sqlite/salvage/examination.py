@@ -14,7 +14,6 @@ import anyio.to_thread
 from ...._internal.records import record
 from ....errors import CheckpointError
 from ..connections import DAMAGE
-from ..migrations import MIGRATIONS
 from ..schema import JOURNAL
 from .contents import Contents
 from .found_thread import FoundThread, events_in, threads_in
@@ -68,7 +67,7 @@ def _check(path: Path, keys: Keyring | None) -> JournalReport:
             rows = conn.execute(f"PRAGMA integrity_check({_NAMED})").fetchall()
             problems += [f"SQLite: {text}" for (text,) in rows if text != "ok"]
             (version,) = conn.execute("PRAGMA user_version").fetchone()
-            if version == len(MIGRATIONS):
+            if version == JOURNAL.version:
                 contents = Contents(OpenTables(conn))
                 for thread in threads_in(contents, sealed):
                     threads, steps = threads + 1, steps + len(thread.steps)

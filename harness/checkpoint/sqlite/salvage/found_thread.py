@@ -47,11 +47,11 @@ class FoundStep:
 
     Attributes:
         checkpoint: Its checkpoint.
-        tasks: The rows of its tasks.
+        row: Its row, which says where its writes are.
     """
 
     checkpoint: Checkpoint
-    tasks: Sequence[Row]
+    row: Row
 
 
 @record
@@ -104,7 +104,7 @@ class FoundThread:
             made = step.checkpoint
             while changes and changes[0][0] < made.seq:
                 yield self._batch(file_changes=[changes.pop(0)[1]])
-            tasks = [self.contents.task(row) for row in step.tasks]
+            tasks = self.contents.step(step.row)
             yield self._batch(ns=made.ns, writes=tasks, checkpoints=[made])
         for _, change in changes:
             yield self._batch(file_changes=[change])
@@ -222,7 +222,7 @@ class _Search:
             parents[step_id(name)] = parents[turn_step_id(name, self._name, ns)] = row[0]
         for row in rows:
             try:
-                good[row[0]] = self._step(ns, scope, row, good, parents)
+                good[row[0]] = self._step(ns, row, good, parents)
             except _UNREADABLE as error:
                 self._miss("steps", error)
         return good
@@ -230,12 +230,11 @@ class _Search:
     def _step(
         self,
         ns: str,
-        scope: int,
         row: Row,
         good: Mapping[int, FoundStep],
         parents: Mapping[str, int],
     ) -> FoundStep:
-        seq, _, key, parent, step, source, author, following, run_id, at, weight, summary = row
+        seq, _, key, parent, step, source, author, following, run_id, at, weight, summary, *_ = row
         above = None if parent is None else good.get(parent)
         if parent is not None and above is None:
             raise ValueError("the step before it is lost")
@@ -243,22 +242,17 @@ class _Search:
             raise ValueError("a checkpoint names a parent that it cannot have")
         if parents.get(step_name(key), parent) != parent:
             raise ValueError("a checkpoint names a parent that it did not grow from")
-        if self._contents.is_torn(scope, key):
-            raise ValueError("writes of a step are missing or damaged")
         parent_id = None if above is None else above.checkpoint.id
         head = (seq, key, parent_id, step, source, author, following, run_id, at, summary, weight)
         made = checkpoint_of(head, self._name, ns)
         self._sealed.open(made)
-        tasks = self._contents.tasks.get((scope, key), [])
-        for one in tasks:
-            self._task(one)
-        return FoundStep(made, tasks)
+        self._open(self._contents.step(row))
+        return FoundStep(made, row)
 
-    def _task(self, row: Row) -> TaskWrites:
-        task = self._contents.task(row)
-        for write in task.writes:
-            self._sealed.open(write)
-        return task
+    def _open(self, tasks: Sequence[TaskWrites]) -> None:
+        for task in tasks:
+            for write in task.writes:
+                self._sealed.open(write)
 
     def _pending(self, scope: int, good: Mapping[int, FoundStep]) -> Iterator[Row]:
         """Give the whole tasks of unfinished steps."""
@@ -269,7 +263,7 @@ class _Search:
             step = step_key(step_id(made.checkpoint.id))
             if step in finished:
                 continue
-            tasks = contents.tasks.get((scope, step), [])
+            tasks = contents.pending.get((scope, step), [])
             if contents.tables.may_lack("checkpoints", (scope, step)):
                 if tasks:
                     self._miss("calls", "whether their step was finished is not known", len(tasks))
@@ -278,7 +272,7 @@ class _Search:
                 self._miss("calls", "a finished call is missing or damaged")
             for row in tasks:
                 try:
-                    self._task(row)
+                    self._open([contents.task(row)])
                 except _UNREADABLE as error:
                     self._miss("calls", error)
                 else:

@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
-from ..migrations import MIGRATIONS
+from ..migrations import CREATE
 
 __all__ = ["Column", "Layout", "Row", "layout"]
 
@@ -89,9 +89,8 @@ class Layout(NamedTuple):
 def layout() -> Layout:
     """Return how journals of this version are laid out."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as conn:
-        for migration in MIGRATIONS:
-            for part in migration:
-                part(conn) if callable(part) else conn.execute(part)
+        for part in CREATE:
+            part(conn) if callable(part) else conn.execute(part)
         found = conn.execute("SELECT type, name, tbl_name, rootpage FROM sqlite_master").fetchall()
         columns: dict[str, Sequence[Column]] = {}
         indices: dict[str, tuple[str, Sequence[int]]] = {}

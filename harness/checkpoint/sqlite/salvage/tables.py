@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Protocol
 
 from ....errors import CheckpointError, NewerDatabase
-from ..migrations import MIGRATIONS
 from ..schema import JOURNAL
 from .database_file import Cell, DatabaseFile, Value
 from .layout import Row, layout
@@ -23,19 +22,19 @@ from .trees import LAST, Gap, Tree, key_of, touches
 __all__ = ["INDEX_OF", "DamagedTables", "OpenTables", "Tables"]
 
 _ROWS = (
-    *("threads", "scopes", "checkpoints", "tasks"),
+    *("threads", "scopes", "checkpoints", "pending"),
     *("runs", "interrupts", "file_changes", "event_logs"),
 )
-"""Tables whose rows are small."""
+"""Tables whose rows are small: nearly all writes of steps are in pages."""
 
-_LARGE = ("bodies", "pages", "blobs")
+_LARGE = ("pages", "blobs")
 """Tables whose rows are read when they are needed."""
 
 INDEX_OF: Mapping[str, str] = {
     "threads": "sqlite_autoindex_threads_1",
     "scopes": "sqlite_autoindex_scopes_1",
     "checkpoints": "checkpoints_by_id",
-    "tasks": "tasks_by_step",
+    "pending": "pending_by_step",
     "pages": "pages_by_scope",
     "blobs": "sqlite_autoindex_blobs_1",
     "runs": "sqlite_autoindex_runs_1",
@@ -65,7 +64,7 @@ class Tables(Protocol):
         ...
 
     def large(self, table: str, number: int) -> Row:
-        """Return a row of `bodies`, `pages` or `blobs`.
+        """Return a row of `pages` or `blobs`.
 
         Raises:
             ValueError: It is missing or damaged.
@@ -109,7 +108,7 @@ class OpenTables:
         return False
 
     def large(self, table: str, number: int) -> Row:
-        """Return a row of `bodies`, `pages` or `blobs`.
+        """Return a row of `pages` or `blobs`.
 
         Raises:
             ValueError: It is missing or damaged.
@@ -177,7 +176,7 @@ class DamagedTables:
         return bool(self._trees[table].gaps) and touches(self._indices[table].gaps, key)
 
     def large(self, table: str, number: int) -> Row:
-        """Return a row of `bodies`, `pages` or `blobs`.
+        """Return a row of `pages` or `blobs`.
 
         Raises:
             ValueError: It is missing or damaged.
@@ -288,7 +287,8 @@ class _Roots:
                 match file.record(cell):
                     case ("table" | "index" as kind, str(name), str(), int(root), _):
                         self._said.setdefault(name, root)
-                        self.others |= kind == "table" and name not in layout().columns
+                        own = name in layout().columns or name.startswith("sqlite_")
+                        self.others |= kind == "table" and not own
                     case _:
                         pass
 
@@ -348,15 +348,15 @@ def _around(number: int) -> Gap:
 def _require_known(path: Path, file: DatabaseFile, roots: _Roots) -> None:
     """Refuse a file of another version, as far as that is not damage: it has other tables, too."""
     version, application = file.version()
-    if application != JOURNAL.application_id or version in (0, len(MIGRATIONS)) or not roots.others:
+    if application != JOURNAL.application_id or version in (0, JOURNAL.version) or not roots.others:
         return
-    known = f"it has journal version {version}, and this one knows {len(MIGRATIONS)}"
-    if version > len(MIGRATIONS):
+    known = f"it has journal version {version}, and this one knows {JOURNAL.version}"
+    if version > JOURNAL.version:
         raise NewerDatabase(
             f"{path} was made by a newer version of this program: {known}. Nothing was written. "
             "Upgrade the program, and try again."
         )
     raise CheckpointError(
         f"{path} was made by an older version of this program: {known}. Nothing was written. "
-        "Restore a backup."
+        "If a server of this version cannot open it either, restore a backup."
     )
