@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from deep_agent_mcp.harness.checkpoint.base import (
 )
 from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from tests.checkpoint.records import loaded, step_batch
+from tests.checkpoint.records import THREAD, checkpoint, loaded, step_batch
 
 pytestmark = pytest.mark.anyio
 
@@ -78,6 +79,42 @@ async def test_a_value_is_deleted_with_the_last_that_holds_it(path: Path):
         assert (await loaded(journal, thread="t3")).writes[0].value == other
         await journal.delete_thread("t3")
     assert blobs(path) == 0
+
+
+async def test_a_large_value_of_a_task_stays_when_its_step_ends(path: Path):
+    content = os.urandom(SHARED_FROM)
+    step = step_id(None)
+    both = (StoredWrite("files", content), StoredWrite("files", content))
+    async with SqliteCheckpointer(path) as journal:
+        await journal.commit(Batch(THREAD, writes=[TaskWrites(step, "call_1", 0, both)]))
+        await journal.commit(Batch(THREAD, writes=[TaskWrites(step, "call_2", 1, both)]))
+        await journal.commit(Batch(THREAD, checkpoints=[checkpoint(None)]))
+        await journal.vacuum()
+        found = await loaded(journal)
+        assert [one.value for one in found.writes] == [content] * 4
+        assert not found.pending and blobs(path) == 1
+        await journal.copy_thread(THREAD, "copy")
+        await journal.delete_thread(THREAD)
+        found = await loaded(journal, thread="copy")
+        assert [one.value for one in found.writes] == [content] * 4
+        await journal.delete_thread("copy")
+    assert blobs(path) == 0 and rows(path, "SELECT * FROM uses") == []
+
+
+@pytest.mark.parametrize(("size", "most"), [(150, 4), (1_200, 5.5)])
+async def test_a_step_changes_few_pages_of_the_file(path: Path, size: int, most: float):
+    async with SqliteCheckpointer(path) as journal:
+        parent = None
+        began = at = 0
+        for number in range(120):
+            if number == 20:
+                began = path.with_name(f"{path.name}-wal").stat().st_size
+            value = random.Random(number).randbytes(size // 2).hex()
+            await journal.commit(step_batch(parent, value, step=number))
+            parent = step_id(parent)
+            at = path.with_name(f"{path.name}-wal").stat().st_size
+    frames = (at - began) / (4096 + 24)
+    assert frames / 100 <= most
 
 
 @given(

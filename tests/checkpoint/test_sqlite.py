@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from anyio import create_task_group, fail_after, wait_all_tasks_blocked
 from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     FileChange,
+    Run,
     RunEvent,
     Snapshot,
     StoredWrite,
@@ -389,3 +391,28 @@ async def test_nothing_of_a_deleted_thread_stays_in_the_file(path: Path):
         ],
         0,
     )
+
+
+async def test_a_list_of_threads_is_in_order_of_when_runs_began_or_ended(
+    sqlite: SqliteCheckpointer,
+):
+    async def listed() -> list[tuple[str, int]]:
+        return [(one.thread_id, one.checkpoints) for one in await sqlite.threads()]
+
+    for thread in ("t1", "t2"):
+        first = step_batch(None, "hi", thread=thread, source="input")
+        await sqlite.commit(replace(first, runs=[run(f"run_{thread}", thread=thread)]))
+    at_work = replace(await runs_of(sqlite, "t1"), used="more")
+    following = step_batch(step_id(None), "a", thread="t1", step=1)
+    await sqlite.commit(replace(following, runs=[at_work]))
+    assert await listed() == [("t2", 1), ("t1", 2)]
+    assert (await sqlite.run("run_t1")) == at_work
+    await sqlite.commit(Batch("t1", runs=[replace(at_work, status="done")]))
+    assert await listed() == [("t1", 2), ("t2", 1)]
+    await sqlite.commit(Batch("t2", runs=[replace(await runs_of(sqlite, "t2"), attempt=2)]))
+    assert await listed() == [("t2", 1), ("t1", 2)]
+
+
+async def runs_of(journal: SqliteCheckpointer, thread: str) -> Run:
+    (found,) = await journal.find_runs(thread_id=thread, status="running")
+    return found
