@@ -16,6 +16,7 @@ import click
 from .doctor import doctor
 from .install import install
 from .journal import journal
+from .models import models
 from .policy import policy
 from .threads import threads
 from .tokens import token
@@ -244,6 +245,7 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
 cli.add_command(doctor)
 cli.add_command(install)
 cli.add_command(journal)
+cli.add_command(models)
 cli.add_command(policy)
 cli.add_command(threads)
 cli.add_command(token)

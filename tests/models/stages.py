@@ -8,7 +8,15 @@ from deep_agent_mcp.harness.models.base import ChatModel
 from deep_agent_mcp.harness.models.conformance import Provider, Scene, Stage
 from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
 from tests.fake_anthropic import Answer, FakeAnthropic
-from tests.fake_vendors import FakeChat, FakeVendor, Reply, ReplyCall
+from tests.fake_vendors import (
+    FakeChat,
+    FakeGoogle,
+    FakeMistral,
+    FakeResponses,
+    FakeVendor,
+    Reply,
+    ReplyCall,
+)
 from tests.models.calls import claude
 
 
@@ -42,8 +50,8 @@ def reply_of(scene: Scene) -> Reply:
         [ReplyCall(call.name, call.arguments) for call in scene.calls],
         status=scene.status,
         headers=_headers(scene),
-        cut_after=3 if scene.ends == "cut" else None,
-        stall_after=3 if scene.ends == "stalls" else None,
+        cut_after=5 if scene.ends == "cut" else None,
+        stall_after=5 if scene.ends == "stalls" else None,
     )
 
 
@@ -90,4 +98,7 @@ STAGES: dict[str, Stage] = {
     "ollama": vendor("ollama:qwen3", _ollama, "/v1"),
     "deepseek": vendor("deepseek:deepseek-v4-pro", _deepseek),
     "openai": vendor("openai:my-model", _ollama, "/v1"),
+    "openai-responses": vendor("openai-responses:gpt-5.4", FakeResponses, "/v1"),
+    "google": vendor("google:gemini-3-pro-preview", FakeGoogle, thinking=True),
+    "mistral": vendor("mistral:magistral-medium", FakeMistral),
 }

@@ -138,6 +138,8 @@ def answer_of(
     details = response.provider_details or {}
     if reason == "content_filter":
         raise _refused(vendor, details, usage)
+    if reason == "error":
+        raise _failed(vendor, model, details, usage)
     if response.state != "complete" or (reason is None and not details.get("finish_reason")):
         raise ModelError(
             f"The answer of {vendor.name}:{model} broke off before its end. No answer was kept. "
@@ -147,6 +149,8 @@ def answer_of(
             usage=usage,
         )
     stop = _STOPS.get(reason or "", str(details.get("finish_reason") or reason))
+    if stop == "end_turn" and response.tool_calls:  # some vendors have no word for it
+        stop = "tool_use"
     content: list[Any] = []
     for part in response.parts:
         block = _block(part, names)
@@ -160,6 +164,16 @@ def answer_of(
         stop_reason=stop,
         usage=usage,
         name=agent,
+    )
+
+
+def _failed(vendor: Vendor, model: str, details: dict[str, Any], usage: Usage) -> ModelError:
+    return ModelError(
+        f"{vendor.name}:{model} gave up its answer ({details.get('finish_reason') or 'error'}). No "
+        "answer was kept, and no call in it ran. Run it again.",
+        kind="server",
+        retryable=True,
+        usage=usage,
     )
 
 

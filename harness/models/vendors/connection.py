@@ -10,14 +10,17 @@ Importing this imports the library, which takes a second: it is done in a thread
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import httpx2
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, StreamedResponse
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers import Provider
 
@@ -37,6 +40,10 @@ __all__ = ["Connection"]
 
 _NO_KEY = "none-needed"
 _CONNECT_SECONDS = 15.0
+_CLOSE_SECONDS = 5.0
+
+_RESPONSES: ContextVar[list[httpx2.Response] | None] = ContextVar("responses", default=None)
+"""HTTP responses of the call that is being made."""
 
 _Close = Callable[[], Awaitable[None]]
 
@@ -94,13 +101,14 @@ class Connection:
         deltas = Deltas(names)
         try:
             transcript = Transcript(vendor, self._model.system, names, self._media)
-            async with model_request_stream(
+            asked = model_request_stream(
                 self._model,
                 transcript.render(request.messages),
                 model_settings=settings_of(request, parameters, vendor, names, retries),
                 model_request_parameters=parameters_of(request, vendor, names),
                 instrument=False,
-            ) as events:
+            )
+            async with _closed_for_sure(asked) as events:
                 async for event in events:
                     delta = deltas.feed(event)
                     if delta is not None:
@@ -115,6 +123,35 @@ class Connection:
     async def aclose(self) -> None:
         """Close its connections."""
         await self._close()
+
+
+@asynccontextmanager
+async def _closed_for_sure(
+    asked: AbstractAsyncContextManager[StreamedResponse],
+) -> AsyncGenerator[StreamedResponse]:
+    """Open a stream, and close its connection however it is left.
+
+    Not every SDK does when nobody reads to the end; the vendor would go on, and be paid.
+    """
+    async with AsyncExitStack() as stack:
+        responses: list[httpx2.Response] = []
+        token = _RESPONSES.set(responses)
+        try:
+            events = await stack.enter_async_context(asked)
+        finally:
+            _RESPONSES.reset(token)
+        try:
+            yield events
+        finally:
+            with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                await events.cancel()
+                for response in responses:
+                    await response.aclose()
+
+
+async def _note(response: httpx2.Response) -> None:
+    if (responses := _RESPONSES.get()) is not None:
+        responses.append(response)
 
 
 def _provider(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
@@ -136,7 +173,11 @@ def _provider(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
 
 def _http(options: Options) -> httpx2.AsyncClient:
     timeout = httpx2.Timeout(options.timeout, connect=_CONNECT_SECONDS)
-    return httpx2.AsyncClient(timeout=timeout, limits=httpx2.Limits(max_connections=1_000))
+    return httpx2.AsyncClient(
+        timeout=timeout,
+        limits=httpx2.Limits(max_connections=1_000),
+        event_hooks={"response": [_note]},
+    )
 
 
 def _named(vendor: Vendor) -> Any:

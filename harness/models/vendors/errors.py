@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import Any, cast
 
 from pydantic_ai.exceptions import (
@@ -105,6 +107,9 @@ def _failed(error: Exception, kind: str) -> str:
 def _text(error: Exception) -> str:
     """Return what a vendor says, without what the library puts around it."""
     body = error.body if isinstance(error, ModelAPIError) else None
+    if isinstance(body, str):
+        with suppress(ValueError):
+            body = json.loads(body)
     if isinstance(body, dict):
         data = cast("dict[str, Any]", body)
         inner: Any = data.get("error")

@@ -137,13 +137,21 @@ class Transcript:
                     if not parts:
                         continue
                     close()
-                    if not rendered:
-                        rendered.append(ModelRequest([UserPromptPart(OPENING)]))
-                    rendered.append(ModelResponse(parts, provider_name=self._system))
+                    self._add(parts, rendered)
         close()
         if not rendered or isinstance(rendered[-1], ModelResponse):
             rendered.append(ModelRequest([UserPromptPart(CONTINUE)]))
         return rendered
+
+    def _add(self, parts: Sequence[ModelResponsePart], rendered: list[ModelMessage]) -> None:
+        """Add an answer; two with nothing between them are one."""
+        if not rendered:
+            rendered.append(ModelRequest([UserPromptPart(OPENING)]))
+        last = rendered[-1]
+        if isinstance(last, ModelResponse):
+            rendered[-1] = ModelResponse([*last.parts, *parts], provider_name=self._system)
+        else:
+            rendered.append(ModelResponse(parts, provider_name=self._system))
 
     def _prompt(self, content: Content) -> list[UserPromptPart]:
         if isinstance(content, str):

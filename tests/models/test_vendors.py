@@ -1,0 +1,235 @@
+"""What differs between vendors is handled by the adapter: names, schemas, media, thoughts."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.messages.message import (
+    AIMessage,
+    DocumentBlock,
+    HumanMessage,
+    ImageBlock,
+    ProviderBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCall,
+    ToolMessage,
+)
+from deep_agent_mcp.harness.models.base import ChatModel
+from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
+from deep_agent_mcp.harness.tools.spec import ToolSpec
+from tests.fake_anthropic import FakeAnthropic
+from tests.fake_vendors import FakeChat, FakeGoogle, FakeResponses, FakeVendor, Reply, ReplyCall
+from tests.models.calls import ask, claude, collect, request
+
+pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
+pytestmark = pytest.mark.anyio
+
+LONG = "mcp__a_server_with_a_very_long_name__a_tool_with_a_very_long.name__that_goes_on"
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [*os.environ]:
+        if name.endswith(("_API_KEY", "_BASE_URL")):
+            monkeypatch.delenv(name)
+
+
+@asynccontextmanager
+async def model(name: str, server: FakeVendor, **settings: Any) -> AsyncIterator[ChatModel]:
+    path = "" if name.startswith("google") else "/v1"
+    known = {"api_key": "test-key", "max_retries": 0, **settings}
+    made = init_chat_model(name, base_url=f"{server.url}{path}", **known)
+    try:
+        yield made
+    finally:
+        await made.aclose()
+
+
+def tool(name: str, **schema: Any) -> ToolSpec:
+    return ToolSpec(name, "Does it.", {"type": "object", **schema})
+
+
+async def test_a_tool_name_that_is_too_long_is_sent_short_and_comes_back_whole() -> None:
+    async with FakeChat(Reply("ok")) as server, model("openai:m", server) as m:
+        await ask(m, "go", tools=(tool(LONG),))
+        short = server.requests[0]["tools"][0]["function"]["name"]
+        assert short != LONG
+        server.replies.append(Reply(calls=[ReplyCall(short, "{}")]))
+        _, answer = await collect(m, request(["go"], tools=(tool(LONG),)))
+        assert [call.name for call in answer.tool_calls] == [LONG]
+        server.replies.append(Reply("done"))
+        result = ToolMessage(answer.tool_calls[0].id, "fine", name=LONG)
+        assert (await ask(m, "go", answer, result, tools=(tool(LONG),))).text == "done"
+
+
+async def test_a_schema_with_alternatives_at_its_top_is_told_in_words() -> None:
+    spec = tool("find", anyOf=[{"required": ["a"]}, {"required": ["b"]}], properties={"a": {}})
+    async with FakeChat(Reply("ok")) as server, model("openai:m", server) as m:
+        await ask(m, "go", tools=(spec,))
+        sent = server.requests[0]["tools"][0]["function"]
+    assert "anyOf" not in sent["parameters"]
+    assert "anyOf" in sent["description"]
+
+
+async def test_a_thread_begun_by_claude_goes_on_elsewhere_without_its_thoughts() -> None:
+    thought = ThinkingBlock("secret plan", "signed-by-anthropic")
+    server_block = ProviderBlock("anthropic", {"type": "server_tool_use", "id": "x"})
+    call = ToolCall("toolu_01" + "a" * 60, "add", {"a": 1})
+    begun = AIMessage((thought, server_block, TextBlock("Adding."), call), model="anthropic:claude")
+    result = ToolMessage(call.id, "1", name="add")
+    for fake, name in (
+        (FakeChat, "openai:m"),
+        (FakeResponses, "openai-responses:gpt-5.4"),
+        (FakeGoogle, "google:gemini-3-pro-preview"),
+    ):
+        async with fake(Reply("ok")) as server, model(name, server) as m:
+            assert (await ask(m, "go", begun, result, tools=(tool("add"),))).text == "ok"
+            assert "secret plan" not in str(server.requests)
+
+
+async def test_a_thread_begun_elsewhere_goes_on_with_claude() -> None:
+    reply = Reply("Hm.", "a thought", [ReplyCall("add", '{"a": 1}')])
+    async with FakeResponses(reply) as server, model("openai-responses:gpt-5.4", server) as m:
+        begun = await ask(m, "go", tools=(tool("add"),))
+    assert isinstance(begun.content[0], ThinkingBlock)
+    result = ToolMessage(begun.tool_calls[0].id, "1", name="add")
+    async with FakeAnthropic(["ok"]) as server, claude(server.url) as m:
+        assert (await ask(m, "go", begun, result, tools=(tool("add"),))).text == "ok"
+        assert "a thought" not in str(server.requests)
+
+
+async def test_a_thought_that_was_edited_is_not_sent_back() -> None:
+    reply = Reply("Hm.", "my key is 123", [ReplyCall("add", '{"a": 1}')])
+    async with FakeResponses(reply, Reply("ok")) as server:
+        async with model("openai-responses:gpt-5.4", server) as m:
+            begun = await ask(m, "go", tools=(tool("add"),))
+            edited = AIMessage(
+                (ThinkingBlock("my key is …"), *begun.content[1:]), model=begun.model
+            )
+            result = ToolMessage(begun.tool_calls[0].id, "1", name="add")
+            assert (await ask(m, "go", edited, result, tools=(tool("add"),))).text == "ok"
+        assert "my key" not in str(server.requests[1])
+        assert "encrypted" not in str(server.requests[1]["input"])
+
+
+async def test_a_transcript_that_begins_and_ends_with_the_model_is_made_one_of_turns() -> None:
+    name = "google:gemini-3-pro-preview"
+    async with FakeGoogle(Reply("ok")) as server, model(name, server) as m:
+        assert (await ask(m, AIMessage("I began."), AIMessage("And ended."))).text == "ok"
+
+
+async def test_media_are_sent_where_they_are_taken_and_named_where_not() -> None:
+    png, pdf = ImageBlock("image/png", "AAAA"), DocumentBlock("application/pdf", "AAAA")
+    tiff = ImageBlock("image/tiff", "AAAA")
+    async with FakeChat(Reply("ok")) as server, model("openai:gpt-5.4", server) as m:
+        await ask(m, HumanMessage((TextBlock("see"), png, tiff, pdf)))
+        blocks = server.requests[0]["messages"][-1]["content"]
+    assert "image_url" in [block["type"] for block in blocks]
+    assert "image/tiff: left out" in str(blocks)
+
+
+async def test_an_image_in_a_result_reaches_the_model() -> None:
+    call = ToolCall("call_1", "look")
+    result = ToolMessage(
+        "call_1", (TextBlock("here"), ImageBlock("image/png", "AAAA")), name="look"
+    )
+    async with FakeChat(Reply("ok")) as server, model("openai:m", server) as m:
+        await ask(m, "go", AIMessage((call,)), result, tools=(tool("look"),))
+        assert "data:image/png;base64,AAAA" in str(server.requests[0]["messages"])
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "kind", "retryable"),
+    [
+        (400, "maximum context length is 8192 tokens", "overflow", False),
+        (429, "insufficient_quota", "auth", False),
+        (500, "oops", "server", True),
+        (503, "overloaded", "overloaded", True),
+        (404, "no such model", "invalid_request", False),
+    ],
+)
+async def test_errors_mean_the_same_as_with_claude(
+    status: int, error: str, kind: str, retryable: bool
+) -> None:
+    body = {"error": {"message": error, "type": error, "code": error}}
+    async with FakeChat(Reply(status=status, error=body)) as server, model("openai:m", server) as m:
+        with pytest.raises(ModelError) as raised:
+            await ask(m, "go")
+    assert (raised.value.kind, raised.value.retryable) == (kind, retryable)
+
+
+async def test_an_answer_cut_off_at_its_limit_says_so_and_its_last_call_does_not_run() -> None:
+    cut = Reply("And", calls=[ReplyCall("add", "")], stop="length")
+    async with FakeChat(cut) as server, model("openai:m", server) as m:
+        answer = await ask(m, "go", tools=(tool("add"),))
+    assert answer.stop_reason == "max_tokens"
+    assert answer.tool_calls[0].invalid is not None
+
+
+async def test_a_schema_for_the_answer_is_sent_where_the_vendor_holds_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    async with FakeResponses(Reply('{"a": 1}')) as server:
+        async with model("openai-responses:gpt-5.4", server) as m:
+            await ask(m, "go", output_schema={**schema, "additionalProperties": False})
+        form = server.requests[0]["text"]["format"]
+    assert form["type"] == "json_schema"
+    assert init_chat_model("openai-responses:gpt-5.4").native_output
+    assert not init_chat_model("ollama:gpt-oss").native_output
+
+
+async def test_settings_go_through_and_those_of_claude_stay_behind() -> None:
+    settings = {"max_tokens": 9, "top_k": 3, "cache_ttl": "1h", "betas": ["x"]}
+    async with FakeChat(Reply("ok"), extras=("top_k", "max_tokens")) as server:
+        async with model("openai:m", server) as m:
+            await ask(m, "go", settings=settings)
+        body = server.requests[0]
+    assert 9 in (body.get("max_tokens"), body.get("max_completion_tokens"))
+    assert not {"cache_ttl", "betas"} & body.keys()
+
+
+async def test_a_missing_key_is_an_error_that_names_it() -> None:
+    with pytest.raises(ModelError, match="set DEEPSEEK_API_KEY") as raised:
+        await ask(init_chat_model("deepseek:deepseek-v4-pro"), "go")
+    assert raised.value.kind == "auth"
+
+
+def test_a_missing_extra_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mistralai", None)
+    monkeypatch.setattr(
+        "deep_agent_mcp.harness.models.vendors.model.find_spec",
+        lambda name: None if name == "mistralai" else object(),
+    )
+    with pytest.raises(ModelError, match=r"pip install 'deep-agent-mcp\[mistral\]'"):
+        init_chat_model("mistral:mistral-large")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("google_genai:g", "google:g"), ("MistralAI:m", "mistral:m"), ("grok:x", "xai:x")],
+)
+def test_usual_spellings_are_understood(name: str, meant: str) -> None:
+    assert init_chat_model(name).name == meant
+
+
+def test_windows_are_known_from_the_list_of_models() -> None:
+    assert init_chat_model("openai:gpt-5.4").context_window == 1_050_000
+    assert init_chat_model("ollama:qwen3", context_window=40_000).context_window == 40_000
+
+
+def test_making_a_model_imports_nothing_of_its_vendor() -> None:
+    code = (
+        "import sys; from deep_agent_mcp.harness.models import init_chat_model as m;"
+        "i = m.init_chat_model;"
+        "i('anthropic:claude-sonnet-5-5'); assert not [m for m in sys.modules if 'vendors' in m];"
+        "i('openai:gpt-5.4'); i('google:g'); assert not {'openai', 'pydantic_ai'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
