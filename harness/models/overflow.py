@@ -12,6 +12,8 @@ _OVERFLOW_MARKERS = (
     "context window",
     "maximum context length",
     "context length",
+    "context size",
+    "input is too long",
 )
 
 

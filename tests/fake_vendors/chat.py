@@ -61,7 +61,8 @@ class FakeChat(FakeVendor):
     Args:
         replies: What it answers.
         path: Where it answers.
-        thinking_field: Field of a message that carries reasoning both ways; None: none is taken.
+        thinking_field: Field of a message that carries reasoning; None: there is none.
+        wants_thinking: Refuse calls of its own without the reasoning that led there.
         extras: More parameters that this server takes.
     """
 
@@ -70,11 +71,13 @@ class FakeChat(FakeVendor):
         *replies: Reply,
         path: str = "/v1/chat/completions",
         thinking_field: str | None = None,
+        wants_thinking: bool = True,
         extras: Sequence[str] = (),
     ) -> None:
         super().__init__(*replies)
         self.path = path
         self.thinking_field = thinking_field
+        self.wants_thinking = wants_thinking
         self.parameters = _PARAMETERS | set(extras)
         self._thoughts: set[str] = set()
 
@@ -138,7 +141,7 @@ class FakeChat(FakeVendor):
             if content is None and not calls:
                 raise Refused("Invalid value for 'content': expected a string, got null.")
             thought = message.get(self.thinking_field or "")
-            if self._thoughts and calls and thought not in self._thoughts:
+            if self.wants_thinking and self._thoughts and calls and thought not in self._thoughts:
                 raise Refused(f"Missing `{self.thinking_field}` field in the assistant message")
         elif content is None:
             raise Refused("Invalid value for 'content': expected a string, got null.")
@@ -188,5 +191,5 @@ class FakeChat(FakeVendor):
                 yield chunk({"tool_calls": [more]})
         yield chunk({}, reply.stop or ("tool_calls" if reply.calls else "stop"))
         usage = {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16, **reply.usage}
-        yield chunk(usage=usage)
+        yield chunk(usage=usage, x_groq={"id": "req_1", "usage": usage})
         yield b"data: [DONE]\n\n"

@@ -93,6 +93,17 @@ def _ollama(*replies: Reply) -> FakeChat:
     return FakeChat(*replies, thinking_field="reasoning")
 
 
+def _openrouter(*replies: Reply) -> FakeChat:
+    return FakeChat(*replies, thinking_field="reasoning", wants_thinking=False)
+
+
+def _groq(*replies: Reply) -> FakeChat:
+    path = "/openai/v1/chat/completions"
+    return FakeChat(
+        *replies, path=path, thinking_field="reasoning", wants_thinking=False, extras=("n",)
+    )
+
+
 STAGES: dict[str, Stage] = {
     "anthropic": anthropic,
     "ollama": vendor("ollama:qwen3", _ollama, "/v1"),
@@ -100,5 +111,7 @@ STAGES: dict[str, Stage] = {
     "openai": vendor("openai:my-model", _ollama, "/v1"),
     "openai-responses": vendor("openai-responses:gpt-5.4", FakeResponses, "/v1"),
     "google": vendor("google:gemini-3-pro-preview", FakeGoogle, thinking=True),
+    "groq": vendor("groq:qwen3-32b", _groq),
+    "openrouter": vendor("openrouter:qwen/qwen3", _openrouter, "/v1"),
     "mistral": vendor("mistral:magistral-medium", FakeMistral),
 }

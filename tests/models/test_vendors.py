@@ -165,6 +165,35 @@ async def test_errors_mean_the_same_as_with_claude(
     assert (raised.value.kind, raised.value.retryable) == (kind, retryable)
 
 
+async def test_bedrock_says_what_is_wrong_in_the_same_kinds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (
+        ("ACCESS_KEY_ID", "x"),
+        ("SECRET_ACCESS_KEY", "y"),
+        ("DEFAULT_REGION", "r"),
+    ):
+        monkeypatch.setenv(f"AWS_{name}", value)
+
+    class Bedrock(FakeChat):
+        def route(self, method: str, path: str, body: dict[str, Any]) -> bool:
+            return path.endswith("/converse-stream")
+
+        def check(self, body: Any) -> None:
+            assert body["messages"][0]["role"] == "user"
+
+    slow = Reply(status=429, error={"message": "slow down"})
+    long = Reply(status=400, error={"message": "Input is too long for requested model."})
+    async with Bedrock(slow, long) as server:
+        m = init_chat_model("bedrock:amazon.nova-pro-v1:0", base_url=server.url)
+        for kind in ("rate_limit", "overflow"):
+            with pytest.raises(ModelError) as raised:
+                await ask(m, "go")
+            assert raised.value.kind == kind
+        assert server.asked == 2  # its SDK repeats nothing
+        await m.aclose()
+
+
 async def test_an_answer_cut_off_at_its_limit_says_so_and_its_last_call_does_not_run() -> None:
     cut = Reply("And", calls=[ReplyCall("add", "")], stop="length")
     async with FakeChat(cut) as server, model("openai:m", server) as m:

@@ -89,8 +89,10 @@ class Deltas:
         return Delta("tool_args", clean_text(text), call.tool_call_id, name)
 
 
-def usage_of(usage: RequestUsage) -> Usage:
-    """Return the tokens of a call; the library counts cached ones as input, too."""
+def usage_of(usage: RequestUsage) -> Usage | None:
+    """Return the tokens of a call, if its vendor told; the library counts cached ones as input."""
+    if usage.unmeasured_requests:
+        return None
     read, written = usage.cache_read_tokens, usage.cache_write_tokens
     entered = max(0, usage.input_tokens - read - written)
     return Usage(entered, usage.output_tokens, read, written)
@@ -167,7 +169,7 @@ def answer_of(
     )
 
 
-def _failed(vendor: Vendor, model: str, details: dict[str, Any], usage: Usage) -> ModelError:
+def _failed(vendor: Vendor, model: str, details: dict[str, Any], usage: Usage | None) -> ModelError:
     return ModelError(
         f"{vendor.name}:{model} gave up its answer ({details.get('finish_reason') or 'error'}). No "
         "answer was kept, and no call in it ran. Run it again.",
@@ -187,7 +189,7 @@ def _whole(content: list[Any], stop: str) -> tuple[Any, ...]:
     return tuple(content)
 
 
-def _refused(vendor: Vendor, details: dict[str, Any], usage: Usage) -> ModelError:
+def _refused(vendor: Vendor, details: dict[str, Any], usage: Usage | None) -> ModelError:
     why = details.get("refusal") or details.get("block_reason") or details.get("finish_reason")
     return ModelError(
         f"{vendor.title.partition(',')[0]} refused this conversation and stopped the answer"

@@ -77,11 +77,12 @@ class Connection:
                 f"'deep-agent-mcp[{vendor.extra}]' ({error}). Nothing was sent.",
                 kind="invalid_request",
             ) from error
-        except (UserError, ValueError, httpx2.InvalidURL) as error:
+        except Exception as error:  # of credentials, regions, addresses and names; SDKs differ
+            kind = "invalid_request" if isinstance(error, UserError | ValueError) else "auth"
             raise ModelError(
-                f"No connection to {vendor.name} can be made: {error}. Nothing was sent. Correct "
-                f"{' or '.join(vendor.keys) or 'its settings'}, or base_url.",
-                kind="auth",
+                f"No connection to {vendor.name} can be made: {str(error).rstrip('.')}. Nothing "
+                f"was sent. Check the model's name, base_url and {' or '.join(vendor.keys)}.",
+                kind=kind,
             ) from error
 
     async def stream(

@@ -112,10 +112,11 @@ def _text(error: Exception) -> str:
             body = json.loads(body)
     if isinstance(body, dict):
         data = cast("dict[str, Any]", body)
-        inner: Any = data.get("error")
+        inner: Any = data.get("error") or data.get("Error")
         nested = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
         sources: tuple[Any, ...] = (
             nested.get("message"),
+            nested.get("Message"),
             data.get("message"),
             data.get("detail"),
             inner,
