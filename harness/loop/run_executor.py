@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import field
 from typing import Any, Literal, TypeAlias, TypeGuard
 
@@ -226,7 +227,7 @@ class RunExecutor:
         """
         meter = self._context.meter
         bounded = meter.limits.seconds is not None
-        with anyio.move_on_after(meter.remaining().seconds if bounded else None):
+        with anyio.move_on_after(meter.remaining().seconds) if bounded else nullcontext():
             await anyio.lowlevel.checkpoint_if_cancelled()  # stopped meanwhile, or its time is over
             while True:
                 pause = await self._loop.advance()

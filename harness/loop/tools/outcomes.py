@@ -6,6 +6,7 @@ import logging
 import random
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -168,7 +169,7 @@ async def run_tool(
         meter.before_tool_call()
         asker.questions = asked_before  # what an attempt before this one asked is answered
         try:
-            with anyio.move_on_after(tool.timeout):
+            with anyio.move_on_after(tool.timeout) if tool.timeout else nullcontext():
                 return outcome_of(call, await tool.function(args, runtime))
             raise _TooLong(f"it was stopped after {tool.timeout} s; it may have acted partly")
         except (LimitReached, CheckpointError):
