@@ -30,13 +30,12 @@ from .loop.tools.execution import ToolPipeline
 from .models.base import ChatModel, PromptSection
 from .policy import CallPolicy, Policy
 from .state.schema import AgentState, Channel, Mark, StateSchema, channels_of
-from .tools.provider_tools import is_provider_tool
+from .tools.spec import is_provider_tool
 from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
     from .cache.base import Cache
-    from .cache.model_cache import ModelCache
-    from .cache.tool_cache import ToolCache
+    from .cache.entries import ModelCache, ToolCache
     from .mcp_servers.config import MCPServer
     from .store.base import Store
     from .structured_output.strategies import ResponseFormat, StructuredOutput
@@ -208,7 +207,7 @@ def _output(
 def _model_cache(cache: Cache | None) -> ModelCache | None:
     if cache is None:
         return None
-    from .cache.model_cache import ModelCache
+    from .cache.entries import ModelCache
 
     return ModelCache(cache)
 
@@ -216,7 +215,7 @@ def _model_cache(cache: Cache | None) -> ModelCache | None:
 def _tool_cache(cache: Cache | None, middleware: Sequence[AgentMiddleware]) -> ToolCache | None:
     if cache is None or any(one.redaction for one in middleware):
         return None  # it would keep results as they were before they were redacted
-    from .cache.tool_cache import ToolCache
+    from .cache.entries import ToolCache
 
     return ToolCache(cache)
 

@@ -44,8 +44,7 @@ from .profiles.extras import about_tools, fitted
 from .profiles.profile import EXCLUDABLE
 from .profiles.subagents import ProfiledSubAgents
 from .skills.registry import SkillRegistry
-from .subagents.checking import check_given, problem_of
-from .subagents.definitions import AnySubAgent, SubAgent
+from .subagents.definitions import AnySubAgent, SubAgent, check_given, problem_of
 from .subagents.registry import SubAgentRegistry
 from .tools.tool import Tool
 

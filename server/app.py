@@ -35,9 +35,9 @@ from ..harness.deep_agent import create_deep_agent
 from ..harness.errors import HarnessError
 from ..harness.limits.limits import Limits
 from ..harness.subagents.registry import SubAgentRegistry
+from .auth.caller import Principals
 from .auth.challenges import ScopesOf
 from .auth.owned_journal import OwnedJournal
-from .auth.principals import Principals
 from .face import Face
 from .mcp.announcements import Announcements
 from .mcp.services import Services

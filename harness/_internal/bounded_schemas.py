@@ -152,7 +152,7 @@ def _finds(pattern: str, text: str) -> bool:
 
 @lru_cache(256)
 def _linear(pattern: str) -> Callable[[str], bool] | None:
-    from .python_expressions import linear_test  # not needed to begin serving
+    from .linear_patterns import linear_test  # not needed to begin serving
 
     try:
         return linear_test(re.compile(pattern))

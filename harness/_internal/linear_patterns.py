@@ -1,15 +1,20 @@
-"""Linear-time regular expressions (RE2).
+r"""Linear-time regular expressions (RE2).
 
 For expressions that anybody may write. Neither making one nor searching with it can be made to
 take long or to need much memory, and searching lets other threads run meanwhile.
+
+`linear_test` takes expressions of `re`: what differs between the two is rewritten. Left are `\b`
+and `\B`, which know letters of ASCII only, and what RE2 cannot do, which is refused.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-__all__ = ["LinearPattern", "PatternError", "linear_pattern"]
+__all__ = ["LinearPattern", "PatternError", "linear_pattern", "linear_test"]
 
 MAX_MEMORY = 2 << 20
 """Bytes of one expression. Making one that needs more ends with an error after a few milliseconds;
@@ -61,3 +66,128 @@ def linear_pattern(pattern: str, *, ignore_case: bool = False) -> LinearPattern:
         raise PatternError(said.decode() if isinstance(said, bytes) else str(said)) from error
     finally:
         module.purge()  # it would keep the last 128, with what searching added to them
+
+
+_TOKEN = re.compile(
+    r"\\(?:u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})|x(?P<x>[0-9a-fA-F]{2})|(?P<escape>.))"
+    r"|\{,(?P<most>\d+)\}|(?P<char>.)",
+    re.DOTALL,
+)
+_LEADING_FLAGS = re.compile(r"(?:\(\?[aimsux]+\))*")
+_LINES_HERE = re.compile(r"\(\?[a-z]*m[a-z-]*:")
+_UNICODE = {"d": r"\p{Nd}", "w": r"\p{L}\p{N}_", "s": r"\t-\r\x1c-\x20\x{85}\p{Z}"}
+_ASCII = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t-\r "}
+_ANYTHING = [{rf"\{one}", rf"\{one.upper()}"} for one in "dws"]
+
+
+def linear_test(pattern: re.Pattern[str], *, whole: bool = False) -> Callable[[str], bool]:
+    """Return a test of texts.
+
+    Args:
+        pattern: The expression.
+        whole: Whether it must match all of a text.
+
+    Raises:
+        PatternError: It cannot be matched in linear time.
+    """
+    if not isinstance(pattern.pattern, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise PatternError("it is of bytes; write text")
+    if pattern.flags & re.VERBOSE:
+        raise PatternError("(?x) and re.VERBOSE are not known")
+    made = linear_pattern(_translated(pattern, whole=whole))
+    match = made.fullmatch if whole else made.search
+    return lambda text: match(_encoded(text)) is not None
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # halves of surrogate pairs, which no expression is about
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _translated(pattern: re.Pattern[str], *, whole: bool) -> str:
+    """Return what an expression of `re` is for RE2."""
+    text = pattern.pattern
+    letters = {re.IGNORECASE: "i", re.DOTALL: "s", re.MULTILINE: "m"}
+    flags = "".join(letter for flag, letter in letters.items() if pattern.flags & flag)
+    kinds = _ASCII if pattern.flags & re.ASCII else _UNICODE
+    end = r"\z" if whole else r"(?:\n?\z)"  # `$` of `re` is also before a last line break
+    if "m" not in flags and _LINES_HERE.search(text):
+        raise PatternError("(?m:…) is for a part of it; put (?m) at its beginning")
+    parts = [f"(?{flags})" if flags else ""]
+    leading = _LEADING_FLAGS.match(text)
+    place = leading.end() if leading else 0
+    while found := _TOKEN.match(text, place):
+        place = found.end()
+        if found[0] == "[":
+            made, place = _set(text, place, kinds)
+            parts.append(made)
+        elif found[0] == "$" and "m" not in flags:
+            if text[place : place + 1] not in ("", ")", "|"):
+                raise PatternError("something comes after $, the end of the text")
+            parts.append(end)
+        elif found["most"]:
+            parts.append(f"{{0,{found['most']}}}")
+        else:
+            parts.append(_outside(found, kinds))
+    return "".join(parts)
+
+
+def _outside(found: re.Match[str], kinds: dict[str, str]) -> str:
+    """Return a token that is in no set."""
+    escape = found["escape"]
+    if escape is None:
+        return _character(found)
+    if escape.lower() in kinds:
+        return f"[{'^' if escape.isupper() else ''}{kinds[escape.lower()]}]"
+    if escape == "Z":
+        return r"\z"
+    return found[0] if escape in "AbBafnrtv0123456789N" else _code(escape)
+
+
+def _set(text: str, place: int, kinds: dict[str, str]) -> tuple[str, int]:
+    """Return a set whose bracket was read, and where it ends.
+
+    Raises:
+        PatternError: It holds what cannot be said of single characters.
+    """
+    negated = text.startswith("^", place)
+    place += negated
+    first, tokens = place, list[re.Match[str]]()
+    while (found := _TOKEN.match(text, place)) and (found[0] != "]" or place == first):
+        tokens.append(found)
+        place = found.end()
+    raw = {one[0] for one in tokens}
+    if raw in _ANYTHING:
+        members = r"\x{0}-\x{10FFFF}"
+    elif len(raw) == 1 and (kind := kinds.get(tokens[0][0][1:].lower())) and tokens[0]["escape"]:
+        members, negated = kind, negated != tokens[0][0][1:].isupper()
+    else:
+        members = "".join(_inside(one, kinds) for one in tokens)
+    return f"[{'^' if negated else ''}{members}]", place + 1
+
+
+def _inside(found: re.Match[str], kinds: dict[str, str]) -> str:
+    """Return a token of a set."""
+    escape = found["escape"]
+    if escape is None:
+        return rf"\{found[0]}" if found[0] in "[]" else _character(found)
+    if escape in kinds:
+        return kinds[escape]
+    if escape == "D" and kinds is _UNICODE:
+        return r"\P{Nd}"
+    if escape in "DWS":
+        raise PatternError(rf"\{escape} cannot be one of several in a set")
+    if escape == "b":
+        return r"\x08"
+    return found[0] if escape in "afnrtv01234567N" else _code(escape)
+
+
+def _character(found: re.Match[str]) -> str:
+    code = found["u"] or found["U"] or found["x"]
+    return found[0] if code is None else rf"\x{{{code}}}"
+
+
+def _code(char: str) -> str:
+    return rf"\x{{{ord(char):x}}}"

@@ -1,15 +1,21 @@
-"""Typed values in a cache, whose failures never become a run's."""
+"""Cached answers of models and results of tools; failures of a cache never become a run's."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
+from .._internal.records import record
+from ..messages.message import AIMessage, Content, Message, ToolCall, new_id
+from ..tools.tool import CachePolicy, Tool, ToolResult
 from .base import Cache
+from .keys import tool_key
 
-__all__ = ["Entries"]
+__all__ = ["Entries", "ModelCache", "ToolCache"]
 
 T = TypeVar("T")
 
@@ -62,3 +68,99 @@ class Entries(Generic[T]):
         level = logging.DEBUG if self._warned else logging.WARNING
         self._warned = True
         return level
+
+
+class ModelCache:
+    """Answers by `model_key`.
+
+    A hit saves the whole call: time, tokens and dollars. It is worth having where the same run is
+    repeated (tests, demos, evaluations, a run that failed late and is started anew). It replays:
+    a model that would answer differently each time, because of its temperature, gives its first
+    answer again until the entry's time is over. A failed cache is logged once and never fails a
+    run.
+
+    Agents may share a cache if they use the same account of a provider: some models' thinking is
+    accepted only by the account that paid for it. Identical requests at the same moment are all
+    sent, and the last answer stays.
+
+    Args:
+        cache: Where answers are kept.
+        ttl: Seconds an answer may be replayed; None for as long as there is room.
+    """
+
+    def __init__(self, cache: Cache, ttl: float | None = None) -> None:
+        self._entries: Entries[AIMessage] = Entries(cache, AIMessage)
+        self._ttl = ttl
+
+    async def get(self, key: str, messages: Sequence[Message] = ()) -> AIMessage | None:
+        """Return the answer with an id of its own and no usage, since nothing was used.
+
+        Args:
+            key: The `model_key` of the request.
+            messages: The transcript it will join. An answer whose tool calls are in there already
+                is not replayed: a call id is unique in a transcript, and an answer that comes
+                back in the same thread would go round in circles.
+        """
+        answer = await self._entries.get(key)
+        if answer is None or _call_ids(answer) & {one for m in messages for one in _call_ids(m)}:
+            return None
+        return replace(answer, id=new_id("msg"), usage=None)
+
+    async def set(self, key: str, answer: AIMessage) -> None:
+        """Store an answer, without its agent's name and what it cost."""
+        await self._entries.set(key, replace(answer, usage=None, name=None), self._ttl)
+
+
+def _call_ids(message: Message) -> set[str]:
+    if not isinstance(message, AIMessage):
+        return set()
+    return {block.id for block in message.content if isinstance(block, ToolCall)}
+
+
+@record
+class _Stored:
+    """The part of a result that is the same whoever asks."""
+
+    content: Content
+    artifact: JsonValue = None
+
+
+class ToolCache:
+    """Results by `tool_key`.
+
+    For tools whose result follows from their arguments alone: not from who is asking, from the
+    thread's state or files, or from the moment. The cache makes no difference between callers. A
+    failed cache is logged once and never fails a run. Identical calls at the same moment all run,
+    and the last result stays.
+
+    Args:
+        cache: Where results are kept.
+    """
+
+    def __init__(self, cache: Cache) -> None:
+        self._entries: Entries[_Stored] = Entries(cache, _Stored)
+
+    def key(self, tool: Tool, args: Mapping[str, JsonValue]) -> str:
+        """Return the `tool_key` of a call, made as the tool's `CachePolicy` says."""
+        policy = tool.cacheable
+        return tool_key(tool.name, args, policy.key if isinstance(policy, CachePolicy) else None)
+
+    async def get(self, key: str) -> ToolResult | None:
+        """Return the result, or None."""
+        stored = await self._entries.get(key)
+        return None if stored is None else ToolResult(stored.content, stored.artifact)
+
+    async def set(self, key: str, result: ToolResult, policy: CachePolicy | bool = True) -> None:
+        """Store a result, unless it is an error or changes state: that must happen each time.
+
+        Args:
+            key: The key of the call.
+            result: What the tool returned.
+            policy: `Tool.cacheable`; says how long the result may be used, and False stores
+                nothing.
+        """
+        changes_state = result.update or result.writes
+        if policy is False or result.status != "success" or changes_state:
+            return
+        ttl = policy.ttl if isinstance(policy, CachePolicy) else None
+        await self._entries.set(key, _Stored(result.content, result.artifact), ttl)

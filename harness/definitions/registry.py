@@ -27,11 +27,13 @@ from typing import Generic, NamedTuple, TypeVar
 from .confined_files import ConfinedFiles
 from .followed_files import FollowedFiles
 from .frontmatter import DefinitionError
-from .listings import Entry, Listing, are_plain
 from .sources import (
+    Entry,
     FileStat,
     Found,
+    Listing,
     Source,
+    are_plain,
     printable,
     require_text,
     with_real,

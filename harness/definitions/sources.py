@@ -1,19 +1,23 @@
-"""Definition sources: directories of definition files, and the identity of a file's version."""
+"""Definition sources: directories of definition files, what was found there, in which version."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .frontmatter import DefinitionError
 
 __all__ = [
+    "Entry",
     "FileStat",
     "Found",
+    "Listing",
     "Source",
+    "are_plain",
     "children",
     "file_stat",
     "identity",
@@ -169,3 +173,53 @@ def with_real(paths: Collection[str]) -> set[str]:
             parents[parent] = os.path.realpath(parent)
         real.add(os.path.join(parents[parent], name))
     return {*paths, *real}
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[T]):
+    """What an entry of a source was when it was looked at.
+
+    Attributes:
+        found: The definition file it stands for, if it does.
+        signature: What that is made from.
+        settled: Whether an equal signature means that nothing changed.
+        item: The definition, or the last good one.
+        name: Its name.
+        digest: Of all it holds.
+        error: What is wrong, and the path of that.
+        elsewhere: Whether a change of another path may concern it.
+    """
+
+    found: Found | None = None
+    signature: tuple[FileStat, ...] = ()
+    settled: bool = False
+    item: T | None = None
+    name: str = ""
+    digest: str = ""
+    error: tuple[str, str] | None = None
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """What a source held when it was looked at: its entries by name, and what is wrong with it."""
+
+    source: Source
+    entries: Mapping[str, Entry[T]]
+    error: str | None = None
+
+
+def are_plain(names: Set[str | None], listing: Listing[Any]) -> bool:
+    """Whether what was told of these entries is about them, and not about where a link led."""
+    for name in names:
+        if not name:
+            continue
+        entry = listing.entries.get(name)
+        if entry is not None and entry.elsewhere:
+            return False
+        if entry is None and not os.path.lexists(listing.source.directory / name):
+            return False  # a link come and gone, or a name that is not the one it has here
+    return True

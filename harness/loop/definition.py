@@ -20,7 +20,7 @@ from .run.interrupts import Breakpoints
 from .tools.execution import ToolPipeline
 
 if TYPE_CHECKING:
-    from ..cache.model_cache import ModelCache
+    from ..cache.entries import ModelCache
     from ..store.base import Store
     from ..structured_output.strategies import ResponseFormat, StructuredOutput
 

@@ -36,8 +36,7 @@ from ..tools.tool import ToolResult
 from .call_channel import CallChannel, Floor, NotSent, Unavailable
 from .config import MCPServer
 from .elicitation import Answer, Question, Round
-from .results import tool_result
-from .tools import usable_schema
+from .tools import tool_result, usable_schema
 from .transports import FORGOTTEN, LOST, UNSENT, transport
 
 __all__ = ["ServerSession"]

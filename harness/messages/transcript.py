@@ -1,15 +1,25 @@
-"""The messages of a thread, and the reducer that adds to them."""
+"""The messages of a thread, the reducer that adds to them, and the same as text."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import SupportsIndex, cast, overload
 
-from .message import REMOVE_ALL, Message, RemoveMessage
+from .message import (
+    REMOVE_ALL,
+    AIMessage,
+    HumanMessage,
+    Message,
+    RemoveMessage,
+    TextBlock,
+    ToolCall,
+    is_media,
+)
 
-__all__ = ["Transcript", "add_messages"]
+__all__ = ["Transcript", "add_messages", "transcript_text"]
 
 _growing = threading.Lock()
 """Held while what transcripts share grows: agents in several threads may know the same one."""
@@ -121,3 +131,38 @@ def add_messages(
         else:
             raise ValueError(f"cannot remove message {message.id!r}: it is not in the thread")
     return merged.appended([*fresh.values()]) if fresh else merged
+
+
+_KINDS = {
+    "image": "an image",
+    "document": "a document",
+    "audio": "a recording",
+    "video": "a film",
+}
+
+
+def transcript_text(messages: Sequence[Message]) -> str:
+    """Return messages as text; thinking is left out, and of images and the like all but that."""
+    return "\n\n".join(map(_message_text, messages))
+
+
+def _message_text(message: Message) -> str:
+    if isinstance(message, AIMessage):
+        parts = [
+            block.text if isinstance(block, TextBlock) else _call_text(block)
+            for block in message.content
+            if isinstance(block, TextBlock | ToolCall)
+        ]
+        return "\n".join(["[assistant]", *parts])
+    text = message.text
+    if not isinstance(message.content, str):
+        text += "".join(f"\n({_KINDS[one.type]})" for one in message.content if is_media(one))
+    if isinstance(message, HumanMessage):
+        return f"[user]\n{text}" if message.source is None else f"[{message.source}]\n{text}"
+    failed = ", failed" if message.status == "error" else ""
+    return f"[result of {message.name} {message.tool_call_id}{failed}]\n{text}"
+
+
+def _call_text(call: ToolCall) -> str:
+    args = json.dumps(call.args, ensure_ascii=False) if call.invalid is None else call.invalid
+    return f"(calls {call.name} {call.id}: {args})"

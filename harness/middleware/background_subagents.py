@@ -43,15 +43,16 @@ from ..subagents.background.engine import Behalf
 from ..subagents.background.launcher import BackgroundSubAgents
 from ..subagents.background.notifications import Notification, TaskNotifications
 from ..subagents.background.results import collected
-from ..subagents.background.state import (
+from ..subagents.background.tasks import (
     GONE,
     BackgroundState,
     BackgroundTask,
+    NewTask,
     Tasks,
+    TaskView,
     joined,
     tasks_in,
 )
-from ..subagents.background.tasks import NewTask, TaskView
 from ..subagents.background.texts import (
     CANCEL,
     NOT_IN_BACKGROUND,

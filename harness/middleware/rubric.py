@@ -19,8 +19,8 @@ from ..errors import AgentBuildError, MiddlewareError, ModelError
 from ..limits.limits import LimitReached
 from ..loop.hooks.middleware import AgentMiddleware, hook_config
 from ..loop.hooks.requests import HookResult, Runtime
-from ..messages.as_text import transcript_text
 from ..messages.message import HumanMessage, Message, ToolCall, ToolMessage, new_id
+from ..messages.transcript import transcript_text
 from ..models.base import ChatModel, ChatRequest, PromptSection
 from ..state.schema import Mark, State
 from ..tools.spec import ToolSpec

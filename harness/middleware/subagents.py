@@ -23,9 +23,9 @@ from ..loop.hooks.middleware import AgentMiddleware
 from ..loop.hooks.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
 from ..loop.tools.subagent_call import SubagentCall
 from ..messages.message import Content, HumanMessage, TextBlock, text_of
-from ..policy.ancestor_policies import narrowing
+from ..policy.composite import narrowing
 from ..state.schema import ChannelWrite, State
-from ..subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
+from ..subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent, run_function
 from ..subagents.handles import (
     Handle,
     SubAgentState,
@@ -34,12 +34,10 @@ from ..subagents.handles import (
     kind_of,
     the_handle,
 )
-from ..subagents.listing import notice, section
-from ..subagents.prebuilt import run_function
 from ..tools.tool import Fork, SubagentResult, Tool, ToolResult, ToolRuntime, tool
 from .instructions.notices import is_cut
 
-__all__ = ["SubAgentMiddleware", "SubAgents"]
+__all__ = ["SubAgentMiddleware", "SubAgents", "notice", "section"]
 
 DESCRIPTION = """\
 Hand a self-contained piece of work to a subagent. It starts with nothing but your description, \
@@ -315,3 +313,29 @@ def _failed(name: str, why: str, note: str, said: str) -> str:
 def _template(description: str) -> Tool:
     make = tool(name="task", title="Delegate", description=description)
     return make(MethodType(SubAgentMiddleware._task, SubAgentMiddleware))  # pyright: ignore[reportPrivateUsage]
+
+
+def section(subagents: Mapping[str, str]) -> str:
+    """Return the section of the system prompt for descriptions by name."""
+    return "\n".join(("Subagents for the `task` tool:", *_lines(subagents))) + (
+        "" if subagents else "\n(none at present)"
+    )
+
+
+def notice(told: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return what changed since the model last heard of subagents."""
+    added = {name: text for name, text in now.items() if name not in told}
+    other = {name: text for name, text in now.items() if told.get(name, text) != text}
+    gone = [name for name in told if name not in now]
+    parts = ["[Notice from the system, not from the user: subagents changed.]"]
+    if added:
+        parts += ["New:", *_lines(added)]
+    if other:
+        parts += ["Described anew:", *_lines(other)]
+    if gone:
+        parts.append(f"No longer there: {', '.join(gone)}.")
+    return "\n".join(parts)
+
+
+def _lines(subagents: Mapping[str, str]) -> list[str]:
+    return [f"- {name}: {' '.join(text.split())}" for name, text in subagents.items()]

@@ -10,19 +10,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, Unpack
 
 from pydantic import JsonValue
 
 from .access_request import AccessRequest
-from .composite import CallPolicy, CompositePolicy
+from .composite import Caller, CallPolicy, CompositePolicy
 from .policy import Policy
 from .rules import Patterns, Rule
+from .verdicts import Verdict, strictest
 
 if TYPE_CHECKING:
     from ..tools.tool import Tool
 
-__all__ = ["Access", "PathPattern", "only_globs", "patterns", "policies_in", "reach"]
+__all__ = [
+    "Access",
+    "PathPattern",
+    "only_globs",
+    "path_verdict",
+    "patterns",
+    "policies_in",
+    "reach",
+]
 
 Access: TypeAlias = Literal["write", "read", "hidden"]
 """`write` includes reading, `hidden` means that there is nothing."""
@@ -161,3 +170,42 @@ def _pattern(glob: str) -> PathPattern:
     if wild is None:
         return PathPattern(glob, plain, walk=False)
     return PathPattern(glob, plain[: wild.start()].rpartition("/")[0] or "/", walk=True)
+
+
+def path_verdict(
+    policy: CallPolicy,
+    tool: str,
+    path: str,
+    definition: Tool | None = None,
+    **caller: Unpack[Caller],
+) -> Verdict:
+    """Return the verdict on a path: a refusal, or a question that a rule about paths asks.
+
+    What a person is asked for whatever the path is, such as each call of a tool, counts as
+    allowed.
+
+    Args:
+        policy: The policy.
+        tool: The name of a tool that takes a path.
+        path: A canonical path.
+        definition: The tool itself.
+        caller: Who makes the call.
+    """
+    return strictest(_verdicts(policy, tool, path, definition, caller))
+
+
+def _verdicts(
+    policy: CallPolicy, tool: str, path: str, definition: Tool | None, caller: Caller
+) -> Iterator[Verdict]:
+    call = AccessRequest(tool, {"path": path}, definition, **caller)
+    for one in policies_in(policy):
+        if not isinstance(one, Policy):
+            verdict = one.judge(tool, call.args, definition, **caller)
+            if verdict.action == "deny":
+                yield verdict
+            continue
+        for decided in one.decide(call):
+            verdict = decided.verdict
+            about_path = decided.rule is not None and decided.rule.path is not None
+            if verdict.action == "deny" or (verdict.action == "ask" and about_path):
+                yield verdict

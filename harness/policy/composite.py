@@ -1,9 +1,11 @@
-"""Composite policy: several policies as one; the strictest verdict holds."""
+"""Composite policy: several policies as one, those of callers too; the strictest verdict holds."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict, Unpack
 
@@ -14,7 +16,15 @@ from .verdicts import Verdict, strictest
 if TYPE_CHECKING:
     from ..tools.tool import Tool
 
-__all__ = ["Arguments", "CallPolicy", "Caller", "CompositePolicy", "NarrowedPolicy"]
+__all__ = [
+    "Arguments",
+    "CallPolicy",
+    "Caller",
+    "CompositePolicy",
+    "NarrowedPolicy",
+    "ancestor_policies",
+    "narrowing",
+]
 
 Arguments: TypeAlias = Mapping[str, JsonValue]
 
@@ -117,3 +127,22 @@ class NarrowedPolicy(CompositePolicy):
     def parts(self) -> Sequence[CallPolicy]:
         """Return the policies."""
         return self.policies
+
+
+_ABOVE: ContextVar[tuple[CallPolicy, ...]] = ContextVar("ancestor_policies", default=())
+
+
+def ancestor_policies() -> tuple[CallPolicy, ...]:
+    """Return the policies of the agents above the one that is running."""
+    return _ABOVE.get()
+
+
+@contextmanager
+def narrowing(policy: CallPolicy) -> Generator[None]:
+    """Hold the agents that run inside the block to a policy besides their own."""
+    above = _ABOVE.get()
+    token = _ABOVE.set(above if policy in above else (*above, policy))
+    try:
+        yield
+    finally:
+        _ABOVE.reset(token)

@@ -2,7 +2,7 @@
 
 Names (tools, servers, principals, values of arguments) are plain globs: `*` stands for anything.
 Paths and agents are globs of steps: `*` stays within a step, `**` crosses them, and `/docs/**`
-covers `/docs` too.
+covers `/docs` too. Regular expressions are for arguments, which are whatever a model wrote.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from .._internal.path_globs import settled
+from .._internal.linear_patterns import PatternError, linear_test
+from .._internal.name_globs import settled
 from .errors import PolicyError
 
-__all__ = ["any_of", "expanded", "literal_in", "name_pattern", "steps_pattern"]
+__all__ = ["any_of", "argument_test", "expanded", "literal_in", "name_pattern", "steps_pattern"]
 
 _MOST = 1_000
 
@@ -81,3 +82,29 @@ def literal_in(pattern: str) -> str:
     if re.search(r"[\\{}\[\]]|//", rest):
         return ""
     return max(rest.split("\0"), key=len)
+
+
+_ADVICE = (
+    r"Rules take no look-around such as (?=…) or (?<!…), no references such as \1, no atomic or "
+    "possessive repeats, no counts above 1000: these can take for ever on an argument that is made "
+    "for it. Write a simpler expression, or several rules, of which the first that matches decides"
+)
+
+
+@lru_cache(1_024)
+def argument_test(pattern: re.Pattern[str], *, whole: bool) -> Callable[[str], bool]:
+    """Return a test of texts.
+
+    Args:
+        pattern: The expression.
+        whole: Whether it must match all of a text, as in rules that allow.
+
+    Raises:
+        PolicyError: It cannot be matched in linear time; the text says what to write instead.
+    """
+    try:
+        return linear_test(pattern, whole=whole)
+    except PatternError as error:
+        raise PolicyError(
+            f"the regular expression {pattern.pattern!r} cannot be used: {error}. {_ADVICE}"
+        ) from error

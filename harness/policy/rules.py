@@ -275,7 +275,7 @@ def _about_argument(name: str, pattern: str | re.Pattern[str], allows: bool) -> 
     if isinstance(pattern, str):
         literal, test = literal_in(pattern), name_pattern(pattern).match
     else:
-        from .argument_patterns import argument_test  # few rules have one
+        from .patterns import argument_test  # few rules have one
 
         literal = ""
         try:

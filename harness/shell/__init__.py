@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .bubblewrap import BubblewrapExecutionPolicy
     from .docker import DockerExecutionPolicy
-    from .layout import Layout, Mount
     from .policies import (
         ExecutionPolicy,
         HostExecutionPolicy,
         Launch,
+        Layout,
+        Mount,
         SandboxPolicy,
         ShellLimits,
         base_environment,

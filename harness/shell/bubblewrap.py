@@ -17,8 +17,7 @@ from pathlib import Path
 from shutil import which
 
 from ..errors import AgentBuildError
-from .layout import Access, Layout, Mount
-from .policies import Launch, ProcessLimits, base_environment, host_shell
+from .policies import Access, Launch, Layout, Mount, ProcessLimits, base_environment, host_shell
 from .seccomp import system_call_filter
 
 __all__ = ["SYSTEM_PATHS", "BubblewrapExecutionPolicy", "Mount"]

@@ -10,8 +10,7 @@ from pathlib import Path
 from shutil import which
 
 from ..errors import AgentBuildError
-from .layout import Layout, Mount
-from .policies import Launch, ShellLimits
+from .policies import Launch, Layout, Mount, ShellLimits
 
 __all__ = ["DockerExecutionPolicy"]
 

@@ -21,7 +21,7 @@ from .._internal.records import record
 from ..backends.mounts import MountedDirectory
 from ..policy import CallAuthorization
 from ..policy.access_changes import HEAVY
-from .layout import Access, Layout, Mount
+from .policies import Access, Layout, Mount
 
 __all__ = ["TableLimits", "layout_of", "same_files"]
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import anyio
 import anyio.to_thread
 
-from .layout import Layout
+from .policies import Layout
 from .session import ShellSession
 
 __all__ = ["Key", "Seat", "SessionPool"]

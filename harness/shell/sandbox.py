@@ -16,9 +16,8 @@ from ..errors import AgentBuildError
 from ..policy import CallAuthorization, PolicyFiles, authorization_of
 from ..policy.composite import CallPolicy, CompositePolicy
 from ..tools.tool import ToolRuntime
-from .layout import Layout
 from .mount_table import layout_of, same_files
-from .policies import ExecutionPolicy, SandboxPolicy
+from .policies import ExecutionPolicy, Layout, SandboxPolicy
 from .session import ShellError, ShellSession, open_session
 
 __all__ = ["Sandbox", "sandbox_of"]

@@ -1,6 +1,12 @@
 """A store in a Postgres database: for many processes and machines.
 
 Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop.
+
+How `items.namespace` is written is said in `harness.store.names`. `items.value` is JSON text as it
+was given, so that numbers and the order of keys come back as they were, but for two characters:
+see `harness.store.sql.postgres_values`. `items.words` is made of the words that
+`harness.store.texts` found; no text search configuration is used. `vectors.direction` is a plain
+array, which pgvector reads as a vector where it is installed.
 """
 
 from __future__ import annotations
@@ -8,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, Unpack
 
-from ..databases.postgres import AsyncConnection, PostgresDatabase
-from .base import Result, StoreOptions
+from ..databases.postgres import AsyncConnection, DatabaseKind, PostgresDatabase
+from .base import NewerStore, Result, StoreError, StoreOptions
 from .prepared_operations import Planned, PlannedStore
 from .sql.postgres_queries import Work
-from .sql.postgres_schema import STORE, pgvector_schema
 
 __all__ = ["PostgresStore"]
 
@@ -53,7 +58,7 @@ class PostgresStore(PlannedStore):
         self._own_clock = "clock" in options
         self._pgvector: str | None = None
         self._database = PostgresDatabase(
-            STORE,
+            _STORE,
             conninfo,
             schema,
             connections=connections,
@@ -87,4 +92,46 @@ class PostgresStore(PlannedStore):
         return await self._database.transact(work)
 
     async def _look_for_pgvector(self, conn: AsyncConnection) -> None:
-        self._pgvector = await pgvector_schema(conn)
+        self._pgvector = await _pgvector_schema(conn)
+
+
+_CREATE = (
+    """CREATE TABLE {items} (
+        item bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        namespace text COLLATE "C" NOT NULL,
+        key text COLLATE "C" NOT NULL,
+        value json NOT NULL,
+        words tsvector NOT NULL,
+        created_at double precision NOT NULL,
+        updated_at double precision NOT NULL,
+        ttl double precision,
+        expires_at double precision,
+        UNIQUE (namespace, key)
+    )""",
+    "CREATE INDEX items_by_word ON {items} USING gin (words)",
+    "CREATE INDEX items_by_expiry ON {items} (expires_at) WHERE expires_at IS NOT NULL",
+    """CREATE TABLE {vectors} (
+        item bigint NOT NULL REFERENCES {items} ON DELETE CASCADE,
+        direction real[] NOT NULL
+    )""",
+    "CREATE INDEX vectors_by_item ON {vectors} (item)",
+)
+
+_STORE = DatabaseKind(
+    name="store",
+    lock=0x44414D53,  # `DAMS`
+    tables=("items", "vectors"),
+    migrations=(_CREATE,),
+    error=StoreError,
+    newer=NewerStore,
+)
+
+
+async def _pgvector_schema(conn: AsyncConnection) -> str | None:
+    """Return the schema in which the extension pgvector is, or None where it is not installed."""
+    found = await conn.execute(
+        "SELECT nspname FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace"
+        " WHERE extname = 'vector'"
+    )
+    row = await found.fetchone()
+    return None if row is None else row[0]

@@ -2,27 +2,35 @@
 
 Each batch is one transaction and costs one hop to a connection's thread. What writes uses one
 connection and what only reads another, so a long search holds up no put.
+
+How `items.namespace` is written is said in `harness.store.names`. `words` holds the words of an
+item as `harness.store.texts` found them, with spaces between; its tokenizer splits at those only.
+
+`vec_distance_cosine` comes from the extension sqlite-vec where it is installed and the Python at
+hand can load extensions (many builds cannot); else it is a function of ours, slower and otherwise
+the same. Vectors are compared one by one, so no index has to be kept and results are exact.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from array import array
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import Self, Unpack
 
 import anyio
 
-from ..databases.sqlite_files import Connection
-from .base import Delete, Result, StoreError, StoreOptions
+from ..databases.sqlite_files import Connection, DatabaseKind
+from .base import Delete, NewerStore, Result, StoreError, StoreOptions
 from .prepared_operations import Planned, PlannedPut, PlannedStore
-from .sql.sqlite_file import open_reader, open_writer
 from .sql.sqlite_queries import Work
-from .sql.sqlite_similarity import add_similarity
+from .vectors import Vector, cosine
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteStore", "add_similarity", "load_extension"]
 
 
 class SqliteStore(PlannedStore):
@@ -136,3 +144,91 @@ class SqliteStore(PlannedStore):
         if self._embed is not None:
             add_similarity(conn)
         return conn
+
+
+_CREATE = (
+    """CREATE TABLE items (
+        item INTEGER PRIMARY KEY,
+        namespace TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL,
+        ttl REAL,
+        expires_at REAL,
+        UNIQUE (namespace, key)
+    )""",
+    "CREATE INDEX items_by_expiry ON items (expires_at) WHERE expires_at IS NOT NULL",
+    "CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'ascii')",
+    """CREATE TABLE vectors (
+        vector INTEGER PRIMARY KEY,
+        item INTEGER NOT NULL,
+        direction BLOB NOT NULL
+    )""",
+    "CREATE INDEX vectors_by_item ON vectors (item)",
+    """CREATE TRIGGER item_removed AFTER DELETE ON items BEGIN
+        DELETE FROM words WHERE rowid = old.item;
+        DELETE FROM vectors WHERE item = old.item;
+    END""",
+)
+
+_STORE = DatabaseKind("store", 0x44414D53, _CREATE, StoreError, NewerStore)
+
+open_reader = _STORE.open_reader
+
+
+def open_writer(path: Path) -> sqlite3.Connection:
+    """Open the store for writing; create or migrate it if need be.
+
+    Raises:
+        NewerStore: A newer version wrote the file; it was not touched.
+        StoreError: The file cannot be opened or is not a store, or SQLite has no FTS5.
+    """
+    try:
+        return _STORE.open_writer(path)
+    except StoreError as error:
+        if "fts5" in str(error.__cause__):
+            raise StoreError(
+                f"the store {path} cannot be opened: this Python's SQLite was built without FTS5. "
+                "Use another build of Python, or PostgresStore."
+            ) from error
+        raise
+
+
+def add_similarity(conn: sqlite3.Connection) -> None:
+    """Give a connection `vec_distance_cosine(left, right)`."""
+    if not load_extension(conn):
+        conn.create_function("vec_distance_cosine", 2, _distance, deterministic=True)
+
+
+def load_extension(conn: sqlite3.Connection) -> bool:
+    """Load sqlite-vec; return whether it could be."""
+    if not hasattr(conn, "enable_load_extension"):
+        return False
+    try:
+        extension = import_module("sqlite_vec")
+    except ImportError:
+        return False
+    conn.enable_load_extension(True)
+    try:
+        extension.load(conn)
+    except sqlite3.OperationalError:  # no library for this platform
+        return False
+    finally:
+        conn.enable_load_extension(False)
+    return True
+
+
+def _distance(left: bytes, right: bytes) -> float:
+    return 1.0 - cosine(_vector(left), _wanted(right))
+
+
+def _vector(blob: bytes) -> Vector:
+    vector = array("f")
+    vector.frombytes(blob)
+    return vector
+
+
+@lru_cache(maxsize=16)
+def _wanted(blob: bytes) -> Vector:
+    return _vector(blob)

@@ -1,17 +1,27 @@
-"""Subagent definitions."""
+"""Subagent definitions: what one is, what may be wrong with it, and functions as subagents."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
+import anyio
+
 from .._internal.records import record
-from ..errors import AgentBuildError
+from ..definitions.registry import no_such
+from ..errors import AgentBuildError, CheckpointError, HarnessError, ToolError
+from ..limits.limits import LimitReached
+from ..loop.hooks.calling import FAILURES, as_failure
+from ..models.registry import full_name
 from ..policy import CallPolicy
+from ..tools.results import result_of
+from ..tools.signatures import ALL_ARGUMENTS
+from ..tools.tool import ToolResult, ToolRuntime
 
 if TYPE_CHECKING:
     from ..limits.limits import Limits
@@ -29,6 +39,9 @@ __all__ = [
     "CompiledSubAgent",
     "Mode",
     "SubAgent",
+    "check_given",
+    "problem_of",
+    "run_function",
 ]
 
 Mode: TypeAlias = Literal["fresh", "fork"]
@@ -214,3 +227,91 @@ End with one message that stands on its own: the answer or result first, then th
 not do or are unsure of. Leave out the story of how you got there.""",
 )
 """The subagent that is always there unless another of the same name replaces it."""
+
+
+logger = logging.getLogger(__name__)
+
+
+async def run_function(
+    subagent: CompiledSubAgent, description: str, runtime: ToolRuntime
+) -> ToolResult:
+    """Return what the function makes of a task; its failure is an error result.
+
+    Raises:
+        Interrupted: It waits for an answer.
+        LimitReached: What it ran met a limit of the run tree.
+        CheckpointError: The journal failed under it.
+    """
+    body = subagent.function_body()
+    seconds = None if subagent.limits is None else subagent.limits.seconds
+    try:
+        with anyio.move_on_after(seconds):
+            value: object = await body({ALL_ARGUMENTS: description}, runtime)
+            return result_of(value, subagent.name)
+    except (LimitReached, CheckpointError):
+        raise
+    except ToolError as error:
+        why = str(error)
+    except FAILURES as raised:
+        error = as_failure(raised)
+        logger.warning("subagent %s failed", subagent.name, exc_info=error)
+        why = f"{type(error).__name__}: {error}"
+    else:
+        why = f"limit: it was stopped after {cast(float, seconds):,.4g} seconds"
+    return ToolResult(why, status="error")
+
+
+def check_given(
+    definition: AnySubAgent,
+    skills: Collection[str],
+    servers: Collection[str],
+    build: Callable[[SubAgent], object],
+) -> None:
+    """Check a subagent that is given in code.
+
+    Args:
+        definition: The subagent.
+        skills: Names of the skills there are.
+        servers: Names of the MCP servers there are.
+        build: Builds it with a model that is there already.
+
+    Raises:
+        AgentBuildError: It names a tool, skill, server or model that is not there, or cannot be
+            built.
+    """
+    if not isinstance(definition, SubAgent):
+        return
+    try:
+        for name in definition.skills or ():
+            if name not in skills:
+                raise AgentBuildError(no_such("skill", name, skills))
+        _checking_check(definition, servers, build)
+    except HarnessError as error:
+        raise AgentBuildError(f"subagent {definition.name!r}: {error}") from error
+
+
+def problem_of(
+    definition: SubAgent, servers: Collection[str], build: Callable[[SubAgent], object]
+) -> str | None:
+    """Return why a subagent that a file defines cannot be used, or None; as `check_given`.
+
+    Skills come and go while agents work, so one that is not there yet is no problem.
+    """
+    try:
+        _checking_check(replace(definition, skills=None), servers, build)
+    except HarnessError as error:
+        return str(error)
+    return None
+
+
+def _checking_check(
+    definition: SubAgent, servers: Collection[str], build: Callable[[SubAgent], object]
+) -> None:
+    if definition.mode == "fork":
+        return  # it is its caller
+    if isinstance(definition.model, str):
+        full_name(definition.model)
+    for name in definition.mcp_servers or ():
+        if name not in servers:
+            raise AgentBuildError(no_such("MCP server", name, servers))
+    build(definition)

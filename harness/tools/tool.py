@@ -18,7 +18,6 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from ..errors import AgentBuildError
 from .docstrings import read_docstring
 from .marks import CachePolicy, ToolOptions, wrong_marks
-from .provider_tools import is_provider_tool
 from .results import result_of
 from .retries import RetryPolicy
 from .runtime import (
@@ -47,7 +46,7 @@ from .signatures import (
     snake_case,
     with_artifact,
 )
-from .spec import ToolSpec
+from .spec import ToolSpec, is_provider_tool
 
 __all__ = [
     "CachePolicy",

@@ -12,8 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST
 
 from ...harness.errors import HarnessError
-from .caller import ALL_SCOPES, LOCAL, Caller, current_caller
-from .principals import Principals
+from .caller import ALL_SCOPES, LOCAL, Caller, Principals, current_caller
 
 __all__ = ["Identify"]
 

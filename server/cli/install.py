@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 if TYPE_CHECKING:
+    from ..install.clients import Scope
     from ..install.installer import Change, PathOption, Placement, Request
-    from ..install.places import Scope
 
 __all__ = ["INSTALLABLE", "ServeOptions", "install"]
 

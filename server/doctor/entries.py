@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ..install.clients import CLIENTS, KEY_VARIABLE
+from ..install.clients import CLIENTS, KEY_VARIABLE, PLACES
 from ..install.config_file import ConfigFileError
 from ..install.installer import InstallError, Placement, find_entry
 from ..install.machine import Machine
-from ..install.places import PLACES
 from .findings import Finding, broken, note, ok
 
 __all__ = ["examine_entries"]

@@ -1,30 +1,38 @@
-"""The whole examination, in the order in which things build on each other."""
+"""The whole examination in order, with one tiny call of the model for those who ask for it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
+import anyio
 import anyio.to_thread
 
 from ...harness._internal.records import record
+from ...harness.errors import HarnessError
+from ...harness.messages.message import AIMessage, HumanMessage
+from ...harness.models.base import ChatRequest
+from ...harness.models.init_chat_model import init_chat_model
+from ...harness.models.registry import DEFAULT_MODEL
 from ..install.machine import Machine
+from ..settings.accepted import is_sampling
 from ..settings.settings import Settings, SettingsError
 from ..settings.sources import load_settings
 from .entries import examine_entries
 from .environment import (
     examine_files,
     examine_key,
+    examine_packages,
     examine_port,
     examine_sandbox,
     examine_search,
 )
-from .findings import Finding, broken, note
+from .findings import Finding, broken, note, ok
 from .handshakes import Handshake, shake_hands
 from .known_clients import KNOWN_CLIENTS
-from .packages import examine_packages
 from .state import examine_journal, examine_state
 
-__all__ = ["Examination"]
+__all__ = ["Examination", "examine_live_model"]
 
 
 @record
@@ -65,8 +73,6 @@ class Examination:
         for finding in await examine_journal(settings):
             yield finding
         if self.live:
-            from .live import examine_live_model
-
             yield await examine_live_model(settings)
         if settings.per_principal:
             why = "with a root for each user, clients connect over HTTP with a token"
@@ -85,3 +91,34 @@ class Examination:
             *examine_port(settings),
             *examine_entries(self.machine, self.name, frozenset(self.clients)),
         ]
+
+
+CALL_SECONDS = 60.0
+MOST_TOKENS = 16
+
+
+async def examine_live_model(settings: Settings) -> Finding:
+    """Ask the configured model for one word; this costs a few tokens."""
+    name = settings.model or DEFAULT_MODEL
+    about = "live model"
+    if is_sampling(name):
+        return note(about, f"{name} is the client's; only a client can ask it")
+    question = HumanMessage("Answer with the word: ready")
+    request = ChatRequest([question], settings={"max_tokens": MOST_TOKENS})
+    began = time.monotonic()
+    try:
+        model = init_chat_model(name)
+        try:
+            with anyio.fail_after(CALL_SECONDS):
+                stream = model.stream(request)
+                answers = [one async for one in stream if isinstance(one, AIMessage)]
+        finally:
+            await model.aclose()
+    except TimeoutError:
+        fix = "Check the network, and ANTHROPIC_BASE_URL if it is set."
+        return broken(about, f"{name} did not answer within {CALL_SECONDS:.0f} s", fix)
+    except HarnessError as error:
+        return broken(about, str(error), "Check key, model name and network, as the text says.")
+    if not answers:
+        return broken(about, f"{name} gave no answer", "Try again.")
+    return ok(about, f"{name} answered in {time.monotonic() - began:.1f} s")

@@ -10,12 +10,11 @@ from typing import Any, cast
 
 from ...harness._internal.records import record
 from ..version import NAME
-from .clients import CLIENTS, KEY_VARIABLE, Client, Start
+from .clients import CLIENTS, KEY_VARIABLE, PLACES, Client, Scope, Start
 from .config_file import ConfigFile
 from .documents import document_of
 from .jsonc import JsoncError
 from .machine import Machine, own_command
-from .places import PLACES, Scope
 from .toml_file import TomlError
 
 __all__ = ["Change", "InstallError", "Placement", "Request", "find_entry"]

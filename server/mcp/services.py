@@ -9,8 +9,8 @@ from mcp.server.context import ServerRequestContext
 
 from ...harness.skills.registry import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
+from ..auth.caller import Principals
 from ..auth.owned_journal import JournalReader
-from ..auth.principals import Principals
 from ..runs.runs import RunManager
 from ..runs.workplaces import Workplaces
 from ..sampling.carriers import OpenRequests

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, TypedDict
 from ...harness.backends.base import Backend
 from ...harness.backends.state import StateBackend
 from ...harness.errors import AgentBuildError
+from ..settings.launch_rules import places_in
 from ..settings.protected_paths import (
     ProtectedPath,
     instructing_paths,
     protected_paths,
 )
-from ..settings.root_places import places_in
 from ..settings.settings import CommandSettings, Settings
 
 if TYPE_CHECKING:

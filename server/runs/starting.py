@@ -19,9 +19,8 @@ from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThre
 from ...harness.limits.limits import Limits
 from ...harness.messages.message import ToolCall, ToolMessage
 from ...harness.subagents.background.threads import parent_thread
-from ..auth.caller import current_caller, owner_of
+from ..auth.caller import Principals, current_caller, owner_of
 from ..auth.owned_journal import OwnedJournal
-from ..auth.principals import Principals
 from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
 from .active_run import ActiveRun

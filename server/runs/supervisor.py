@@ -19,8 +19,7 @@ from ...harness.errors import HarnessError, RunEnded, ThreadBusy
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
 from ...harness.subagents.background.threads import parent_thread
-from ..auth.caller import owner_of
-from ..auth.principals import Principals
+from ..auth.caller import Principals, owner_of
 from ..sampling.queue import Offer, SamplingQueue
 from .active_run import ActiveRun, ThreadPart
 from .cancellation import Cancellation, Servers

@@ -22,8 +22,7 @@ from ...harness.memory.files import MemoryFiles
 from ...harness.policy import PolicyFiles
 from ...harness.skills.registry import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
-from ..auth.caller import current_caller, owner_of
-from ..auth.principals import Principals
+from ..auth.caller import Principals, current_caller, owner_of
 from ..reload.files_of_all import FilesOfAll
 from ..reload.profile_files import ProfileFiles
 from ..settings.principal_roots import made_root

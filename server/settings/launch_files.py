@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+from ..install.clients import PLACES, PROJECT_FILES
 from ..install.machine import Machine
-from ..install.places import PLACES, PROJECT_FILES
 
 __all__ = ["SEARCH_DEPTH", "anchored", "client_files", "is_exempt", "launch_patterns", "moved"]
 

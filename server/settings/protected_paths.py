@@ -30,9 +30,8 @@ from ...harness.errors import AgentBuildError
 from ...harness.policy import CallPolicy, NarrowedPolicy, Policy, PolicyFiles, Rule
 from ...harness.policy.composite import CompositePolicy
 from ...harness.policy.policy_files import PolicySnapshot
-from .launch_rules import LaunchRules
+from .launch_rules import LaunchRules, below, place_glob, places_in
 from .principal_roots import is_template
-from .root_places import below, place_glob, places_in
 from .settings import Settings
 from .sources import default_config_file
 

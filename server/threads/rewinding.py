@@ -11,8 +11,8 @@ from ...harness.backends.base import Backend, FileError, Restorable
 from ...harness.checkpoint.base import Checkpoint
 from ...harness.errors import UnknownCheckpoint
 from ...harness.policy import Verdict, strictest
+from ...harness.policy.command_path_access import path_verdict
 from ...harness.policy.composite import Caller
-from ...harness.policy.path_verdicts import path_verdict
 from ..auth.caller import current_caller
 from ..results import unknown
 

@@ -2,10 +2,9 @@
 
 import pytest
 
+from deep_agent_mcp.harness.cache.entries import ModelCache, ToolCache
 from deep_agent_mcp.harness.cache.memory import MemoryCache
-from deep_agent_mcp.harness.cache.model_cache import ModelCache
 from deep_agent_mcp.harness.cache.sqlite import SqliteCache
-from deep_agent_mcp.harness.cache.tool_cache import ToolCache
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,

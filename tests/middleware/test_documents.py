@@ -9,7 +9,6 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError
-from deep_agent_mcp.harness.messages.as_text import transcript_text
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     AudioBlock,
@@ -21,6 +20,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
     VideoBlock,
 )
+from deep_agent_mcp.harness.messages.transcript import transcript_text
 from deep_agent_mcp.harness.middleware.context.unsupported_content import (
     MediaSupport,
     UnsupportedContentMiddleware,

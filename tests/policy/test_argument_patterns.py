@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from deep_agent_mcp.harness._internal.path_globs import settled
+from deep_agent_mcp.harness._internal.name_globs import settled
 from deep_agent_mcp.harness.backends.search.search import glob_matcher
 from deep_agent_mcp.harness.policy import Policy, PolicyError, PolicyFiles, Rule
-from deep_agent_mcp.harness.policy.argument_patterns import argument_test
-from deep_agent_mcp.harness.policy.patterns import name_pattern, steps_pattern
+from deep_agent_mcp.harness.policy.patterns import argument_test, name_pattern, steps_pattern
 
 ATOMS = (
     *"abé.-/{]\u017f", r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", "[ab]", "[^a]", r"[\w-]", r"[\d_]",

@@ -31,15 +31,16 @@ from deep_agent_mcp.server.doctor.entries import examine_entries
 from deep_agent_mcp.server.doctor.environment import (
     examine_files,
     examine_key,
+    examine_packages,
     examine_port,
     examine_sandbox,
     examine_search,
+    wrong_versions,
 )
+from deep_agent_mcp.server.doctor.examination import examine_live_model
 from deep_agent_mcp.server.doctor.findings import broken
 from deep_agent_mcp.server.doctor.handshakes import shake_hands
 from deep_agent_mcp.server.doctor.known_clients import KNOWN_CLIENTS, KnownClient
-from deep_agent_mcp.server.doctor.live import examine_live_model
-from deep_agent_mcp.server.doctor.packages import examine_packages, wrong_versions
 from deep_agent_mcp.server.doctor.report import Report
 from deep_agent_mcp.server.doctor.state import examine_journal, examine_state
 from deep_agent_mcp.server.install.machine import Machine

@@ -17,10 +17,9 @@ from click.testing import CliRunner
 
 from deep_agent_mcp.server.cli.install import INSTALLABLE
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.install.clients import CLIENTS
+from deep_agent_mcp.server.install.clients import CLIENTS, PLACES
 from deep_agent_mcp.server.install.jsonc import parse
 from deep_agent_mcp.server.install.machine import Machine, NotInstalled, own_command
-from deep_agent_mcp.server.install.places import PLACES
 
 KEY = "sk-ant-secret-of-the-test"
 

@@ -12,7 +12,7 @@ from mcp import Client
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.server.app import built_agent, create_app
-from deep_agent_mcp.server.settings.root_places import places_in
+from deep_agent_mcp.server.settings.launch_rules import places_in
 from deep_agent_mcp.server.settings.settings import Settings
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.servers import call, refused, text_of

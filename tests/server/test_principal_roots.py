@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.auth.caller import Caller, Scope, current_caller
-from deep_agent_mcp.server.auth.principals import Principals
+from deep_agent_mcp.server.auth.caller import Caller, Principals, Scope, current_caller
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.settings.principal_roots import directory_name
 from deep_agent_mcp.server.settings.settings import Settings, SettingsError

@@ -16,8 +16,13 @@ from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError, ThreadBusy, UnknownRun
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
-from deep_agent_mcp.server.auth.principals import Principals, UnknownPrincipal
+from deep_agent_mcp.server.auth.caller import (
+    ALL_SCOPES,
+    Caller,
+    Principals,
+    UnknownPrincipal,
+    current_caller,
+)
 from deep_agent_mcp.server.runs import supervisor as run_carrier
 from deep_agent_mcp.server.runs.active_run import ActiveRun
 from deep_agent_mcp.server.runs.server_processes import ServerProcesses

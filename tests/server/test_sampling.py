@@ -21,8 +21,7 @@ from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.models.registry import UnknownModel
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, current_caller
-from deep_agent_mcp.server.auth.principals import Principals
+from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, Principals, current_caller
 from deep_agent_mcp.server.doctor.environment import examine_key
 from deep_agent_mcp.server.sampling import queue as desk
 from deep_agent_mcp.server.sampling.messages import params_of

@@ -26,8 +26,8 @@ from deep_agent_mcp.harness.backends.mounts import mounted_directories, with_wor
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.policy import CallAuthorization, Policy, Rule
 from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from deep_agent_mcp.harness.shell.layout import Layout
 from deep_agent_mcp.harness.shell.mount_table import layout_of, same_files
+from deep_agent_mcp.harness.shell.policies import Layout
 from deep_agent_mcp.harness.shell.sandbox import sandbox_of
 from deep_agent_mcp.harness.shell.session import CommandResult, ShellError, open_session
 from deep_agent_mcp.harness.tools.tool import tool

@@ -23,9 +23,9 @@ from deep_agent_mcp.harness.backends.mounts import MountedDirectory
 from deep_agent_mcp.harness.policy import CallAuthorization, Policy, Rule
 from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
 from deep_agent_mcp.harness.shell.jobs import JobLimits, JobPool
-from deep_agent_mcp.harness.shell.layout import Layout
 from deep_agent_mcp.harness.shell.mount_guard import GUARD_LOST, MountGuard, MoveWatch
 from deep_agent_mcp.harness.shell.mount_table import TableLimits, layout_of
+from deep_agent_mcp.harness.shell.policies import Layout
 from deep_agent_mcp.harness.shell.resource_limits import descendants
 from deep_agent_mcp.harness.shell.session import ShellError, ShellSession, open_session
 from deep_agent_mcp.harness.tools.tool import tool

@@ -8,7 +8,7 @@ import pytest
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.mounts import with_workspace
 from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from deep_agent_mcp.harness.shell.layout import Layout, Mount
+from deep_agent_mcp.harness.shell.policies import Layout, Mount
 from deep_agent_mcp.harness.shell.sandbox import Sandbox, sandbox_of
 from deep_agent_mcp.harness.shell.session import ShellError
 from tests.shell.support import need_bubblewrap, text_of

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.shell.bubblewrap import BubblewrapExecutionPolicy
-from deep_agent_mcp.harness.shell.layout import Layout
+from deep_agent_mcp.harness.shell.policies import Layout
 from deep_agent_mcp.harness.shell.session import open_session
 from tests.shell.support import need_bubblewrap, text_of
 

@@ -11,9 +11,8 @@ import pytest
 from deep_agent_mcp.harness.backends.mounts import MountedDirectory
 from deep_agent_mcp.harness.policy import CallAuthorization, Policy, Rule
 from deep_agent_mcp.harness.shell.docker import DockerExecutionPolicy
-from deep_agent_mcp.harness.shell.layout import Layout
 from deep_agent_mcp.harness.shell.mount_table import TableLimits, layout_of
-from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy
+from deep_agent_mcp.harness.shell.policies import HostExecutionPolicy, Layout
 from deep_agent_mcp.harness.tools.tool import tool
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="shells need a POSIX system")

@@ -13,8 +13,7 @@ from deep_agent_mcp.harness.store.base import StoreOptions
 from deep_agent_mcp.harness.store.conformance import OpenStore, promises
 from deep_agent_mcp.harness.store.memory import MemoryStore
 from deep_agent_mcp.harness.store.postgres import PostgresStore
-from deep_agent_mcp.harness.store.sql.sqlite_similarity import load_extension
-from deep_agent_mcp.harness.store.sqlite import SqliteStore
+from deep_agent_mcp.harness.store.sqlite import SqliteStore, load_extension
 from tests.databases import Database, made_database
 
 Opener: TypeAlias = Callable[[str], OpenStore]

@@ -21,9 +21,9 @@ from deep_agent_mcp.harness.store import (
     Store,
     StoreError,
 )
+from deep_agent_mcp.harness.store import postgres as tables
 from deep_agent_mcp.harness.store._conformance_cases.tools import HandClock, keys, letters
 from deep_agent_mcp.harness.store.sql import postgres_queries as queries
-from deep_agent_mcp.harness.store.sql import postgres_schema as tables
 from tests.databases import Database, blocked
 
 pytestmark = pytest.mark.anyio
@@ -360,7 +360,7 @@ async def test_of_two_that_find_no_tables_one_makes_them_whatever_transactions_s
     async with anyio.create_task_group() as group:
         with database.another() as conn, conn.transaction():
             conn.execute(
-                "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (tables.STORE.lock, schema)
+                "SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (tables._STORE.lock, schema)
             )
             for store in stores:
                 group.start_soon(store.search, NS)

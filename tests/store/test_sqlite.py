@@ -24,9 +24,9 @@ from deep_agent_mcp.harness.store import (
     SqliteStore,
     StoreError,
 )
+from deep_agent_mcp.harness.store import sqlite as files
 from deep_agent_mcp.harness.store._conformance_cases.tools import HandClock, letters
-from deep_agent_mcp.harness.store.sql import sqlite_file as files
-from deep_agent_mcp.harness.store.sql.sqlite_similarity import add_similarity, load_extension
+from deep_agent_mcp.harness.store.sqlite import add_similarity, load_extension
 from deep_agent_mcp.harness.store.vectors import direction
 
 pytestmark = pytest.mark.anyio

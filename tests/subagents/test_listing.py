@@ -6,10 +6,9 @@ import pytest
 
 from deep_agent_mcp.harness.definitions.registry import DefinitionRegistry
 from deep_agent_mcp.harness.messages.message import HumanMessage
-from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
+from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware, notice, section
 from deep_agent_mcp.harness.profiles import Profile
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
-from deep_agent_mcp.harness.subagents.listing import notice, section
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from tests.loop.models import Turns, call, says
 from tests.subagents.family import Cast, family, task, told

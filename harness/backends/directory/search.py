@@ -15,8 +15,7 @@ from ..._internal.records import record
 from ...errors import ToolError
 from ..base import FileEntry, Page, PathTest
 from ..search.expressions import Expression
-from ..search.ripgrep import Candidates, candidates, find_ripgrep
-from ..search.ripgrep_prefilter import prefilter
+from ..search.ripgrep import Candidates, candidates, find_ripgrep, prefilter
 from ..search.search import Budget, Unhurried, find_lines
 from .tree import Tree
 

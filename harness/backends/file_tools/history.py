@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from ...messages.as_text import transcript_text
 from ...messages.message import HumanMessage, Message
+from ...messages.transcript import transcript_text
 from ...tools.tool import ToolRuntime
 from ..base import Backend, FileError, artifact_path
 from ..state import FileData, StateFiles

@@ -39,7 +39,7 @@ from ..state.thread_state import ThreadState
 from .sanitize_answer import sanitize_answer
 
 if TYPE_CHECKING:
-    from ...cache.model_cache import ModelCache
+    from ...cache.entries import ModelCache
     from ...structured_output.strategies import StructuredOutput
     from ..run.redaction import RunRedaction
 

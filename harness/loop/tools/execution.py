@@ -19,7 +19,7 @@ from ...errors import HarnessError, MiddlewareError
 from ...limits.limits import LimitReached, Meter
 from ...messages.message import ToolCall, ToolMessage
 from ...policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
-from ...policy.ancestor_policies import ancestor_policies
+from ...policy.composite import ancestor_policies
 from ...tools.results import NO_OUTPUT
 from ...tools.tool import InvalidArguments, Tool
 from ..hooks.calling import FAILURES, Wrap, as_failure, wraps_of
@@ -30,7 +30,7 @@ from .at_most_once import AtMostOnceMark
 from .outcomes import failure, outcome_of, run_cached, run_tool, with_notice
 
 if TYPE_CHECKING:
-    from ...cache.tool_cache import ToolCache
+    from ...cache.entries import ToolCache
 
 __all__ = ["EDIT_NOTICE", "REFUSED", "REJECTED", "ToolPipeline"]
 

@@ -23,7 +23,7 @@ from ..hooks.requests import Command, Send, ToolCallOutcome, ToolCallRequest
 from ..run.interrupts import Asker
 
 if TYPE_CHECKING:
-    from ...cache.tool_cache import ToolCache
+    from ...cache.entries import ToolCache
 
 __all__ = ["failure", "outcome_of", "run_cached", "run_tool", "with_notes", "with_notice"]
 

@@ -23,7 +23,7 @@ from ...limits.limits import LimitReached, Limits, Meter
 from ...limits.subagent_limits import ChildMeter
 from ...messages.message import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from ...policy import CallPolicy
-from ...policy.ancestor_policies import narrowing
+from ...policy.composite import narrowing
 from ...state.schema import ChannelWrite, Mark, Overwrite, StateSchema
 from ...tools.tool import Fork, SubagentPlace, SubagentResult
 from ..run.context import RunContext

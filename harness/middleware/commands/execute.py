@@ -25,9 +25,8 @@ from ...loop.hooks.requests import (
 )
 from ...shell.bubblewrap import BubblewrapExecutionPolicy
 from ...shell.jobs import JobLimits
-from ...shell.layout import Layout
 from ...shell.output import preview
-from ...shell.policies import ExecutionPolicy
+from ...shell.policies import ExecutionPolicy, Layout
 from ...shell.sandbox import sandbox_of
 from ...shell.session import CommandResult, ShellSession
 from ...state.schema import State

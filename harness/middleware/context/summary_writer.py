@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from ..._internal.records import record
 from ...errors import ModelError
 from ...limits.limits import Meter
-from ...messages.as_text import transcript_text
 from ...messages.message import HumanMessage, Message
+from ...messages.transcript import transcript_text
 from ...models.base import ChatModel, ChatRequest, PromptSection
 from ...models.token_counting import text_tokens
 from ..models.internal_calls import answer_of

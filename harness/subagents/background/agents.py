@@ -18,7 +18,7 @@ from ...policy.composite import Arguments, Caller
 from ...state.schema import StateSchema
 from ...tools.tool import Tool
 from .inbox import Inbox, InboxState
-from .merge_base import MergeBase, MergeBaseState
+from .three_way_merge import MergeBase, MergeBaseState
 
 __all__ = ["background_agent"]
 

@@ -12,8 +12,7 @@ from ...errors import UnknownThread
 from ...state.schema import State
 from .launcher import BackgroundSubAgents
 from .results import collected
-from .state import FINAL, GONE, Tasks
-from .tasks import TaskView
+from .tasks import FINAL, GONE, Tasks, TaskView
 from .texts import TaskTexts, facts
 
 __all__ = ["Notification", "TaskNotifications"]

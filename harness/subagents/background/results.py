@@ -15,10 +15,8 @@ from ...loop.agent import Agent
 from ...loop.thread_access import StateSnapshot
 from ...state.schema import State
 from .launcher import BackgroundSubAgents
-from .merge_base import base_of, digest
-from .state import BackgroundTask
-from .tasks import TaskView
-from .three_way_merge import merge_changes
+from .tasks import BackgroundTask, TaskView
+from .three_way_merge import base_of, digest, merge_changes
 
 __all__ = ["Collected", "collected"]
 

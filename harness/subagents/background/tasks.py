@@ -1,19 +1,35 @@
-"""Background task: its record and status."""
+"""Background tasks: their records and status, and the state that lists those of a thread."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast
+
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from ..._internal.records import record
 from ...checkpoint.base import Interrupt, Run
 from ...loop.agent import Agent
 from ...messages.message import HumanMessage
-from ...state.schema import Mark, Overwrite, State
+from ...state.schema import Mark, Overwrite, Reducer, State
 from .engine import Behalf
 
-__all__ = ["ENDED", "NewTask", "TaskStatus", "TaskView", "given", "status_of"]
+__all__ = [
+    "ENDED",
+    "FINAL",
+    "GONE",
+    "BackgroundState",
+    "BackgroundTask",
+    "NewTask",
+    "TaskStatus",
+    "TaskView",
+    "Tasks",
+    "given",
+    "joined",
+    "status_of",
+    "tasks_in",
+]
 
 TaskStatus: TypeAlias = Literal[
     "pending", "running", "waiting", "success", "error", "cancelled", "timeout"
@@ -98,3 +114,61 @@ def status_of(run: Run) -> TaskStatus:
     if run.status == "failed":
         return "timeout" if _OUT_OF_TIME.match(run.reason or "") else "error"
     return _STATUS[run.status]
+
+
+GONE = "gone"
+"""What stands for the standing of a task whose thread was deleted."""
+
+FINAL = ("cancelled", GONE)
+"""How marks of tasks end of which there will be no more news."""
+
+
+class BackgroundTask(TypedDict, total=False):
+    """What a thread keeps of a task it has started.
+
+    Attributes:
+        thread_id: Where it works.
+        agent: The subagent.
+        kind: What kind of subagent that was; see `kind_of`.
+        description: The work, shortened.
+        started_at: Unix time in seconds.
+        told: What the model was told last of where it stands.
+        shown: Where it stood when the model got its result.
+        merged: The checkpoint of the task's thread up to which its files are here.
+    """
+
+    thread_id: str
+    agent: str
+    kind: str
+    description: str
+    started_at: float
+    told: str
+    shown: str
+    merged: str
+
+
+Tasks = dict[str, BackgroundTask]
+
+
+def joined(current: Mapping[str, BackgroundTask], write: Mapping[str, BackgroundTask]) -> Tasks:
+    """Return the tasks after a write, which names the fields that change."""
+    merged: Tasks = {**current}
+    for key, fields in write.items():
+        merged[key] = {**merged.get(key, {}), **fields}
+    return merged
+
+
+class BackgroundState(TypedDict):
+    """Tasks by id, oldest first."""
+
+    background_tasks: Annotated[
+        NotRequired[Tasks],
+        Reducer(joined, default=dict),
+        Mark.OMIT_FROM_INPUT,
+        Mark.CONTROL,
+    ]
+
+
+def tasks_in(state: State) -> Tasks:
+    """Return the tasks of a thread by id."""
+    return cast(Tasks, state.get("background_tasks") or {})

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from ..._internal.records import record
-from .state import BackgroundTask
-from .tasks import ENDED, TaskView
+from .tasks import ENDED, BackgroundTask, TaskView
 
 __all__ = ["CANCEL", "NOT_IN_BACKGROUND", "ONLY_MAIN", "ONLY_READ", "UPDATE", "TaskTexts", "facts"]
 

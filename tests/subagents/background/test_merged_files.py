@@ -16,8 +16,7 @@ from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.state import FileData
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
-from deep_agent_mcp.harness.subagents.background.merge_base import digest
-from deep_agent_mcp.harness.subagents.background.three_way_merge import merge_changes
+from deep_agent_mcp.harness.subagents.background.three_way_merge import digest, merge_changes
 from deep_agent_mcp.harness.tools.tool import ToolResult, tool
 from tests.loop.models import call, says
 from tests.subagents.background.support import check, family, news, start, task_in, view
