@@ -1,9 +1,10 @@
 """Admission: decides whether a batch may be stored, from what is stored of its thread.
 
-The decision is a pure function, so it can be tested without a database. Memory and Postgres call
-it with the facts they have looked up under the thread's lock. Redis decides inside its commit
-script, because nothing else is atomic there; the conformance kit checks that the script decides
-the same batches in the same way.
+The decision is a pure function, so it can be tested without a database. Memory, Postgres and
+SQLite call it with the facts they have looked up in the transaction. Two journals also decide
+without it, and the conformance kit checks that they decide generated batches alike: SQLite stores
+whole steps after a head that it remembers without looking anything up, and Redis decides inside
+its commit script, because nothing else is atomic there.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _admit_checkpoints(facts: Facts, batch: Batch) -> set[str]:
     head = facts.head
     for made in batch.checkpoints:
         parent = made.parent_id
-        invariants.admit(
+        invariants.check_checkpoint(
             made,
             exists=made.id in fresh or made.id in facts.checkpoints,
             parent_exists=parent is not None and (parent in fresh or parent in facts.checkpoints),

@@ -32,8 +32,8 @@ from .base import (
 __all__ = [
     "CONTENT",
     "Clock",
-    "admit",
     "check_batch",
+    "check_checkpoint",
     "in_step_order",
     "json_text",
     "late_write",
@@ -87,7 +87,7 @@ def check_batch(batch: Batch) -> None:
             )
 
 
-def admit(
+def check_checkpoint(
     checkpoint: Checkpoint,
     *,
     exists: bool,

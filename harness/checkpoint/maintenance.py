@@ -7,9 +7,8 @@ from is gone for good. Written once for every checkpointer; nothing here stores 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 from .base import Checkpoint, StoredWrite, TaskWrites, step_id
 from .invariants import missing_ancestor
@@ -23,18 +22,15 @@ __all__ = [
     "prunable",
     "prunable_ids",
     "removal",
-    "squeezed",
     "steps_left",
 ]
-
-K = TypeVar("K", bound=Hashable)
 
 MERGED = "#merged"
 """Task that holds the writes a checkpoint has taken over from removed ancestors."""
 
 
 @dataclass(frozen=True, slots=True)
-class Removal(Generic[K]):
+class Removal:
     """How checkpoints of one namespace are removed.
 
     Attributes:
@@ -43,9 +39,9 @@ class Removal(Generic[K]):
         heirs: Those that take over writes, with the removed ancestors they are of, oldest first.
     """
 
-    gone: set[K] = field(default_factory=set[K])
-    parents: dict[K, K | None] = field(default_factory=dict[K, "K | None"])
-    heirs: dict[K, list[K]] = field(default_factory=dict[K, list[K]])
+    gone: set[str] = field(default_factory=set[str])
+    parents: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    heirs: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
 
 def parents_of(
@@ -69,25 +65,25 @@ def parents_of(
     return parents
 
 
-def removal(parents: Mapping[K, K | None], unwanted: Collection[K]) -> Removal[K]:
+def removal(parents: Mapping[str, str | None], unwanted: Collection[str]) -> Removal:
     """Plan a removal.
 
     Args:
         parents: Each checkpoint with its parent, in order of commit: parents come first.
         unwanted: Those that shall go.
     """
-    branches: dict[K, int] = {}
-    stays: set[K] = set()
+    branches: dict[str, int] = {}
+    stays: set[str] = set()
     for place, parent in reversed(list(parents.items())):
         grown = branches.get(place, 0)
         if place not in unwanted or grown > 1:
             stays.add(place)
         if parent is not None and (place in stays or grown):
             branches[parent] = branches.get(parent, 0) + 1
-    plan: Removal[K] = Removal(gone=parents.keys() - stays)
+    plan: Removal = Removal(gone=parents.keys() - stays)
     for place in parents:
         if place in stays:
-            ancestor, taken = parents[place], list[K]()
+            ancestor, taken = parents[place], list[str]()
             while ancestor is not None and ancestor not in stays:
                 taken.append(ancestor)
                 ancestor = parents[ancestor]
@@ -121,7 +117,7 @@ def merged(
     own = [task for task in tasks.get(heir, ()) if task.task_id != MERGED]
     sources = [task for step in taken for task in tasks.get(step, ())]
     sources += [task for task in tasks.get(heir, ()) if task.task_id == MERGED]
-    writes = squeezed(
+    writes = _squeezed(
         [write for task in sources for write in task.writes],
         [write for task in own for write in task.writes],
     )
@@ -129,7 +125,7 @@ def merged(
     return TaskWrites(heir, MERGED, before, tuple(writes))
 
 
-def squeezed(writes: Sequence[StoredWrite], following: Iterable[StoredWrite]) -> list[StoredWrite]:
+def _squeezed(writes: Sequence[StoredWrite], following: Iterable[StoredWrite]) -> list[StoredWrite]:
     """Return the writes without those that a later one of their channel overwrites.
 
     Args:
@@ -169,8 +165,8 @@ def prunable_ids(
 
 
 def prunable(
-    checkpoints: Sequence[tuple[K, float]], keep_latest: int | None, older_than: float | None
-) -> list[K]:
+    checkpoints: Sequence[tuple[str, float]], keep_latest: int | None, older_than: float | None
+) -> list[str]:
     """Return which checkpoints of a namespace a prune is about.
 
     Args:

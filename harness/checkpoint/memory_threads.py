@@ -72,7 +72,7 @@ class Namespace:
                 writes += task.writes
         return place, writes
 
-    def remove(self, unwanted: Collection[str]) -> Removal[str]:
+    def remove(self, unwanted: Collection[str]) -> Removal:
         """Remove checkpoints, and what belongs only to them; return what could go."""
         plan = removal({one.id: one.parent_id for one in self.checkpoints.values()}, unwanted)
         if not plan.gone:

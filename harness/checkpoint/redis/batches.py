@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import CheckpointError, NewerDatabase
 from ..base import Batch, EventLimits
 from ..codec import compress
-from ..invariants import admit, late_write, run_elsewhere, unknown_snapshot, unstorable
+from ..invariants import check_checkpoint, late_write, run_elsewhere, unknown_snapshot, unstorable
 from .records import (
     change_row,
     checkpoint_row,
@@ -72,7 +72,7 @@ def refusal(batch: Batch, reply: Sequence[Any]) -> CheckpointError:
             return newer("the journal", version)
         case [b"refused", int(place), exists, grows, on_head]:
             try:
-                admit(
+                check_checkpoint(
                     batch.checkpoints[place],
                     exists=bool(exists),
                     parent_exists=bool(grows),

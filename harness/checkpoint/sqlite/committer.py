@@ -21,7 +21,7 @@ import anyio.to_thread
 
 from ...errors import CheckpointError
 from ..base import Batch, EventLimits
-from ..invariants import Clock
+from ..invariants import Clock, unstorable
 from . import rows
 from .connections import DAMAGE, JournalConnection, failed
 from .head_cache import HeadCache, keep_numbers
@@ -203,10 +203,7 @@ class Committer:
             conn.execute("RELEASE batch")
             if isinstance(error, CheckpointError):
                 return error
-            refused = CheckpointError(
-                f"a batch of thread {batch.thread_id!r} cannot be stored: {error}. Nothing of it "
-                f"was; mend the value and commit again."
-            )
+            refused = unstorable(batch, error)
             refused.__cause__ = error
             return refused
         conn.execute("RELEASE batch")

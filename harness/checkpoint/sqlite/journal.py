@@ -16,28 +16,17 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
 from ...errors import CheckpointError
-from ..base import (
-    Batch,
-    Checkpoint,
-    EventLimits,
-    FileChange,
-    Interrupt,
-    Rewrite,
-    Run,
-    RunEvent,
-    RunStatus,
-    ThreadInfo,
-    ThreadSlice,
-)
-from ..invariants import Clock, check_batch
+from ..base import Batch, EventLimits, Rewrite
+from ..facade import JournalFacade, Query
+from ..invariants import Clock
 from ..maintenance import check_prune
-from . import event_rows, queries, removal, rewriting
 from . import maintenance as upkeep
+from . import queries, removal, rewriting
 from .committer import Committer
 from .connections import JournalConnection, connect
 
@@ -51,7 +40,7 @@ _REST_SECONDS = 0.11
 processes. Nobody queues for its lock: who waits for it looks every 0.1 s whether it is free."""
 
 
-class SqliteCheckpointer:
+class SqliteCheckpointer(JournalFacade):
     """A `Checkpointer` over one SQLite file.
 
     The file is opened by the first use, or by `open()` or `async with` if its errors are wanted
@@ -68,19 +57,13 @@ class SqliteCheckpointer:
     ) -> None:
         if os.fspath(path) in ("", ":memory:"):
             raise ValueError("SqliteCheckpointer needs a file; use MemoryCheckpointer instead")
+        super().__init__(queries)
         self.path = Path(path).absolute()
         self._connections: tuple[JournalConnection, JournalConnection] | None = None
         self._opening = anyio.Lock()
         self._closed = False
         self._clock = Clock()
         self._committer = Committer(self.path, self._clock, event_limits or EventLimits())
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
     async def open(self) -> None:
         """Open the file, and create or migrate it if need be. Does nothing when it is open.
@@ -91,82 +74,9 @@ class SqliteCheckpointer:
         """
         await self._open()
 
-    async def commit(self, batch: Batch) -> None:
-        """Store a batch, all of it or nothing; see `Checkpointer.commit`.
-
-        A caller that is cancelled while the batch waits withdraws it; once its transaction has
-        begun, it completes.
-
-        Raises:
-            StaleThread: Somebody else moved the thread; nothing was stored.
-            CheckpointError: The batch or the file cannot be written; nothing was stored.
-            ValueError: The batch mixes threads or namespaces; nothing was stored.
-        """
-        check_batch(batch)
+    async def _commit(self, batch: Batch) -> None:
         writer, _ = self._connections or await self._open()
         await self._committer.commit(writer, batch)
-
-    async def load(
-        self,
-        thread_id: str,
-        ns: str = "",
-        checkpoint_id: str | None = None,
-        *,
-        cached: str | None = None,
-        schema: str | None = None,
-    ) -> ThreadSlice | None:
-        """Return a checkpoint with the writes that lead to it; see `Checkpointer.load`.
-
-        Raises:
-            CheckpointError: The file cannot be read.
-        """
-        return await self._read(queries.load, thread_id, ns, checkpoint_id, cached, schema)
-
-    async def history(
-        self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
-    ) -> Sequence[Checkpoint]:
-        """Return checkpoints, newest first; nothing when `before` is unknown."""
-        return await self._read(queries.history, thread_id, ns, before, limit)
-
-    async def namespaces(self, thread_id: str) -> Sequence[str]:
-        """Return the namespaces of a thread that have checkpoints, in order of their first."""
-        return await self._read(queries.namespaces, thread_id)
-
-    async def threads(
-        self, *, limit: int = 50, before: float | None = None, prefix: str = ""
-    ) -> Sequence[ThreadInfo]:
-        """Return threads by the beginning of their ids, last changed first; reads no value."""
-        return await self._read(queries.threads, limit, before, prefix)
-
-    async def run(self, run_id: str) -> Run | None:
-        """Return a run by id."""
-        return await self._read(queries.run, run_id)
-
-    async def find_runs(
-        self,
-        *,
-        thread_id: str | None = None,
-        status: RunStatus | None = None,
-        idempotency_key: str | None = None,
-        prefix: str = "",
-        limit: int = 50,
-    ) -> Sequence[Run]:
-        """Return runs that match every given filter, last begun first."""
-        return await self._read(
-            queries.find_runs, thread_id, status, idempotency_key, prefix, limit
-        )
-
-    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
-        """Return all interrupts of a run, oldest step first, then by index."""
-        return await self._read(queries.interrupts, run_id)
-
-    async def file_changes(self, thread_id: str, since_seq: int) -> Sequence[FileChange]:
-        """Return the changes made after the checkpoint with this seq, newest first."""
-        return await self._read(queries.file_changes, thread_id, since_seq)
-
-    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
-        """Return events of a run whose seq is greater than `after`, oldest first."""
-        return await self._read(event_rows.events, run_id, after, limit)
 
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all that belongs to it; unknown ids do nothing.
@@ -244,9 +154,9 @@ class SqliteCheckpointer:
                 self._connections = await connect(self.path)
             return self._connections
 
-    async def _read(self, query: Callable[..., T], *args: object) -> T:
+    async def _read(self, query: Query, *question: object) -> Any:
         _, reader = self._connections or await self._open()
-        return await reader.run(lambda conn: query(conn, *args))
+        return await reader.run(lambda conn: query(conn, *question))
 
     async def _keep_up(self, function: Callable[..., T], *args: object) -> T:
         """Run a function in a transaction of its own."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from ...errors import UnknownThread
-from ..codec import plain
+from ..codec import plain, step_name
 from ..invariants import missing_ancestor, thread_exists
 from ..maintenance import prunable
 from . import event_rows
@@ -98,9 +98,10 @@ def prune(
     count = 0
     for scope, ns in _scopes(conn, thread):
         made = conn.execute(
-            "SELECT seq, created_at FROM checkpoints WHERE scope = ? ORDER BY seq", (scope,)
-        ).fetchall()
-        unwanted = prunable(made, keep_latest, older_than)
+            "SELECT id, created_at FROM checkpoints WHERE scope = ? ORDER BY seq", (scope,)
+        )
+        times = [(step_name(key), at) for key, at in made.fetchall()]
+        unwanted = prunable(times, keep_latest, older_than)
         count += Namespace(conn, thread_id, thread, scope, ns).remove(unwanted)
     conn.execute(
         "DELETE FROM file_changes WHERE thread = ?1 AND checkpoint_seq <"
@@ -127,9 +128,9 @@ def delete_run(conn: sqlite3.Connection, run_id: str) -> None:
     for thread, thread_id in threads:
         for scope, ns in _scopes(conn, thread):
             made = conn.execute(
-                "SELECT seq FROM checkpoints WHERE scope = ? AND run_id = ?", (scope, run_id)
+                "SELECT id FROM checkpoints WHERE scope = ? AND run_id = ?", (scope, run_id)
             )
-            unwanted = [seq for (seq,) in made.fetchall()]
+            unwanted = [step_name(key) for (key,) in made.fetchall()]
             Namespace(conn, thread_id, thread, scope, ns).remove(unwanted)
         for table, key in (("runs", "id"), ("interrupts", "run_id"), ("file_changes", "run_id")):
             conn.execute(f"DELETE FROM {table} WHERE thread = ? AND {key} = ?", (thread, run_id))

@@ -27,6 +27,7 @@ from ..base import (
 from ..codec import decompress, step_key, unpack
 from ..invariants import in_step_order, missing_ancestor, prefix_range
 from .ancestry import ancestry_of, writes_of
+from .event_rows import events
 from .page_compaction import Bodies
 from .records import (
     FILE_CHANGE,
@@ -39,6 +40,7 @@ from .records import (
 from .rows import seq_of
 
 __all__ = [
+    "events",
     "file_changes",
     "find_runs",
     "history",

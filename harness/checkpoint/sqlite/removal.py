@@ -6,12 +6,11 @@ The functions run inside a transaction that the caller holds, in the writer's th
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from ..base import StoredWrite
+from ..base import StoredWrite, TaskWrites
 from ..codec import PackedTask, pack_step, plain, step_key, step_name, unpack
-from ..invariants import missing_ancestor
-from ..maintenance import MERGED, removal, squeezed, steps_left
+from ..maintenance import MERGED, merged, parents_of, removal, steps_left
 from . import event_rows
 from . import page_compaction as pages
 from .insert_buffer import packed
@@ -61,55 +60,55 @@ class Namespace:
         self._ns = ns
         self._bodies = pages.Bodies(conn)
 
-    def remove(self, unwanted: Collection[int]) -> int:
-        """Remove checkpoints by seq; return how many could go.
+    def remove(self, unwanted: Collection[str]) -> int:
+        """Remove checkpoints by id; return how many could go.
 
         Raises:
             CheckpointError: An ancestor of one is missing.
         """
         if not unwanted:
             return 0
-        rows = self._conn.execute(
+        found = self._conn.execute(
             "SELECT seq, id, parent FROM checkpoints WHERE scope = ? ORDER BY seq", (self._scope,)
-        ).fetchall()
-        parents = {seq: parent for seq, _, parent in rows}
-        for seq, parent in parents.items():
-            if parent is not None and not (parent in parents and parent < seq):
-                raise missing_ancestor(self._thread_id)
-        plan = removal(parents, set(unwanted))
+        )
+        rows = [(seq, step_name(key), parent) for seq, key, parent in found.fetchall()]
+        parents = parents_of(self._thread_id, rows)
+        plan = removal(parents, unwanted)
         if not plan.gone:
             return 0
-        names = {seq: step_name(key) for seq, key, _ in rows}
+        seqs = {name: seq for seq, name, _ in rows}
         for heir, taken in plan.heirs.items():
-            self._inherit(heir, taken)
-        moved = [(one, seq) for seq, one in plan.parents.items() if one != parents[seq]]
+            self._inherit(heir, taken, seqs)
+        moved = [
+            (None if parent is None else seqs[parent], seqs[one])
+            for one, parent in plan.parents.items()
+            if parent != parents[one]
+        ]
         self._conn.executemany("UPDATE checkpoints SET parent = ? WHERE seq = ?", moved)
+        gone = [(seqs[one],) for one in plan.gone]
         for table, key in (("snapshots", "seq"), ("checkpoints", "seq"), ("uses", "holder")):
-            self._conn.executemany(
-                f"DELETE FROM {table} WHERE {key} = ?", [(seq,) for seq in plan.gone]
-            )
-        left = steps_left((names[seq] for seq in plan.parents), {names[seq] for seq in plan.gone})
-        self._delete_other_steps(left)
+            self._conn.executemany(f"DELETE FROM {table} WHERE {key} = ?", gone)
+        self._delete_other_steps(steps_left(plan.parents, plan.gone))
         pages.rewrite(self._conn, self._scope)
         return len(plan.gone)
 
-    def _inherit(self, heir: int, taken: Sequence[int]) -> None:
+    def _inherit(self, heir: str, taken: Sequence[str], seqs: Mapping[str, int]) -> None:
         """Give the writes of removed steps to the step that follows them."""
-        mine = self._bodies.step(heir)
-        own = [task for task in mine if task.task_id != MERGED]
-        sources = [task for seq in taken for task in self._bodies.step(seq)]
-        sources += [task for task in mine if task.task_id == MERGED]
-        writes = squeezed(self._writes(sources), self._writes(own))
-        body, used = packed(self._conn, writes)
+        held = {step: self._bodies.step(seqs[step]) for step in (*taken, heir)}
+        tasks = {
+            step: [TaskWrites(step, one.task_id, one.place, self._writes(one)) for one in found]
+            for step, found in held.items()
+        }
+        new = merged(heir, taken, tasks)
+        body, used = packed(self._conn, new.writes)
+        own = [one for one in held[heir] if one.task_id != MERGED]
         for task in own:
-            used |= packed(self._conn, self._writes([task]))[1]
-        before = min((task.place for task in own), default=0) - 1
-        step = pack_step([PackedTask(MERGED, before, body), *own])
-        replace_step(self._conn, heir, step, used)
+            used |= packed(self._conn, self._writes(task))[1]
+        step = pack_step([PackedTask(MERGED, new.index, body), *own])
+        replace_step(self._conn, seqs[heir], step, used)
 
-    def _writes(self, tasks: Iterable[PackedTask]) -> list[StoredWrite]:
-        shared = self._bodies.shared
-        return [write for one in tasks for write in unpack(one.writes, 0, len(one.writes), shared)]
+    def _writes(self, task: PackedTask) -> tuple[StoredWrite, ...]:
+        return tuple(unpack(task.writes, 0, len(task.writes), self._bodies.shared))
 
     def _delete_other_steps(self, steps: Collection[str]) -> None:
         """Delete the pending tasks and interrupts of all steps but these."""

@@ -11,22 +11,10 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from ..base import (
-    Batch,
-    EventLimits,
-    FileChange,
-    Interrupt,
-    Run,
-    TaskWrites,
-)
-from ..codec import SHARED_FROM, PackedTask, compress, decompress, pack, step_key
-from ..invariants import (
-    admit,
-    json_text,
-    late_write,
-    run_elsewhere,
-    unknown_snapshot,
-)
+from ..admission import Facts, admit
+from ..base import Batch, EventLimits, FileChange, Interrupt, Run, TaskWrites
+from ..codec import SHARED_FROM, PackedTask, compress, decompress, pack, step_key, step_name
+from ..invariants import json_text, run_elsewhere, unknown_snapshot
 from .event_rows import store_events
 from .head_cache import Head
 from .insert_buffer import InsertBuffer, share
@@ -69,11 +57,6 @@ ON CONFLICT (thread, id) DO UPDATE SET
     answer_schema = excluded.answer_schema, idx = excluded.idx,
     answer = CASE WHEN answered THEN answer ELSE excluded.answer END,
     answered = answered OR excluded.answered
-"""
-
-_KNOWN = """
-SELECT (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?2),
-       (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?3)
 """
 
 _NEWEST = """
@@ -230,11 +213,9 @@ def _store_steps(
         return
     if _is_next_step(batch, place):
         new = batch.checkpoints[0]
-        step = step_key(new.id)
-        newest = waiting.add_checkpoint(scope, step, place.head, new, batch.writes)
+        newest = waiting.add_checkpoint(scope, step_key(new.id), place.head, new, batch.writes)
     else:
-        own = _store_tasks(conn, scope, batch, waiting)
-        newest = _store_checkpoints(conn, scope, place.head, batch, own, waiting)
+        newest = _store_admitted(conn, place, scope, batch, waiting)
     if newest is None:
         waiting.heads.drop(batch.thread_id, batch.ns)
     else:
@@ -251,69 +232,55 @@ def _is_next_step(batch: Batch, place: _Place) -> bool:
     return _is_whole(batch)
 
 
-def _store_tasks(
-    conn: sqlite3.Connection, scope: int, batch: Batch, waiting: InsertBuffer
-) -> Mapping[str, Mapping[str, TaskWrites]]:
-    """Store tasks that wait for their step; return the new ones of steps that the batch ends."""
-    own: dict[str, dict[str, TaskWrites]] = {new.id: {} for new in batch.checkpoints}
-    for task in batch.writes:
-        if waiting.waits(scope):
-            waiting.insert()
-        mine = own.get(task.step_id)
-        if _is_known(conn, scope, batch.thread_id, task):
-            continue
-        if mine is None:
-            waiting.add_task(scope, step_key(task.step_id), task)
-        else:
-            mine.setdefault(task.task_id, task)
-    return own
-
-
-def _is_known(conn: sqlite3.Connection, scope: int, thread_id: str, task: TaskWrites) -> bool:
-    """Whether a task is stored already.
-
-    Raises:
-        StaleThread: Its step has ended without it.
-    """
-    waits, ended = conn.execute(
-        "SELECT EXISTS (SELECT 1 FROM pending WHERE scope = ?1 AND step = ?2 AND task_id = ?3),"
-        " (SELECT seq FROM checkpoints WHERE scope = ?1 AND id = ?2)",
-        (scope, step_key(task.step_id), task.task_id),
-    ).fetchone()
-    if waits or ended is None:
-        return bool(waits)
-    if any(one.task_id == task.task_id for one in Bodies(conn).step(ended)):
-        return True
-    raise late_write(thread_id, task.step_id, task.task_id)
-
-
-def _store_checkpoints(
-    conn: sqlite3.Connection,
-    scope: int,
-    head: int | None,
-    batch: Batch,
-    own: Mapping[str, Mapping[str, TaskWrites]],
-    waiting: InsertBuffer,
+def _store_admitted(
+    conn: sqlite3.Connection, place: _Place, scope: int, batch: Batch, waiting: InsertBuffer
 ) -> int | None:
-    """Store checkpoints with the tasks of their steps; return the seq of the last."""
-    last: int | None = None
+    """Store tasks and checkpoints if they are admitted; return the seq of the last checkpoint."""
+    if waiting.waits(scope):
+        waiting.insert()
+    seqs = _seqs(conn, scope, batch)
+    own: dict[str, list[TaskWrites]] = {new.id: [] for new in batch.checkpoints}
+    for task in admit(_facts(conn, place.head, scope, seqs, batch), batch):
+        if task.step_id in own:
+            own[task.step_id].append(task)
+        else:
+            waiting.add_task(scope, step_key(task.step_id), task)
+    newest: int | None = None
     for new in batch.checkpoints:
-        if last is not None:
-            waiting.insert()
         step = step_key(new.id)
-        above = None if new.parent_id is None else step_key(new.parent_id)
-        known, parent = conn.execute(_KNOWN, (scope, step, above)).fetchone()
-        admit(
-            new,
-            exists=known is not None,
-            parent_exists=parent is not None,
-            parent_is_head=parent == head,
-            imported=batch.imported,
-        )
+        parent = None if new.parent_id is None else seqs[new.parent_id]
         waited, used = _take_pending(conn, scope, step)
-        tasks = [*own[new.id].values()]
-        head = last = waiting.add_checkpoint(scope, step, parent, new, tasks, waited, used)
-    return last
+        newest = waiting.add_checkpoint(scope, step, parent, new, own[new.id], waited, used)
+        seqs[new.id] = newest
+    return newest
+
+
+def _seqs(conn: sqlite3.Connection, scope: int, batch: Batch) -> dict[str, int]:
+    """Return the seqs of the checkpoints that a batch names, and that are stored."""
+    named = {one.step_id for one in batch.writes} | {one.checkpoint_id for one in batch.snapshots}
+    for new in batch.checkpoints:
+        named |= {new.id} if new.parent_id is None else {new.id, new.parent_id}
+    found = ((one, seq_of(conn, scope, one)) for one in named)
+    return {one: seq for one, seq in found if seq is not None}
+
+
+def _facts(
+    conn: sqlite3.Connection, head: int | None, scope: int, seqs: Mapping[str, int], batch: Batch
+) -> Facts:
+    """Return what decides on a batch; whether a run is another thread's shows when it is stored."""
+    tasks: dict[str, set[str]] = {}
+    for step in {task.step_id for task in batch.writes}:
+        rows = conn.execute(
+            "SELECT task_id FROM pending WHERE scope = ? AND step = ?", (scope, step_key(step))
+        )
+        tasks[step] = {task_id for (task_id,) in rows}
+        if step in seqs:
+            tasks[step].update(one.task_id for one in Bodies(conn).step(seqs[step]))
+    newest: str | None = None
+    if head is not None and batch.checkpoints:
+        (key,) = conn.execute("SELECT id FROM checkpoints WHERE seq = ?", (head,)).fetchone()
+        newest = step_name(key)
+    return Facts(newest, seqs, tasks, ())
 
 
 def _take_pending(
