@@ -45,6 +45,7 @@ from .mcp.skill_methods import (
 )
 from .mcp.subagent_texts import listed
 from .mcp.task_negotiation import missing_extension, takes_tasks
+from .mcp.text_bounds import bound_texts, too_long
 from .mcp.uris import may_watch
 from .mcp.viewer_app import UI_EXTENSION, UI_SETTINGS
 from .results import error, unknown
@@ -94,6 +95,7 @@ class Face:
         needs_token = services.settings.serves_several
         self.server.middleware[:] = [
             *traced,
+            bound_texts,
             services.cancelled.middleware,
             Identify(services.principals, services.places.prepare, needs_token=needs_token),
             services.announcements.sessions.middleware,
@@ -190,6 +192,8 @@ class Face:
             reply = error(f"{params.name} did nothing: it needs the scope {needed}.")
         elif tool.tasks == "required" and not takes_tasks(ctx, params):
             raise missing_extension()
+        elif (problem := too_long(params.arguments or {})) is not None:
+            reply = error(f"{params.name} did nothing: {problem}")
         else:
             args = dict(cast("dict[str, JsonValue]", params.arguments or {}))
             try:

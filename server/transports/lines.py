@@ -1,7 +1,7 @@
 """Lines of JSON: a byte stream taken apart at its line ends, and each line read as a message.
 
 A line that is no message is answered, by the id of its request where one can be found, so that who
-sent it stops waiting. Of a line that is too long only the two ends are kept and looked at.
+sent it stops waiting. Of a line that is too large only the two ends are kept and looked at.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from ...harness._internal.records import record
+from .message_bounds import FREE_BYTES, MessageBounds, MessageTooLarge
 
 __all__ = ["MAX_LINE_BYTES", "Line", "LineSplitter", "Refused", "parse"]
 
@@ -32,7 +33,7 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """The longest message accepted. A larger one is skipped without being held in memory."""
 
 LOOK_BYTES: Final = 16 * 1024
-"""How much of either end of a line that is too long is looked at for its id."""
+"""How much of either end of a line that is too large is looked at for its id."""
 
 MAX_ID_DIGITS: Final = 100
 
@@ -48,15 +49,15 @@ _LAST_ID = re.compile(
 
 @record
 class _LongLine:
-    """What is left of a line that is too long.
+    """What is left of a line that is too large.
 
     Attributes:
-        size: Its bytes.
-        head: The first of them.
+        why: What its sender is told.
+        head: The first of its bytes.
         tail: The last ones.
     """
 
-    size: int
+    why: str
     head: bytes
     tail: bytes
 
@@ -73,8 +74,13 @@ class LineSplitter:
 
     def __init__(self, most: int = MAX_LINE_BYTES) -> None:
         self._most = most
+        self._begin()
+
+    def _begin(self) -> None:
         self._pieces: list[bytes] = []
         self._size = 0
+        self._bounds: MessageBounds | None = None
+        self._why = ""
         self._head = b""
         self._tail = b""
 
@@ -89,9 +95,8 @@ class LineSplitter:
     def end(self) -> Generator[Line]:
         """Yield what came after the last line end."""
         line = b"".join(self._pieces)
-        long = _LongLine(self._size, self._head, self._tail) if self._head else None
-        self._pieces.clear()
-        self._size, self._head, self._tail = 0, b"", b""
+        long = _LongLine(self._told(), self._head, self._tail) if self._head else None
+        self._begin()
         if long is not None:
             yield long
         elif line and not line.isspace():
@@ -99,15 +104,41 @@ class LineSplitter:
 
     def _add(self, piece: bytes) -> None:
         self._size += len(piece)
-        if not self._head:
-            self._pieces.append(piece)
-            if self._size <= self._most:
-                return
-            for one in self._pieces:  # not joined: that would take the memory twice
-                self._look_at(one)
-            self._pieces.clear()
-        else:
+        if self._head:
             self._look_at(piece)
+            return
+        self._pieces.append(piece)
+        if self._size <= FREE_BYTES:
+            return
+        if self._size <= self._most:
+            try:
+                self._count()
+            except MessageTooLarge as error:
+                self._why = str(error)
+            else:
+                return
+        for one in self._pieces:  # not joined: that would take the memory twice
+            self._look_at(one)
+        self._pieces.clear()
+
+    def _count(self) -> None:
+        """Hold the line against the bounds of messages.
+
+        Raises:
+            MessageTooLarge: It is beyond one.
+        """
+        if self._bounds is not None:
+            self._bounds.feed(self._pieces[-1])
+            return
+        self._bounds = MessageBounds()
+        for one in self._pieces:
+            self._bounds.feed(one)
+
+    def _told(self) -> str:
+        return self._why or (
+            f"the message is {self._size} bytes long and was not read; at most {self._most} are "
+            "accepted. Send large content in several calls."
+        )
 
     def _look_at(self, piece: bytes) -> None:
         self._head += piece[: LOOK_BYTES - len(self._head)]
@@ -129,12 +160,21 @@ def parse(line: Line) -> JSONRPCMessage | Refused:
     if isinstance(line, _LongLine):
         return _unread(line)
     try:
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        message = _message(line)
     except ValidationError as error:
         return Refused(_refusal(line, _unreadable(error)))
+    except ValueError as error:
+        return Refused(_refusal(line, str(error)))
     if isinstance(message, JSONRPCNotification) and _has_id(line):
         return Refused(_refusal(line))
     return message
+
+
+def _message(line: bytes) -> JSONRPCMessage:
+    """Return a line's message; a long one is read once, which validating its bytes does twice."""
+    if len(line) <= FREE_BYTES:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    return jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
 
 
 def _has_id(line: bytes) -> bool:
@@ -172,16 +212,12 @@ def _refusal(line: bytes, unreadable: str | None = None) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=data)
 
 
-# --- lines that are too long -------------------------------------------------------------------
+# --- lines that are too large ------------------------------------------------------------------
 
 
 def _unread(line: _LongLine) -> JSONRPCError | Refused:
     members = _members(line.head)
-    data = ErrorData(
-        code=INVALID_REQUEST,
-        message=f"the message is {line.size} bytes long and was not read; at most {MAX_LINE_BYTES} "
-        "are accepted. Send large content in several calls.",
-    )
+    data = ErrorData(code=INVALID_REQUEST, message=line.why)
     answer = JSONRPCError(jsonrpc="2.0", id=_id_of(line, members), error=data)
     if "result" in members or "error" in members:  # ids of answers are ours, not the client's
         return answer if answer.id is not None else Refused(answer)

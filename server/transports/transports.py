@@ -26,16 +26,19 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp.server.lowlevel import Server
+from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError
 from pydantic import JsonValue
 
 from ..settings.hosts import ServedHosts
 from ..settings.settings import Settings, is_loopback
 from ..version import NAME, version
+from .message_bounds import MessageBounds, MessageTooLarge
 
 if TYPE_CHECKING:
     import uvicorn
     from mcp.server.sse import SseServerTransport
     from starlette.applications import Starlette
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from ..auth.challenges import ScopesOf
@@ -148,26 +151,41 @@ class _CheckedHosts:
             await self._app(scope, arriving, send)
         except ClientDisconnect:
             logger.debug("a client went away before its request had come whole")
+        except MessageTooLarge as error:
+            await _too_large(error)(scope, receive, send)
 
 
 def _arriving(receive: Receive) -> Receive:
     """Return what receives a body, and raises `ClientDisconnect` if it does not come whole.
 
-    The SDK would log a traceback for that.
+    The SDK would log a traceback for that. A body beyond the bounds of messages ends in
+    `MessageTooLarge`, before anything has read it.
     """
     from starlette.requests import ClientDisconnect
 
     is_whole = False
+    bounds = MessageBounds()
 
     async def next_message() -> Message:
         nonlocal is_whole
         message = await receive()
         if message["type"] == "http.disconnect" and not is_whole:
             raise ClientDisconnect
+        bounds.feed(message.get("body", b""))
         is_whole = is_whole or not message.get("more_body", False)
         return message
 
     return next_message
+
+
+def _too_large(error: MessageTooLarge) -> Response:
+    """Return the refusal of a message that was not read: its id is not known."""
+    from starlette.responses import Response
+
+    data = ErrorData(code=INVALID_REQUEST, message=str(error))
+    refusal = JSONRPCError(jsonrpc="2.0", id=None, error=data)
+    body = refusal.model_dump_json(by_alias=True, exclude_unset=True)
+    return Response(body, status_code=413, media_type="application/json")
 
 
 class _OpenSse:

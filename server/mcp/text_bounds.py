@@ -1,0 +1,81 @@
+"""Text bounds: how long each text of a request may be, before anything looks at it.
+
+What a file holds may fill a message. Goals and answers go to a model, so they are far shorter. All
+else is a name, an id, a path, a pattern or an address, and takes time and memory many times its
+size: to find the nearest name, to take a path apart, to repeat it in an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any, Final, cast
+
+from mcp.server.context import CallNext, HandlerResult
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS
+
+from .services import Context
+
+__all__ = ["MAX_NAME_CHARS", "MAX_SAID_CHARS", "bound_texts", "too_long"]
+
+MAX_NAME_CHARS: Final = 10_000
+"""Characters of a name, path, pattern, address: of whatever is none of the others."""
+
+MAX_SAID_CHARS: Final = 400_000
+"""Characters of what is said to a model, or of a list of todos."""
+
+_FILE_TEXTS = ("content", "old_string", "new_string")
+"""Arguments that hold the text of a file, which the size of a message bounds."""
+
+_BOUNDS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("goal", "message", "todos", "answers"), MAX_SAID_CHARS),
+    **dict.fromkeys(("inputResponses", "requestState"), MAX_SAID_CHARS),
+    "command": 100_000,
+}
+
+
+def too_long(given: Mapping[str, Any]) -> str | None:
+    """Return which of some arguments is too long, and what to do; None if none is."""
+    for name, value in given.items():
+        if len(name) > MAX_NAME_CHARS:
+            return f"the name of an argument has {len(name):,} characters. Use one that exists."
+        most = _BOUNDS.get(name, MAX_NAME_CHARS)
+        if name in _FILE_TEXTS and isinstance(value, str):
+            continue
+        size = sum(_sizes(value))
+        if size > most:
+            return (
+                f"{name} has {size:,} characters of text, and at most {most:,} are accepted. Send "
+                "less; write long text to a file, and name that."
+            )
+    return None
+
+
+def _sizes(value: object) -> Generator[int]:
+    """Yield the length of every text in JSON data, names of members included."""
+    if isinstance(value, str):
+        yield len(value)
+    elif isinstance(value, list):
+        for one in cast("list[object]", value):
+            yield from _sizes(one)
+    elif isinstance(value, dict):
+        for name, one in cast("dict[str, object]", value).items():
+            yield len(name)
+            yield from _sizes(one)
+
+
+async def bound_texts(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Refuse messages with a text that is too long; calls of tools are answered by the tools.
+
+    Raises:
+        MCPError: There is one.
+    """
+    given = dict(ctx.params or {})
+    if ctx.method == "tools/call":
+        given.pop("arguments", None)
+    elif isinstance(given.get("arguments"), dict):
+        given |= given.pop("arguments")
+    problem = too_long(given)
+    if problem is not None:
+        raise MCPError(INVALID_PARAMS, f"Nothing was done: {problem}")
+    return await call_next(ctx)

@@ -1,0 +1,89 @@
+"""Message bounds: what one JSON message may become in memory, counted before it is parsed.
+
+A few bytes of JSON can become a hundred times as many of Python objects, and one character beyond
+the first 65,536 makes each character of its text take four bytes. Both are counted in the pieces of
+a message as they arrive, so that none that is too large is ever held or parsed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["FREE_BYTES", "MAX_TEXT_BYTES", "MAX_VALUES", "MessageBounds", "MessageTooLarge"]
+
+MAX_VALUES: Final = 10_000
+"""Values of one message: items of lists, members of objects, and those lists and objects."""
+
+MAX_TEXT_BYTES: Final = 24 << 20
+"""Bytes of a message's text as Python keeps it: one, two or four for each character."""
+
+FREE_BYTES: Final = 2 * MAX_VALUES
+"""A message of so many bytes is within both bounds, because each value takes two."""
+
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89abAB]")
+_TWO_BYTES = re.compile(rb"[\xc4-\xff]|\\u(?!00)")
+_ESCAPE_BYTES = 6
+
+
+class MessageTooLarge(ValueError):
+    """A message is beyond a bound and was not read; the text says which and what to do."""
+
+
+class MessageBounds:
+    """Counts one message; strings are told from what is around them, whatever is in them."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._early: list[bytes] = []
+        self._rest = b""
+        self._in_string = False
+        self._values = 1
+        self._chars = 0
+        self._width = 1
+
+    def feed(self, piece: bytes) -> None:
+        """Count the next piece.
+
+        Raises:
+            MessageTooLarge: The message is beyond a bound with it.
+        """
+        self._size += len(piece)
+        self._early.append(piece)
+        if self._size <= FREE_BYTES:
+            return
+        for one in self._early:
+            self._count(one)
+        self._early.clear()
+        if self._values > MAX_VALUES:
+            raise MessageTooLarge(
+                f"the message has more than {MAX_VALUES:,} values (list items, members of objects) "
+                "and was not read. Nothing was done. Send less in one call."
+            )
+        if self._chars * self._width > MAX_TEXT_BYTES:
+            raise MessageTooLarge(
+                f"the text of the message takes more than {MAX_TEXT_BYTES >> 20} MiB in memory, "
+                f"with {self._width} bytes for each character, and was not read. Nothing was "
+                "done. Send large content in several calls."
+            )
+
+    def _count(self, piece: bytes) -> None:
+        if not piece.isascii():
+            self._chars += len(piece.translate(None, _CONTINUATION))
+        else:
+            self._chars += len(piece)
+        plain = (self._rest + piece).replace(rb"\\", b"")
+        # An escape that a piece ends within belongs to the next one.
+        place = plain.rfind(b"\\", max(0, len(plain) - _ESCAPE_BYTES + 1))
+        self._rest = plain[place:] if place >= 0 else b""
+        plain = plain[:place] if place >= 0 else plain
+        self._chars -= (_ESCAPE_BYTES - 1) * plain.count(rb"\u")
+        if self._width < 4 and _FOUR_BYTES.search(plain):
+            self._width = 4
+        elif self._width < 2 and _TWO_BYTES.search(plain):
+            self._width = 2
+        parts = plain.replace(rb"\"", b"").split(b'"')
+        outside = b"".join(parts[self._in_string :: 2])
+        self._values += sum(map(outside.count, (b",", b"[", b"{")))
+        self._in_string ^= len(parts) % 2 == 0
