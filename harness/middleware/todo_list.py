@@ -31,6 +31,13 @@ TodoStatus: TypeAlias = Literal["pending", "in_progress", "completed"]
 
 TOOL_NAME = "write_todos"
 
+MOST_ITEMS = 1_000
+MOST_CHARS = 200_000
+"""What a list may have: each write is shown whole, and each step of a thread keeps it."""
+
+_MOST_NAMED = 20
+"""How many ids an error names."""
+
 SYSTEM_PROMPT = """\
 Keep a todo list with `write_todos` for work that takes three or more steps, for several requests \
 at once, or when asked for one. For a single step, a quick answer or a chat, just do it.
@@ -140,7 +147,9 @@ async def _write_todos(
     ] = False,
 ) -> ToolResult:
     known: Sequence[Todo] = runtime.state.get("todos") or ()
+    _require_few(todos)
     written = _written(todos, known, merge=merge)
+    _require_few(written)
     facts = _facts(written)
     if [*known] != written:
         runtime.stream_writer({"event": "todos", **facts})
@@ -172,6 +181,28 @@ def _tool(description: str) -> Tool:
     return make(_write_todos)
 
 
+def _require_few(items: Sequence[TodoItem] | Sequence[Todo]) -> None:
+    """Refuse a list that is longer than one may be.
+
+    Raises:
+        ToolError: It is.
+    """
+    chars = sum(len(one.content) + len(one.id) for one in items)
+    if len(items) > MOST_ITEMS or chars > MOST_CHARS:
+        raise ToolError(
+            f"The list was not written: it would have {len(items):,} items with {chars:,} "
+            f"characters, and at most {MOST_ITEMS:,} items with {MOST_CHARS:,} characters are "
+            "kept. Combine items, drop completed ones, and keep details in a file."
+        )
+
+
+def _named(names: Iterable[str]) -> str:
+    """Return some ids for an error; of many, or long ones, a part."""
+    shown = [name if len(name) <= 100 else f"{name[:100]}…" for name in names]
+    more = [f"and {len(shown) - _MOST_NAMED} more"] if len(shown) > _MOST_NAMED else []
+    return ", ".join([*shown[:_MOST_NAMED], *more])
+
+
 def _written(items: Sequence[TodoItem], known: Sequence[Todo], *, merge: bool) -> list[Todo]:
     """Return the list after a write.
 
@@ -180,14 +211,14 @@ def _written(items: Sequence[TodoItem], known: Sequence[Todo], *, merge: bool) -
     """
     twice = sorted(name for name, count in Counter(one.id for one in items).items() if count > 1)
     if any(twice):
-        used = ", ".join(name for name in twice if name)
+        used = _named(name for name in twice if name)
         raise ToolError(f"The list was not written: ids used twice: {used}.")
     before = {todo.id: todo for todo in known}
     named = dict(zip(_ids(items, known), items, strict=True))
     empty = [item for name, item in named.items() if not item.content and name not in before]
     if empty:
-        ids = ", ".join(before) or "none"
-        what = f"there is no item {empty[0].id!r}" if empty[0].id else "a new item has no content"
+        ids, wrong = _named(before) or "none", empty[0].id
+        what = f"there is no item {wrong[:100]!r}" if wrong else "a new item has no content"
         raise ToolError(f"The list was not written: {what}. Ids in the list: {ids}.")
     order = dict.fromkeys([*before, *named] if merge else named)
     return [

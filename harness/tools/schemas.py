@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from .._internal.bounded_schemas import bounded, problems_of
 from ..errors import AgentBuildError
 
-__all__ = ["check_schema", "flat_schema", "schema_problems"]
+__all__ = ["check_schema", "flat_schema", "model_problems", "schema_problems"]
 
 _DEFINITIONS = ("$defs", "definitions")
 _DROPPED = ("title", "discriminator", *_DEFINITIONS)
@@ -119,5 +119,19 @@ def schema_problems(
     errors.sort(key=lambda error: list(map(str, error.path)))
     for error in errors[:_MAX_PROBLEMS]:
         place = ".".join(map(str, error.absolute_path)) or "arguments"
-        text = error.message
-        yield f"{place}: {text if len(text) <= _PROBLEM_CHARS else text[:_PROBLEM_CHARS] + '…'}"
+        yield f"{place}: {_short(error.message)}"
+
+
+def model_problems(error: ValidationError) -> str:
+    """Return what is wrong with the arguments of a model; of many problems the first ones."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    told = [
+        f"{_short('.'.join(map(str, one['loc']))) or 'arguments'}: {_short(one['msg'])}"
+        for one in found[:_MAX_PROBLEMS]
+    ]
+    more = [f"and {len(found) - len(told):,} more"] if len(found) > len(told) else []
+    return "; ".join([*told, *more])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _PROBLEM_CHARS else f"{text[:_PROBLEM_CHARS]}…"

@@ -7,7 +7,7 @@ injects (`ToolRuntime`, `Injected`) is hidden. Arguments are validated before th
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import cleandoc
@@ -32,7 +32,7 @@ from .runtime import (
     ToolResult,
     ToolRuntime,
 )
-from .schemas import check_schema, flat_schema, schema_problems
+from .schemas import check_schema, flat_schema, model_problems, schema_problems
 from .signatures import (
     ALL_ARGUMENTS,
     Slot,
@@ -180,15 +180,12 @@ class Tool:
         try:
             return self.arguments.model_validate(args)
         except ValidationError as error:
-            raise self._refused(
-                f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}"
-                for item in error.errors(include_url=False, include_context=False)
-            ) from error
+            raise self._refused(model_problems(error)) from error
 
-    def _refused(self, problems: Iterable[str]) -> InvalidArguments:
+    def _refused(self, problems: str) -> InvalidArguments:
         expected = json.dumps(self.parameters.get("properties", {}), ensure_ascii=False)
         return InvalidArguments(
-            f"{self.name} was not run: {'; '.join(problems)}. Expected arguments: {expected}"
+            f"{self.name} was not run: {problems}. Expected arguments: {expected}"
         )
 
     @staticmethod
@@ -291,7 +288,7 @@ class _SchemaTool(Tool):
     def validate(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
         problems = list(schema_problems(self.schema, args))
         if problems:
-            raise self._refused(problems)
+            raise self._refused("; ".join(problems))
         return {ALL_ARGUMENTS: dict(args)}
 
 

@@ -1,8 +1,8 @@
 """Text bounds: how long each text of a request may be, before anything looks at it.
 
-What a file holds may fill a message. Goals and answers go to a model, so they are far shorter. All
-else is a name, an id, a path, a pattern or an address, and takes time and memory many times its
-size: to find the nearest name, to take a path apart, to repeat it in an error.
+What a file holds may nearly fill a message. Goals and answers go to a model, so they are far
+shorter. All else is a name, an id, a path, a pattern or an address, and takes time and memory many
+times its size: to find the nearest name, to take a path apart, to repeat it in an error.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from mcp.types import INVALID_PARAMS
 
 from .services import Context
 
-__all__ = ["MAX_NAME_CHARS", "MAX_SAID_CHARS", "bound_texts", "too_long"]
+__all__ = ["MAX_FILE_BYTES", "MAX_NAME_BYTES", "MAX_SAID_BYTES", "bound_texts", "too_long"]
 
-MAX_NAME_CHARS: Final = 10_000
-"""Characters of a name, path, pattern, address: of whatever is none of the others."""
+MAX_FILE_BYTES: Final = 10 << 20
+"""UTF-8 bytes of a file's text in one argument."""
 
-MAX_SAID_CHARS: Final = 400_000
-"""Characters of what is said to a model, or of a list of todos."""
+MAX_NAME_BYTES: Final = 10_000
+"""Bytes of a name, path, pattern, address: of whatever is none of the others."""
 
-_FILE_TEXTS = ("content", "old_string", "new_string")
-"""Arguments that hold the text of a file, which the size of a message bounds."""
+MAX_SAID_BYTES: Final = 400_000
+"""Bytes of what is said to a model, or of a list of todos."""
 
 _BOUNDS: Final[Mapping[str, int]] = {
-    **dict.fromkeys(("goal", "message", "todos", "answers"), MAX_SAID_CHARS),
-    **dict.fromkeys(("inputResponses", "requestState"), MAX_SAID_CHARS),
+    **dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES),
+    **dict.fromkeys(("goal", "message", "todos", "answers"), MAX_SAID_BYTES),
+    **dict.fromkeys(("inputResponses", "requestState"), MAX_SAID_BYTES),
     "command": 100_000,
 }
 
@@ -37,30 +38,28 @@ _BOUNDS: Final[Mapping[str, int]] = {
 def too_long(given: Mapping[str, Any]) -> str | None:
     """Return which of some arguments is too long, and what to do; None if none is."""
     for name, value in given.items():
-        if len(name) > MAX_NAME_CHARS:
-            return f"the name of an argument has {len(name):,} characters. Use one that exists."
-        most = _BOUNDS.get(name, MAX_NAME_CHARS)
-        if name in _FILE_TEXTS and isinstance(value, str):
-            continue
+        if len(name) > MAX_NAME_BYTES:
+            return f"an argument's name has {len(name):,} characters. Use one that exists."
+        most = _BOUNDS.get(name, MAX_NAME_BYTES)
         size = sum(_sizes(value))
         if size > most:
             return (
-                f"{name} has {size:,} characters of text, and at most {most:,} are accepted. Send "
-                "less; write long text to a file, and name that."
+                f"{name} has {size:,} bytes of text, and at most {most:,} are accepted. Send "
+                "less, or in several calls; name a file rather than send what it holds."
             )
     return None
 
 
 def _sizes(value: object) -> Generator[int]:
-    """Yield the length of every text in JSON data, names of members included."""
+    """Yield the bytes of every text in JSON data, names of members included."""
     if isinstance(value, str):
-        yield len(value)
+        yield len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
     elif isinstance(value, list):
         for one in cast("list[object]", value):
             yield from _sizes(one)
     elif isinstance(value, dict):
         for name, one in cast("dict[str, object]", value).items():
-            yield len(name)
+            yield from _sizes(name)
             yield from _sizes(one)
 
 

@@ -19,6 +19,7 @@ from mcp.types import (
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from ...harness._internal.records import record
+from ...harness.tools.schemas import model_problems
 from ...harness.tools.tool import InvalidArguments, flat_schema
 from ..auth.caller import ALL_SCOPES, Scope
 from ..mcp.services import Context
@@ -101,13 +102,9 @@ def parse(model: type[_A], name: str, args: Mapping[str, JsonValue]) -> _A:
     try:
         return model.model_validate(args)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}"
-            for item in error.errors(include_url=False, include_context=False)
-        )
         expected = json.dumps(plain_schema(model)["properties"], ensure_ascii=False)
         raise InvalidArguments(
-            f"{name} did nothing: {problems}. Expected arguments: {expected}"
+            f"{name} did nothing: {model_problems(error)}. Expected arguments: {expected}"
         ) from error
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ...harness._internal.large_blocks import LARGE_BYTES, release_large_blocks
+
 __all__ = ["FREE_BYTES", "MAX_TEXT_BYTES", "MAX_VALUES", "MessageBounds", "MessageTooLarge"]
 
 MAX_VALUES: Final = 10_000
@@ -53,6 +55,8 @@ class MessageBounds:
         self._early.append(piece)
         if self._size <= FREE_BYTES:
             return
+        if self._size >= LARGE_BYTES:
+            release_large_blocks()
         for one in self._early:
             self._count(one)
         self._early.clear()

@@ -390,3 +390,33 @@ async def test_a_list_is_still_there_after_a_restart(tmp_path: Path) -> None:
             agent = create_agent(model, middleware=[TodoListMiddleware()], checkpointer=journal)
             result = await agent.ainvoke(text, thread_id="t")
     assert result.state["todos"] == [Todo("t1", "one", "completed")]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"content": f"c{n}"} for n in range(1_001)],
+        [{"content": "x" * 200_001}],
+        [{"id": "i" * 100_001, "content": "x" * 100_000}],
+    ],
+)
+async def test_a_list_has_a_bound_that_its_error_names(items: list[dict[str, str]]) -> None:
+    with pytest.raises(ToolError, match="at most 1,000 items with 200,000 characters"):
+        await write(items)
+
+
+async def test_a_list_that_grows_by_merging_has_the_same_bound() -> None:
+    known = [Todo(f"t{n}", "c") for n in range(1_000)]
+    assert len((await write([{"id": "t1", "content": "d"}], known, merge=True)).update["todos"])
+    with pytest.raises(ToolError, match="would have 1,001 items"):
+        await write([{"content": "one more"}], known, merge=True)
+
+
+async def test_errors_name_few_ids_and_few_problems() -> None:
+    known = [Todo(f"t{n}", "c") for n in range(1_000)]
+    with pytest.raises(ToolError, match="t19, and 980 more") as refused:
+        await write([{"id": "x" * 5_000}], known, merge=True)
+    assert len(str(refused.value)) < 500
+    with pytest.raises(InvalidArguments, match="and 4,990 more") as invalid:
+        await write(cast(Any, [[]] * 5_000))
+    assert len(str(invalid.value)) < 3_000

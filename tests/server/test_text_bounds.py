@@ -7,12 +7,12 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from deep_agent_mcp.server.mcp.text_bounds import MAX_NAME_CHARS, MAX_SAID_CHARS, too_long
+from deep_agent_mcp.server.mcp.text_bounds import MAX_NAME_BYTES, MAX_SAID_BYTES, too_long
 from tests.server.test_every_tool import everything, text_of
 
 pytestmark = pytest.mark.anyio
 
-LONG = "a" * (MAX_NAME_CHARS + 1)
+LONG = "a" * (MAX_NAME_BYTES + 1)
 
 
 async def test_every_text_argument_of_every_tool_has_a_bound(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ async def test_every_text_argument_of_every_tool_has_a_bound(tmp_path: Path) -> 
                 if schema.get("type") not in ("string", "object", "array"):
                     continue
                 checked += 1
-                most: Any = "a" * (MAX_SAID_CHARS + 1)
+                most: Any = "a" * (MAX_SAID_BYTES + 1)
                 needed = {one: "x" for one in tool.input_schema.get("required", ()) if one != name}
                 result = await client.call_tool(tool.name, {**needed, name: most})
                 assert result.is_error
@@ -57,7 +57,7 @@ async def test_texts_of_other_requests_are_refused(
     assert len(str(refused.value)) < 500
 
 
-def test_the_text_of_a_file_has_no_bound_of_its_own_unless_it_is_none() -> None:
-    assert too_long({"path": "/a", "content": LONG * 100}) is None
-    assert "content has" in str(too_long({"content": [LONG]}))
+def test_the_text_of_a_file_may_be_far_longer_than_a_name() -> None:
+    assert too_long({"path": "/a", "content": LONG * 1_000}) is None
+    assert "content has" in str(too_long({"content": LONG * 1_050}))
     assert "answers has" in str(too_long({"answers": {"a": [{"b": LONG * 41}]}}))

@@ -67,7 +67,12 @@ def _require_whole(message: AIMessage) -> None:
                 texts.append(data)
             case ToolCall(call_id, name, args, invalid):
                 texts += (call_id, name, invalid)
-                to_json(args)
+                for key, value in args.items():  # a file's text is not copied to be looked at
+                    texts.append(key)
+                    if isinstance(value, str):
+                        texts.append(value)
+                    else:
+                        to_json(value)
             case ProviderBlock():
                 to_json(block.data)
     for text in texts:

@@ -35,9 +35,12 @@ def weighed(
 ) -> tuple[int, Sequence[Snapshot]]:
     """Return the weight of a log that has grown to this one, and a snapshot where it pays.
 
-    Encoding a state takes time in proportion to it, so it is tried when the weight has doubled.
+    Encoding a state takes time in proportion to it, so it is tried when the weight has doubled, and
+    not after a step that alone weighs more than a snapshot may: the state holds what it wrote.
     """
     if weight < _FROM_BYTES or weight.bit_length() == before.bit_length():
+        return weight, ()
+    if (weight - before) * _TIMES > weight:
         return weight, ()
     made = snapshot_of(schema, checkpoint_id, state, weight)
     return (weight, ()) if made is None else (made[1], [made[0]])
