@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
+import anyio.to_thread
 from pydantic import JsonValue
 
 from ..._internal.records import record
@@ -26,7 +27,7 @@ MAX_RESULTS = 1_000
 """Files, or lines, that are looked for beyond the offset."""
 MAX_COUNTED = 20_000
 """Lines that are looked for to name or count files."""
-MOST = 200_000
+MOST = 50_000
 """Results that are looked for, whatever the offset."""
 
 _LATE = "there was no time to look everywhere: for the rest, search one directory at a time by path"
@@ -91,7 +92,7 @@ async def found_lines(
     limit = min(offset + MAX_RESULTS, MOST) if mode == "content" else MAX_COUNTED
     while True:
         page = await search(limit)
-        rows = match_rows(page.matches, mode)
+        rows = await anyio.to_thread.run_sync(match_rows, page.matches, mode)
         if not page.truncated:
             return SearchResults(rows)
         if len(page.matches) < limit:

@@ -6,11 +6,12 @@ there now, so a model never edits what it has not seen. Answers fit on a page; s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
+import anyio.to_thread
 from pydantic import Field, JsonValue
 
 from ...errors import ToolError
@@ -18,9 +19,9 @@ from ...tools.tool import Tool, ToolResult, ToolRuntime, tool
 from ..base import Backend, FileError, Files, canonical_path
 from ..search.ignore import without_ignored
 from ..state import StateBackend
-from ..text.edits import edit_places
+from ..text.edits import edited
 from ..text.pages import fit, read_page, shown
-from ..text.text import decode, lf
+from ..text.text import decode
 from .authorized_files import authorized_files
 from .file_guards import (
     claimed,
@@ -52,6 +53,11 @@ from .media import binary_notice, media_content
 from .search_results import answer, found_files, found_lines
 
 __all__ = ["ALL_FILE_TOOLS", "FILE_TOOLS", "FileCalls", "file_tools"]
+
+_T = TypeVar("_T")
+
+_LARGE = 1 << 16
+"""So many characters are taken apart in less time than a thread costs to matter."""
 
 _Path = Annotated[str, Field(description="Such as /docs/plan.md")]
 _Directory = Annotated[str, Field(description="A directory, such as /docs")]
@@ -115,11 +121,16 @@ class FileCalls:
         media = media_content(path, data)
         if media is not None:
             return ToolResult(media, update=update)
-        text = decode(data)
-        if text is None:
+        budget = self._budget(path)
+
+        def page() -> str | None:
+            text = decode(data)
+            return None if text is None else read_page(path, text, offset, column, limit, budget)
+
+        shown_page = await _apart(page, len(data))
+        if shown_page is None:
             return ToolResult(binary_notice(path, data), update=update)
-        page = read_page(path, text, offset, column, limit, self._budget(path))
-        return ToolResult(page, update=update)
+        return ToolResult(shown_page, update=update)
 
     async def write_file(
         self,
@@ -170,29 +181,16 @@ class FileCalls:
         data = await read(files, path)
         require_seen(runtime, path, data)
         await require_free(self._backend, runtime, files, path)
-        text = decode(data)
-        if text is None:
-            raise ToolError(f"{shown(path)} is not text; edit_file cannot change it.")
-        places = edit_places(path, text, old_string, new_string, replace_all)
-        edited = text.replaced(old_string, new_string, every=replace_all)
-        try:
-            after = edited.encode()
-        except UnicodeEncodeError as error:
-            raise ToolError(
-                f"{shown(path)} was not changed: it is stored as {text.encoding}, which has no "
-                f"{error.object[error.start]!r}. Use other characters, or write the whole file "
-                "with write_file, which makes it UTF-8."
-            ) from error
+        edit = partial(edited, path, data, old_string, new_string, replace_all)
+        made = await _apart(edit, len(data) + len(old_string) + len(new_string))
         with claimed(self._backend, runtime, path):
-            await files.write(path, after, expected=data)
-        # Overlapping places are found but cannot all be replaced.
-        count = text.view.count(lf(old_string)) if replace_all else 1
-        line = text.view.count("\n", 0, places[0]) + 1
-        plural = "s" if count > 1 else ""
+            await files.write(path, made.data, expected=data)
+        plural = "s" if made.count > 1 else ""
         return ToolResult(
-            f"Edited {shown(path)}: {count} replacement{plural}, the first in line {line}.",
-            {"path": path, "replacements": count, "line": line},
-            update={**files.update(), **seen(path, after)},
+            f"Edited {shown(path)}: {made.count} replacement{plural}, the first in line "
+            f"{made.line}.",
+            {"path": path, "replacements": made.count, "line": made.line},
+            update={**files.update(), **seen(path, made.data)},
         )
 
     async def delete_file(self, runtime: ToolRuntime, path: _Path) -> ToolResult:
@@ -276,6 +274,11 @@ class FileCalls:
         if self._history and f"{path}/".startswith(f"{directory}/"):
             return HistoryFiles(runtime, runtime.state.get("long_messages") or (), directory)
         return authorized_files(self._backend.open(runtime), self._backend, runtime)
+
+
+async def _apart(work: Callable[[], _T], size: int) -> _T:
+    """Return what some work on so many characters comes to; if they are many, done in a thread."""
+    return work() if size < _LARGE else await anyio.to_thread.run_sync(work)
 
 
 def _if_set(**arguments: JsonValue) -> dict[str, JsonValue]:

@@ -168,7 +168,7 @@ class _Ignored:
         rules: list[_Rule] = []
         most = min(_MOST_RULES_OF_A_FILE, self._left)
         heeded = True
-        for line in () if text is None else text.lines:
+        for line in () if text is None else text.lines():
             rule = _rule(line) if len(rules) < most else None
             if rule is not None:
                 rules.append(rule)

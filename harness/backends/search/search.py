@@ -186,7 +186,7 @@ def find_lines(
         text = decode(data)
         if text is None:
             continue
-        for number, line in enumerate(text.lines, start=1):
+        for number, line in enumerate(text.lines(), start=1):
             if part not in line:
                 continue
             if budget.over():

@@ -3,18 +3,61 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from itertools import islice
 
+from ..._internal.records import record
 from ...errors import ToolError
 from .pages import shown
-from .text import Text, lf
+from .text import Text, decode, lf
 
-__all__ = ["MOST_CHARS", "MOST_PLACES", "edit_places"]
+__all__ = ["MOST_CHARS", "MOST_PLACES", "Edit", "edit_places", "edited"]
 
 MOST_CHARS = 10 << 20
 """Characters that a file may have after an edit at many places; known before it is built."""
 
 MOST_PLACES = 100_000
 """Places that one edit replaces."""
+
+_MOST_COMPARED = 1_000
+"""Lines among which the nearest to one that is not there is looked for."""
+
+
+@record
+class Edit:
+    """A file after an edit.
+
+    Attributes:
+        data: Its bytes.
+        count: How many places were replaced.
+        line: The line of the first one, from 1.
+    """
+
+    data: bytes
+    count: int
+    line: int
+
+
+def edited(path: str, data: bytes, old: str, new: str, every: bool) -> Edit:
+    """Return a file with the first place, or every place, of `old` replaced by `new`.
+
+    Raises:
+        ToolError: As for `edit_places`; or the file is not text, or cannot hold the new text.
+    """
+    text = decode(data)
+    if text is None:
+        raise ToolError(f"{shown(path)} is not text; edit_file cannot change it.")
+    places = edit_places(path, text, old, new, every)
+    try:
+        after = text.replaced(old, new, every=every).encode()
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"{shown(path)} was not changed: it is stored as {text.encoding}, which has no "
+            f"{error.object[error.start]!r}. Use other characters, or write the whole file "
+            "with write_file, which makes it UTF-8."
+        ) from error
+    # Overlapping places are found but cannot all be replaced.
+    count = text.view.count(lf(old)) if every else 1
+    return Edit(after, count, text.view.count("\n", 0, places[0]) + 1)
 
 
 def edit_places(path: str, text: Text, old: str, new: str, every: bool) -> list[int]:
@@ -59,12 +102,13 @@ def _nearest(text: Text, old: str) -> str:
     wanted = [line for line in old.split("\n") if line.strip()]
     if not wanted:
         return "Read the file again."
-    for number, line in enumerate(text.lines, start=1):
+    for number, line in enumerate(text.lines(), start=1):
         if line.strip() == wanted[0].strip():
             rest = "its indentation" if line != wanted[0] else "the lines after it"
             return f"Line {number} is like its first line, but {rest} differs: {line[:200]!r}."
-    near = get_close_matches(wanted[0][:200], [line[:200] for line in text.lines[:5_000]], n=1)
+    first = [line[:200] for line in islice(text.lines(), _MOST_COMPARED)]
+    near = get_close_matches(wanted[0][:200], first, n=1)
     if near:
-        number = next(place for place, line in enumerate(text.lines, 1) if line[:200] == near[0])
+        number = first.index(near[0]) + 1
         return f"The nearest is line {number}: {near[0]!r}."
     return "Nothing is like it; read the file again."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, islice
 
 from pydantic import JsonValue
 
@@ -71,16 +72,17 @@ def read_page(path: str, text: Text, offset: int, column: int, limit: int, budge
         limit: Most lines to show.
         budget: Most characters to show. A longer line is cut and continued by the next page.
     """
-    lines, total = text.lines, len(text.lines)
+    total = text.line_count
     if not total:
         return f"[{shown(path)} is empty]"
-    if offset >= total or column > len(lines[offset]):
+    lines = islice(text.lines(offset), min(limit, total))
+    first = next(lines, "")
+    if offset >= total or column > len(first):
         what = f"offset {offset}" if offset >= total else f"column {column}"
         return f"[{shown(path)} has {total} lines; {what} is past the end. Nothing to show]"
     parts: list[str] = []
     size = 0
-    for number in range(offset, min(total, offset + limit)):
-        line = lines[number][column:] if number == offset else lines[number]
+    for line in chain([first[column:]], lines):
         size += len(line) + 1
         if size > budget:
             break
@@ -88,12 +90,12 @@ def read_page(path: str, text: Text, offset: int, column: int, limit: int, budge
     end = offset + len(parts)
     if not parts:
         stop = column + budget
-        width = len(lines[offset])
+        width = len(first)
         return (
             f"[{shown(path)} line {offset + 1} of {total}, characters {column + 1}-"
             f"{min(stop, width)} of {width}{_notes(text)}; next: "
             f"{call_text('read_file', path=path, offset=offset, column=stop)}]\n"
-            + lines[offset][column:stop]
+            + first[column:stop]
         )
     rest = f"; next: {call_text('read_file', path=path, offset=end)}" if end < total else ""
     start = f", from character {column + 1} of line {offset + 1}" if column else ""

@@ -7,7 +7,7 @@ and line ends: matches are found on the LF view and spliced back into the text a
 from __future__ import annotations
 
 import codecs
-import re
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +17,9 @@ from itertools import islice
 __all__ = ["Text", "decode", "lf"]
 
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-_CONTROL = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
+_CONTROL = bytes([*range(0x07), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F])
+_BLOCK = 1 << 16
+"""Characters of a text that are taken apart at a time."""
 
 
 def lf(text: str) -> str:
@@ -45,12 +47,34 @@ class Text:
         return lf(self.raw)
 
     @cached_property
-    def lines(self) -> list[str]:
-        """The lines of the view; a final line end starts no further line."""
-        lines = self.view.split("\n")
-        if not lines[-1]:
-            lines.pop()
-        return lines
+    def line_count(self) -> int:
+        """Lines of the view; a final line end starts no further line."""
+        return self.view.count("\n") + (self.view[-1:] not in ("", "\n"))
+
+    def lines(self, first: int = 0) -> Iterator[str]:
+        """Yield the lines of the view from one on, with no more than a block of them in memory."""
+        view, place = self.view, self._start_of(first)
+        while place < len(view):
+            last = view.rfind("\n", place, place + _BLOCK)
+            if last < 0:
+                last = view.find("\n", place + _BLOCK)
+            end = last if last >= 0 else len(view)
+            yield from view[place:end].split("\n")
+            place = end + 1
+
+    def _start_of(self, line: int) -> int:
+        """Return where a line of the view begins; its length if it has fewer."""
+        view, place = self.view, 0
+        while line and place < len(view):
+            ends = view.count("\n", place, place + _BLOCK)
+            if ends < line:
+                line -= ends
+                place += _BLOCK
+                continue
+            for _ in range(line):
+                place = view.find("\n", place) + 1
+            return place
+        return min(place, len(view))
 
     @cached_property
     def newline(self) -> str:
@@ -104,9 +128,9 @@ class Text:
         head = _common(old, new)
         tail = _common(old[head:][::-1], new[head:][::-1])
         middle = new[head : len(new) - tail].replace("\n", self.newline)
-        crlfs = [
-            match.start() - number for number, match in enumerate(re.finditer("\r\n", self.raw))
-        ]
+        crlfs = array(  # there may be millions
+            "Q", (place - number for number, place in enumerate(_occurrences(self.raw, "\r\n", 2)))
+        )
         pieces: list[str] = []
         done = 0
         for place in places if every else places[:1]:
@@ -156,7 +180,7 @@ def decode(data: bytes) -> Text | None:
         if encoding:
             return None
         raw, encoding, bom = data.decode("latin-1"), "latin-1", b""
-        if _CONTROL.search(raw):
+        if len(data.translate(None, _CONTROL)) < len(data):
             return None
     if "\0" in raw:
         return None

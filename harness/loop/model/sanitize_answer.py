@@ -7,9 +7,10 @@ has lost its way.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
 from ..._internal.json_depth import MAX_DEPTH, is_too_deep
@@ -67,17 +68,25 @@ def _require_whole(message: AIMessage) -> None:
                 texts.append(data)
             case ToolCall(call_id, name, args, invalid):
                 texts += (call_id, name, invalid)
-                for key, value in args.items():  # a file's text is not copied to be looked at
-                    texts.append(key)
-                    if isinstance(value, str):
-                        texts.append(value)
-                    else:
-                        to_json(value)
+                texts += _texts(args)
             case ProviderBlock():
                 to_json(block.data)
     for text in texts:
         if text is not None and not text.isascii():
             text.encode()
+
+
+def _texts(args: Mapping[str, JsonValue]) -> Generator[str]:
+    """Yield texts of arguments, and raise for what is nested as `_require_whole` does.
+
+    The text of a file is not copied into JSON to be looked at.
+    """
+    for name, value in args.items():
+        yield name
+        if isinstance(value, str):
+            yield value
+        else:
+            to_json(value)
 
 
 def _whole(text: str) -> str:
