@@ -12,6 +12,7 @@ from benchmarks import (
     crash,
     delegate,
     drive,
+    hostile,
     house,
     journal,
     loop,
@@ -66,6 +67,8 @@ def main() -> int:
     delegated.add_argument("--rounds", default=5, **rounds)
     delegated.add_argument("--runs", type=int, default=20, help="runs per round")
     delegated.add_argument("--at-once", type=int, default=100, help="runs started together")
+    attacked = command("hostile", lambda o: hostile.run(o.tools))
+    attacked.add_argument("--tools", default="", help="only these, such as ls,grep")
     command("house", lambda o: house.run(o.suite)).add_argument(
         "--suite", action="store_true", help="run the tests as well, for their time"
     )

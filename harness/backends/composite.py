@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import anyio
 
-from .._internal.records import record
+from .._internal.records import changed, record
+from .._internal.work_apart import work_apart
 from ..checkpoint.base import Batch, FileChange
 from ..errors import AgentBuildError, ToolError
 from ..tools.tool import JournalWriter, ToolRuntime
@@ -35,6 +37,7 @@ from .state import StateBackend
 __all__ = ["CompositeBackend", "CompositeFiles"]
 
 _T = TypeVar("_T")
+_Found = TypeVar("_Found", FileEntry, GrepMatch)
 
 
 @record
@@ -51,6 +54,14 @@ class _Part:
     def outer(self, path: str) -> str:
         """Return a path of the part as one of the whole."""
         return self.prefix + path if path != "/" else self.prefix or "/"
+
+    async def seen_outside(self, found: Sequence[_Found]) -> list[_Found]:
+        """Return what was found in the part with paths of the whole."""
+        if not self.prefix:
+            return [*found]
+        return await work_apart(
+            lambda: [changed(one, path=self.outer(one.path)) for one in found], items=len(found)
+        )
 
     def holds(self, path: str) -> bool:
         """Whether a path begins with the prefix."""
@@ -247,14 +258,16 @@ class CompositeFiles:
             if error.code != "not_found" or not further:
                 raise
         else:
-            entries = {
-                full: replace(one, path=full) for one in inner for full in [part.outer(one.path)]
-            }
+            outer = await part.seen_outside(inner)
+            entries = {one.path: one for one in outer}
         base = "" if path == "/" else path
         for one in further:
             full = f"{base}/{one.prefix[len(base) + 1 :].partition('/')[0]}"
             entries[full] = FileEntry(full, is_dir=True)
-        return sorted(entries.values(), key=lambda entry: (not entry.is_dir, entry.path))
+        return await work_apart(
+            lambda: sorted(entries.values(), key=lambda entry: (not entry.is_dir, entry.path)),
+            items=len(entries),
+        )
 
     async def read(self, path: str) -> bytes:
         """See `Files`."""
@@ -300,7 +313,7 @@ class CompositeFiles:
                 patient = Unhurried(own)
                 found = await files.glob(patient, inner, limit=limit)
                 test.late |= patient.late
-            return [replace(one, path=part.outer(one.path)) for one in found]
+            return await part.seen_outside(found)
 
         found = [entry for entries in await self._ask_all(path, ask) for entry in entries]
         found.sort(key=lambda entry: (-(entry.modified or 0), entry.path))
@@ -327,13 +340,12 @@ class CompositeFiles:
                 ignore_case=ignore_case,
                 limit=limit,
             )
-            return replace(
-                page, matches=[replace(one, path=part.outer(one.path)) for one in page.matches]
-            )
+            return replace(page, matches=await part.seen_outside(page.matches))
 
         pages = await self._ask_all(path, ask)
         matches: list[GrepMatch] = [match for page in pages for match in page.matches]
-        matches.sort(key=lambda one: walk_order(one.path))
+        sort = partial(matches.sort, key=lambda one: walk_order(one.path))
+        await work_apart(sort, items=len(matches))
         truncated = len(matches) > limit or any(page.truncated for page in pages)
         return Page(matches[:limit], truncated)
 

@@ -8,19 +8,22 @@ where links lead, and which files a listing or a search comes to. A listing leav
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import anyio.to_thread
 
 from ..._internal.records import record
+from ..._internal.work_apart import work_apart
 from ...policy import CallAuthorization, authorization_of
 from ...policy.paths import path_forms, paths_in
 from ...tools.tool import ToolRuntime
-from ..base import Backend, FileEntry, FileError, Files, Page, PathTest
+from ..base import Backend, FileEntry, FileError, Files, GrepMatch, Page, PathTest
 
 __all__ = ["AuthorizedFiles", "authorized_files"]
 
 _MOST = 1_000_000
+
+_Found = TypeVar("_Found", FileEntry, GrepMatch)
 
 
 def authorized_files(files: Files, backend: Backend, runtime: ToolRuntime) -> Files:
@@ -54,7 +57,7 @@ class AuthorizedFiles:
         """See `Files`."""
         real = await self._require(path)
         entries = await self.files.ls(path)
-        return [one for one in entries if not self._hides(one.path, path, real)]
+        return await self._visible(entries, path, real)
 
     async def read(self, path: str) -> bytes:
         """See `Files`."""
@@ -80,7 +83,7 @@ class AuthorizedFiles:
         asked = limit
         while True:
             found = await self.files.glob(pattern, path, limit=asked)
-            kept = [one for one in found if not self._hides(one.path, path, real)]
+            kept = await self._visible(found, path, real)
             if len(kept) >= limit or len(found) < asked or asked >= _MOST:
                 return kept[:limit]
             asked *= 8
@@ -101,9 +104,7 @@ class AuthorizedFiles:
             page = await self.files.grep(
                 pattern, path, glob=glob, ignore_case=ignore_case, limit=asked
             )
-            kept = [
-                one for one in page.matches if not self._hides(one.path, path, real, contents=True)
-            ]
+            kept = await self._visible(page.matches, path, real, contents=True)
             cut = len(page.matches) >= asked  # by the limit, not by time
             if len(kept) >= limit or not (page.truncated and cut) or asked >= _MOST:
                 return Page(kept[:limit], page.truncated or len(kept) > limit)
@@ -161,6 +162,18 @@ class AuthorizedFiles:
         above = await anyio.to_thread.run_sync(self.real, directory)
         name = path.rpartition("/")[2]
         return await anyio.to_thread.run_sync(self.real, path) != f"{above.rstrip('/')}/{name}"
+
+    async def _visible(
+        self, found: Sequence[_Found], below: str, real: str, *, contents: bool = False
+    ) -> list[_Found]:
+        """Return what was found below a path without what is hidden; each path is judged once."""
+
+        def judge() -> list[_Found]:
+            paths = {one.path for one in found}
+            hidden = {one for one in paths if self._hides(one, below, real, contents=contents)}
+            return [one for one in found if one.path not in hidden]
+
+        return await work_apart(judge, items=len(found))
 
     def _hides(self, path: str, below: str, real: str, *, contents: bool = False) -> bool:
         """Whether a path found below another is hidden by its name or by its real place."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-import anyio.to_thread
 from pydantic import JsonValue
 
 from ..._internal.records import record
+from ..._internal.work_apart import work_apart
 from ...tools.tool import ToolResult
 from ..base import Files, Page, PathTest
 from ..search.ignore import Unignored
@@ -92,7 +93,7 @@ async def found_lines(
     limit = min(offset + MAX_RESULTS, MOST) if mode == "content" else MAX_COUNTED
     while True:
         page = await search(limit)
-        rows = await anyio.to_thread.run_sync(match_rows, page.matches, mode)
+        rows = await work_apart(partial(match_rows, page.matches, mode), items=len(page.matches))
         if not page.truncated:
             return SearchResults(rows)
         if len(page.matches) < limit:

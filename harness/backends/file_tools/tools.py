@@ -6,14 +6,14 @@ there now, so a model never edits what it has not seen. Answers fit on a page; s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-import anyio.to_thread
 from pydantic import Field, JsonValue
 
+from ..._internal.work_apart import work_apart
 from ...errors import ToolError
 from ...tools.tool import Tool, ToolResult, ToolRuntime, tool
 from ..base import Backend, FileError, Files, canonical_path
@@ -53,11 +53,6 @@ from .media import binary_notice, media_content
 from .search_results import answer, found_files, found_lines
 
 __all__ = ["ALL_FILE_TOOLS", "FILE_TOOLS", "FileCalls", "file_tools"]
-
-_T = TypeVar("_T")
-
-_LARGE = 1 << 16
-"""So many characters are taken apart in less time than a thread costs to matter."""
 
 _Path = Annotated[str, Field(description="Such as /docs/plan.md")]
 _Directory = Annotated[str, Field(description="A directory, such as /docs")]
@@ -127,7 +122,7 @@ class FileCalls:
             text = decode(data)
             return None if text is None else read_page(path, text, offset, column, limit, budget)
 
-        shown_page = await _apart(page, len(data))
+        shown_page = await work_apart(page, len(data))
         if shown_page is None:
             return ToolResult(binary_notice(path, data), update=update)
         return ToolResult(shown_page, update=update)
@@ -182,7 +177,7 @@ class FileCalls:
         require_seen(runtime, path, data)
         await require_free(self._backend, runtime, files, path)
         edit = partial(edited, path, data, old_string, new_string, replace_all)
-        made = await _apart(edit, len(data) + len(old_string) + len(new_string))
+        made = await work_apart(edit, len(data) + len(old_string) + len(new_string))
         with claimed(self._backend, runtime, path):
             await files.write(path, made.data, expected=data)
         plural = "s" if made.count > 1 else ""
@@ -274,11 +269,6 @@ class FileCalls:
         if self._history and f"{path}/".startswith(f"{directory}/"):
             return HistoryFiles(runtime, runtime.state.get("long_messages") or (), directory)
         return authorized_files(self._backend.open(runtime), self._backend, runtime)
-
-
-async def _apart(work: Callable[[], _T], size: int) -> _T:
-    """Return what some work on so many characters comes to; if they are many, done in a thread."""
-    return work() if size < _LARGE else await anyio.to_thread.run_sync(work)
 
 
 def _if_set(**arguments: JsonValue) -> dict[str, JsonValue]:

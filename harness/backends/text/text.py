@@ -59,7 +59,10 @@ class Text:
             if last < 0:
                 last = view.find("\n", place + _BLOCK)
             end = last if last >= 0 else len(view)
-            yield from view[place:end].split("\n")
+            if view.find("\n", place, end) < 0:  # one line, perhaps a very long one: no copy more
+                yield view[place:end]
+            else:
+                yield from view[place:end].split("\n")
             place = end + 1
 
     def _start_of(self, line: int) -> int:
@@ -179,9 +182,15 @@ def decode(data: bytes) -> Text | None:
     except UnicodeDecodeError:
         if encoding:
             return None
-        raw, encoding, bom = data.decode("latin-1"), "latin-1", b""
-        if len(data.translate(None, _CONTROL)) < len(data):
+        if _has_control(data):
             return None
+        raw, encoding, bom = data.decode("latin-1"), "latin-1", b""
     if "\0" in raw:
         return None
     return Text(raw, encoding or "utf-8", bom)
+
+
+def _has_control(data: bytes) -> bool:
+    """Whether there are control characters; most binary files have some near their start."""
+    blocks = (data[place : place + _BLOCK] for place in range(0, len(data), _BLOCK))
+    return any(len(block.translate(None, _CONTROL)) < len(block) for block in blocks)

@@ -1,0 +1,166 @@
+"""Hostile calls: arguments for each tool that are as long, many, deep or wide as a message may be.
+
+Each is written as JSON text, because what a client library would send is tamer than what can be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["HUGE", "KINDS", "HostileCall", "calls_of", "calls_on_files", "hostile_files"]
+
+HUGE = 15 << 20
+"""Bytes of a value; a message may have 16 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostileCall:
+    """A call of a tool.
+
+    Attributes:
+        tool: Its name.
+        argument: The argument that is hostile.
+        kind: What it is.
+        arguments: Returns the members of all arguments as JSON text, without braces.
+        reads: A file that is read before, in the thread of the call.
+    """
+
+    tool: str
+    argument: str
+    kind: str
+    arguments: Callable[[], bytes]
+    reads: str = ""
+
+    @property
+    def name(self) -> str:
+        """The call for people."""
+        return f"{self.tool}({self.argument}: {self.kind})"
+
+
+def _text(unit: str, start: str = "") -> Callable[[int], bytes]:
+    data, first = unit.encode(), start.encode()
+    return lambda size: b'"' + first + data * (size // len(data)) + b'"'
+
+
+def _list(item: str) -> Callable[[int], bytes]:
+    data = item.encode()
+    return lambda size: b"[" + (data + b",") * (size // (len(data) + 1)) + data + b"]"
+
+
+def _members(size: int) -> bytes:
+    return b"{" + b",".join(b'"%d":0' % one for one in range(size // 10)) + b"}"
+
+
+KINDS: Mapping[str, Callable[[int], bytes]] = {
+    "one letter": _text("a"),
+    "four-byte characters": _text("😀"),
+    "one four-byte character": _text("a", "😀"),
+    "expanding characters": _text("ﷺ"),
+    "control characters": _text("\\u0001"),
+    "line ends": _text("\\n"),
+    "quotes": _text("'\\\""),
+    "slashes": _text("/"),
+    "braces": _text("{a,"),
+    "stars": _text("**/"),
+    "parentheses": _text("("),
+    "short braces": lambda _: _text("{a,b}")(300),
+    "short repeats": lambda _: _text("(a{1,9}){1,9}")(600),
+    "short stars": lambda _: _text("*?a")(900),
+    "many lists": _list("[]"),
+    "many objects": _list("{}"),
+    "many texts": _list('""'),
+    "many members": _members,
+    "few lists": lambda _: _list("[]")(14_000),
+    "few objects": lambda _: _list("{}")(14_000),
+    "few todos": lambda _: _list('{"content":"a"}')(40_000),
+    "few members": lambda _: _members(60_000),
+    "levels": lambda size: b"[" * (size // 2) + b"]" * (size // 2),
+    "few levels": lambda _: b"[" * 150 + b"]" * 150,
+    "many digits": lambda size: b"9" * min(size, 1 << 20),
+    "some digits": lambda _: b"9" * 4_000,
+    "many decimals": lambda size: b"0." + b"1" * size,
+    "a large number": lambda _: b"1000000000000000000",
+    "a negative number": lambda _: b"-1",
+}
+
+
+def calls_of(tools: Sequence[Mapping[str, Any]], size: int = HUGE) -> Iterator[HostileCall]:
+    """Yield a call for each argument of each tool, and one it has not, of each kind.
+
+    Args:
+        tools: As `tools/list` shows them.
+        size: Bytes of the larger values.
+    """
+    for tool in tools:
+        schema = tool["inputSchema"]
+        for argument in [*schema["properties"], "unknown"]:
+            others = [one for one in schema.get("required", ()) if one != argument]
+            rest = "".join(f',"{one}":{json.dumps(_ordinary(one))}' for one in others).encode()
+            for kind, make in KINDS.items():
+                yield HostileCall(
+                    tool["name"],
+                    argument,
+                    kind,
+                    lambda argument=argument, make=make, rest=rest: (
+                        b'"' + argument.encode() + b'":' + make(size) + rest
+                    ),
+                )
+
+
+def _ordinary(argument: str) -> Any:
+    return [{"content": "a"}] if argument == "todos" else "x"
+
+
+def hostile_files(root: Path, files: int = 20_000) -> list[str]:
+    """Write files that are costly to read, and return the paths of the large ones."""
+    contents = {
+        "one_line": b"a" * (9 << 20),
+        "wide": b"a" * (9 << 20) + "😀".encode(),
+        "empty_lines": b"\n" * (9 << 20),
+        "two_ends": b"\r\n" * (9 << 19),
+        "short_lines": b"ab\n" * (3 << 20),
+        "latin": b"\xe9" * (9 << 20),
+        "binary": random.Random(1).randbytes(9 << 20),
+    }
+    for name, data in contents.items():
+        (root / name).write_bytes(data)
+    with (root / "sparse").open("wb") as file:
+        file.truncate(2 << 30)
+    (root / ".gitignore").write_text("*.o\n" * 50_000)
+    many = root / "many"
+    many.mkdir()
+    for number in range(files):
+        (many / f"{'n' * 100}{number}").write_bytes(b"x")
+    return [os.fspath(root / name) for name in (*contents, "sparse")]
+
+
+def calls_on_files(paths: Sequence[str], root: str) -> Iterator[HostileCall]:
+    """Yield calls that work on what `hostile_files` wrote."""
+
+    def call(tool: str, what: str, **arguments: Any) -> HostileCall:
+        text = json.dumps(arguments)[1:-1].encode()
+        reads = arguments["path"] if tool == "edit_file" else ""
+        return HostileCall(tool, "path", what, lambda: text, reads)
+
+    for path in paths:
+        name = os.path.basename(path)
+        yield call("read_file", name, path=path)
+        yield call("read_file", f"{name}, far down", path=path, offset=1_000_000, limit=10**9)
+        edits = {"old_string": "a", "new_string": "b"}
+        yield call("edit_file", name, path=path, **edits)
+        yield call("edit_file", f"{name}, all of it", path=path, replace_all=True, **edits)
+        ends = {"old_string": "\n", "new_string": "\n\n", "replace_all": True}
+        yield call("edit_file", f"{name}, its line ends", path=path, **ends)
+    yield call("ls", "many files", path=f"{root}/many")
+    yield call("glob", "all files", pattern="**/*", path=root)
+    yield call("glob", "stars", pattern="n*" * 300, path=root)
+    yield call("glob", "ignored files", pattern="*", path=root, skip_ignored=True)
+    for pattern in ("a", "x", ".*", "(a*)*b", "a{1,900}", r"\w+\s*\w+$"):
+        for mode in ("files", "content", "count"):
+            yield call("grep", f"{pattern}, {mode}", pattern=pattern, path=root, output_mode=mode)
