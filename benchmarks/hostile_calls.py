@@ -10,6 +10,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +104,12 @@ def calls_of(tools: Sequence[Mapping[str, Any]], size: int = HUGE) -> Iterator[H
             others = [one for one in schema.get("required", ()) if one != argument]
             rest = "".join(f',"{one}":{json.dumps(_ordinary(one))}' for one in others).encode()
             for kind, make in KINDS.items():
-                yield HostileCall(
-                    tool["name"],
-                    argument,
-                    kind,
-                    lambda argument=argument, make=make, rest=rest: (
-                        b'"' + argument.encode() + b'":' + make(size) + rest
-                    ),
-                )
+                arguments = partial(_arguments, argument, make, size, rest)
+                yield HostileCall(tool["name"], argument, kind, arguments)
+
+
+def _arguments(argument: str, make: Callable[[int], bytes], size: int, rest: bytes) -> bytes:
+    return b'"' + argument.encode() + b'":' + make(size) + rest
 
 
 def _ordinary(argument: str) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -344,8 +343,9 @@ class CompositeFiles:
 
         pages = await self._ask_all(path, ask)
         matches: list[GrepMatch] = [match for page in pages for match in page.matches]
-        sort = partial(matches.sort, key=lambda one: walk_order(one.path))
-        await work_apart(sort, items=len(matches))
+        await work_apart(
+            lambda: matches.sort(key=lambda one: walk_order(one.path)), items=len(matches)
+        )
         truncated = len(matches) > limit or any(page.truncated for page in pages)
         return Page(matches[:limit], truncated)
 

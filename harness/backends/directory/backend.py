@@ -199,7 +199,10 @@ class DirectoryFiles:
 
     async def ls(self, path: str) -> Sequence[FileEntry]:
         """See `Files`."""
-        entries = await _in_thread(self._tree.children, checked_path(path))
+        return await _in_thread(self._listed, checked_path(path))
+
+    def _listed(self, path: str) -> Sequence[FileEntry]:
+        entries = self._tree.children(path)
         return sorted(entries, key=lambda entry: (not entry.is_dir, entry.path))
 
     async def read(self, path: str) -> bytes:

@@ -73,7 +73,8 @@ async def found_files(
     limit = min(offset + MAX_RESULTS, MOST)
     test = Unhurried(glob_matcher(wanted, path))
     entries = await files.glob(test, path, limit=limit + 1)
-    rows = [entry_row(entry) for entry in entries[:limit]]
+    kept = entries[:limit]
+    rows = await work_apart(lambda: [entry_row(one) for one in kept], items=len(kept))
     full = len(entries) > limit
     return SearchResults(
         rows, full and limit < MOST, _LATE if test.late else _MOST if full and limit == MOST else ""

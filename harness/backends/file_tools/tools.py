@@ -84,7 +84,7 @@ class FileCalls:
             entries = await files.ls(path)
         except FileError as error:
             raise await with_hint(files, error) from error
-        rows = [entry_row(entry) for entry in entries]
+        rows = await work_apart(lambda: [entry_row(one) for one in entries], items=len(entries))
         listing = fit(rows, entry_line, offset, self._budget(path))
         more = next_page(listing, len(rows), "ls", path=path)
         rest = f"; next: {more['next']}" if more else ""

@@ -1,0 +1,64 @@
+"""No call keeps the event loop for long or takes much memory, whatever it is given.
+
+The bars of `python -m benchmarks hostile` are 100 ms and 64 MiB. Here each is three times as high,
+and stalls are counted in processor time, so that a busy machine changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.hostile import MEMORY_MIB, STALL_MS, WatchedServer
+from benchmarks.hostile_calls import HostileCall, calls_of, calls_on_files, hostile_files
+from tests.e2e.hostile import needs_proc, posix
+
+pytestmark = [posix, needs_proc]
+
+CALLS = 120
+SIZE = 2 << 20
+SEED = 20_261_123
+
+
+def chosen(calls: Sequence[HostileCall], count: int) -> list[HostileCall]:
+    """Return so many calls, of every tool and of every kind some."""
+    chance = random.Random(SEED)
+    shuffled = chance.sample(list(calls), len(calls))
+    firsts = {one.tool: one for one in shuffled} | {one.kind: one for one in shuffled}
+    return list(dict.fromkeys([*firsts.values(), *shuffled]))[:count]
+
+
+def test_no_call_stalls_the_server_or_fills_its_memory(tmp_path: Path) -> None:
+    with WatchedServer(tmp_path) as server:
+        paths = hostile_files(server.root, files=2_000)
+        tools = server.tools()
+        made = chosen([*calls_of(tools, SIZE)], CALLS)
+        assert {one.tool for one in made} == {one["name"] for one in tools}
+        made += chosen([*calls_on_files(paths, os.fspath(server.root))], 12)
+        beyond: list[str] = []
+        for call in made:
+            cost = server.cost(call)
+            if cost.stall_ms > 3 * STALL_MS or cost.memory_mib > 3 * MEMORY_MIB:
+                beyond.append(
+                    f"{call.name}: {cost.stall_ms:.0f} ms, {cost.memory_mib:.0f} MiB, {cost.where}"
+                )
+            assert "error" in cost.answer or cost.answer["result"]["content"], call.name
+        assert not beyond, "\n".join(beyond)
+
+
+def test_a_file_of_ten_megabytes_is_written(tmp_path: Path) -> None:
+    with WatchedServer(tmp_path) as server:
+        path = os.fspath(server.root / "large.txt")
+        text = b"0123456789" * 1_000_000
+        call = HostileCall(
+            "write_file",
+            "content",
+            "ten megabytes",
+            lambda: b'"path":"' + path.encode() + b'","content":"' + text + b'"',
+        )
+        cost = server.cost(call)
+        assert "10000000 bytes, a new file" in str(cost.answer), cost.answer
+        assert Path(path).read_bytes() == text
+        assert cost.memory_mib < 3 * MEMORY_MIB
