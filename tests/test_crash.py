@@ -16,7 +16,8 @@ from tests.ports_and_waits import growing
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.exhaustive(cases=1)
+@pytest.mark.parametrize("seed", range(10))
 def test_kills_at_random_moments_lose_nothing_and_repeat_nothing_that_was_stored(
     tmp_path: Path, seed: int
 ):

@@ -127,7 +127,7 @@ async def all_checkpoints(journal: Checkpointer, threads: list[str]) -> dict[str
 async def test_steps_of_two_threads_share_an_id_only_where_one_is_a_copy_of_the_other(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    histories = 100 if kind == "memory" else 12
+    histories = 40 if kind == "memory" else 12
     async with opened_journal(kind, tmp_path, request) as journal:
         agent = worker(journal)
         for history in range(histories):

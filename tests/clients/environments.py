@@ -1,4 +1,7 @@
-"""Installs other clients, each version named here, once per directory."""
+"""Installs other clients, each version named here, once per directory.
+
+`python -m tests.clients.environments DIRECTORY` does it before the tests that need them.
+"""
 
 from __future__ import annotations
 
@@ -66,3 +69,8 @@ def _run(command: Sequence[str], folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}\n{done.stderr}"
+
+
+if __name__ == "__main__":
+    node_packages(Path(sys.argv[1]))
+    older_python(Path(sys.argv[1]))

@@ -71,6 +71,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes its time, and the speed of a start is judged in a test of its own."""
+    for name in ("LATE_SECONDS", "GIVE_UP_SECONDS"):
+        monkeypatch.setattr(f"deep_agent_mcp.server.doctor.handshakes.{name}", 150.0)
+
+
 def settings(**values: Any) -> Settings:
     return load_settings(values, {})
 
@@ -94,6 +101,7 @@ def test_every_client_one_can_install_into_is_known() -> None:
     assert set(KNOWN_CLIENTS) == set(INSTALLABLE)
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("name", INSTALLABLE)
 async def test_the_real_server_satisfies_each_client(name: str, home: Path) -> None:
     client = KNOWN_CLIENTS[name]
@@ -107,6 +115,7 @@ async def test_the_real_server_satisfies_each_client(name: str, home: Path) -> N
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.usefixtures("patient")
 async def test_what_a_client_cannot_bear_is_said_with_what_to_do(home: Path) -> None:
     client = KNOWN_CLIENTS["opencode"]
     options = ["--wait-budget", "90"]
@@ -119,6 +128,7 @@ async def test_what_a_client_cannot_bear_is_said_with_what_to_do(home: Path) -> 
     assert made.status == "broken"
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_server_that_does_not_start_is_quoted(home: Path) -> None:
     made = await shake_hands(
         KNOWN_CLIENTS["codex"], ["--root", str(home / "no")], settings(), "deep-agent"
@@ -146,6 +156,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -178,6 +189,7 @@ async def test_servers_that_break_the_protocol_are_found_out(
     assert any(words in text for text, _ in made.problems), made.problems
 
 
+@pytest.mark.usefixtures("patient")
 async def test_what_a_policy_denies_is_no_fault_of_the_server(home: Path) -> None:
     rules = home / "rules.toml"
     rules.write_text('[[rule]]\naction = "deny"\ntool = "skill"\nreason = "keep out"\n')
