@@ -458,7 +458,13 @@ async def test_a_model_that_cannot_be_called_is_broken(home: Path) -> None:
 # --- the command -----------------------------------------------------------------------------
 
 
-DOCTOR = (sys.executable, "-m", "deep_agent_mcp", "doctor")
+PATIENT = """
+from deep_agent_mcp.server.cli.main import main
+from deep_agent_mcp.server.doctor import handshakes
+handshakes.LATE_SECONDS = handshakes.GIVE_UP_SECONDS = 150.0
+main()
+"""
+DOCTOR = [sys.executable, "-c", PATIENT, "doctor"]
 
 
 def doctor(home: Path, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
