@@ -17,7 +17,7 @@ NUMBERED = {
 }  # fmt: skip
 """How many behaviours each section has; those of a row of B are sections of their own."""
 
-PLAIN = ["C11", *(f"E{number}" for number in range(6, 26))]
+PLAIN = ["C11", *(f"E{number}" for number in range(1, 26))]
 """Rows that belong to no numbered section."""
 
 LONGEST = 160

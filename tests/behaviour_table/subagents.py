@@ -177,6 +177,7 @@ ROWS: dict[str, Row] = {
             "tests/subagents/background/test_launcher.py::test_a_task_goes_on_while_its_caller_ends_and_is_told_of_once",
             "tests/subagents/background/test_launcher.py::test_a_person_answers_what_a_task_asks_and_the_call_runs_once",
             "tests/subagents/background/test_launcher.py::test_a_task_that_fails_is_told_with_its_reason_and_can_go_on",
+            "tests/subagents/background/test_restart.py::test_a_killed_process_loses_no_task_repeats_no_call_and_the_model_is_told_once",
         ),
     ),
 }

@@ -1,8 +1,54 @@
-"""What users of the peers complain of and ask for (E6 to E25)."""
+"""What users of the libraries compared with complain of and ask for (E)."""
 
 from tests.behaviour_table.row import Row
 
 ROWS: dict[str, Row] = {
+    "E1": Row(
+        (
+            "A journal grows with what is written, and threads can be pruned, copied, deleted and "
+            "vacuumed"
+        ),
+        (
+            "tests/loop/test_durability.py::test_a_round_stores_what_it_adds_however_long_the_thread_is",
+            "tests/checkpoint/test_committers.py::test_a_thousand_steps_take_room_in_proportion_to_their_data",
+            "tests/checkpoint/test_packing.py::test_a_large_value_is_stored_once_whoever_holds_it",
+            "tests/checkpoint/test_conformance.py::test_law",
+            "tests/checkpoint/test_properties.py::test_no_state_that_stays_is_shortened_by_a_removal",
+        ),
+        differs=(
+            "LangGraph's SQLite journal stores the whole state at each step and cannot be pruned."
+        ),
+    ),
+    "E2": Row(
+        "Opening a thread costs the size of its state, and listing its history reads no state",
+        (
+            "tests/checkpoint/test_folded_states.py::test_opening_reads_a_multiple_of_the_state_and_not_its_history",
+            "tests/middleware/test_expected.py::test_the_history_of_a_long_thread_is_listed_without_reading_a_state",
+        ),
+        differs="LangGraph rebuilds the state of every entry.",
+    ),
+    "E3": Row(
+        "A step is stored whole or not at all, and accepted input before anything else",
+        (
+            "tests/loop/test_crash_points.py::test_a_death_at_any_commit_changes_nothing_but_what_was_unfinished",
+            "tests/checkpoint/test_processes.py::test_a_killed_process_loses_no_acknowledged_commit_and_tears_none",
+            "tests/loop/test_durability_modes.py::test_exit_stores_the_input_at_once_and_the_steps_at_the_end",
+        ),
+        differs="LangGraph stores the parts of a step one by one.",
+    ),
+    "E4": Row(
+        "A branch never sees what another branch wrote",
+        (
+            "tests/checkpoint/test_properties.py::test_any_checkpoint_on_disk_is_the_fold_of_its_branch",
+            "tests/loop/test_durability.py::test_a_fork_goes_back_and_keeps_the_history",
+            "tests/loop/test_time_travel.py::test_a_replay_in_a_fork_stays_in_the_fork",
+        ),
+    ),
+    "E5": Row(
+        "Loading a thread imports and calls nothing that its data names",
+        ("tests/checkpoint/test_hostile_rows.py::test_nothing_that_a_row_names_is_imported",),
+        differs="LangGraph imports and calls it unless its strict mode is turned on.",
+    ),
     "E6": Row(
         "No jump runs a call that a person rejected",
         (
@@ -18,6 +64,9 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_gate.py::test_a_wrapper_cannot_turn_an_allowed_call_into_a_denied_one",
             "tests/loop/test_gate_attacks.py::test_what_runs_is_what_was_judged_though_the_arguments_change_while_it_waits",
             "tests/loop/test_gate.py::test_an_edit_into_another_tool_is_judged_as_that_tool",
+            "tests/loop/test_gate.py::test_an_approval_holds_for_exactly_the_call_that_was_shown",
+            "tests/loop/test_gate_attacks.py::test_a_judge_that_changes_arguments_in_place_changes_nothing_that_runs",
+            "tests/loop/test_gate_answers.py::test_an_edit_into_another_tool_that_needs_approval_is_asked_about_again",
         ),
     ),
     "E8": Row(

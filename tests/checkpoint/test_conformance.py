@@ -56,7 +56,7 @@ async def test_one_call_passes_a_checkpointer_that_keeps_all():
     await verify(MemoryCheckpointer)
 
 
-# Laws that the table of behaviours names (`tests/rows.py`).
+# Laws that the table of behaviours names.
 
 
 async def test_the_same_step_can_be_finished_only_once(journal: Checkpointer):
