@@ -30,7 +30,7 @@ MAX_SAID_BYTES: Final = 400_000
 _BOUNDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES),
     **dict.fromkeys(("goal", "message", "todos", "answers"), MAX_SAID_BYTES),
-    **dict.fromkeys(("inputResponses", "requestState"), MAX_SAID_BYTES),
+    **dict.fromkeys(("inputResponses", "requestState", "notifications"), MAX_SAID_BYTES),
     "command": 100_000,
 }
 
