@@ -44,6 +44,7 @@ from .mcp.services import Services
 from .mcp.sessions import SessionRegistry
 from .reload.file_reports import FileReports
 from .reload.files_of_all import RulesOfAll
+from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
 from .runs.server_processes import ServerProcesses
@@ -81,6 +82,7 @@ class App:
         agent: Returns the agent of a thread, a run or the caller.
         announcements: Tells clients of changes.
         common: What is the same for all agents.
+        mounted: MCP servers whose tools agents have.
         settings: What the operator chose, and has changed since.
         scopes_of: Returns of which scopes a tool needs one.
         requests: What clients are being asked.
@@ -91,6 +93,7 @@ class App:
     agent: Workplaces
     announcements: Announcements
     common: Common
+    mounted: MountedServers
     settings: ReloadableSettings
     scopes_of: ScopesOf
     requests: OpenRequests
@@ -117,7 +120,9 @@ class App:
         names: dict[str, list[JsonValue]] = {
             kind: [Path(path).name for path in errors] for kind, errors in broken.items() if errors
         }
-        return {"active_runs": self.runs.active, **names}
+        servers = self.mounted.status()
+        facts: dict[str, JsonValue] = {"mcp_servers": servers} if servers else {}
+        return {"active_runs": self.runs.active, **names, **facts}
 
 
 @asynccontextmanager
@@ -156,13 +161,13 @@ async def create_app(
             journal = _traced(plain_journal, telemetry)
             common = Common.of(settings)
             live = ReloadableSettings(settings, read)
-            models = ReloadableModels(common.profiles)
+            models, mounted = ReloadableModels(common.profiles), MountedServers()
             tasks = _tasks(settings, journal)
             if tasks is not None:
                 await stack.enter_async_context(tasks.launcher)
             try:
-                make = _builder(common, models, journal, telemetry, tasks)
-                app = _assemble(live, make, common, state, journal, group, owner, tasks)
+                make = _builder(common, models, mounted, journal, telemetry, tasks)
+                app = _assemble(live, make, common, mounted, state, journal, group, owner, tasks)
                 group.start_soon(app.announcements.run)
                 group.start_soon(_recover, app.runs)
                 group.start_soon(_watch, app)
@@ -171,6 +176,8 @@ async def create_app(
                 group.cancel_scope.cancel()
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                     await models.aclose()
+                with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                    await mounted.aclose()
 
 
 def built_agent(settings: Settings, subagents: SubAgentRegistry | None = None) -> Agent:
@@ -191,7 +198,8 @@ def built_agent(settings: Settings, subagents: SubAgentRegistry | None = None) -
     journal = MemoryCheckpointer()
     common = Common.of(settings)
     models = ReloadableModels(common.profiles)
-    build = _builder(common, models, journal, telemetry, _tasks(settings, journal))
+    tasks = _tasks(settings, journal)
+    build = _builder(common, models, MountedServers(), journal, telemetry, tasks)
     parts = Parts.of(settings, common.policy)
     parts.subagents = subagents or parts.subagents
     return build(parts)
@@ -225,6 +233,7 @@ def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
 def _builder(
     common: Common,
     models: ReloadableModels,
+    mounted: MountedServers,
     journal: Checkpointer,
     telemetry: TelemetryMiddleware | None,
     tasks: ServedTasks | None,
@@ -239,6 +248,7 @@ def _builder(
         return create_deep_agent(
             models.of(settings),
             **({} if described is None else described.options),
+            mcp_servers=mounted.of(settings),
             backend=parts.backend,
             skills=parts.skills,
             beyond_allowed_tools=settings.beyond_allowed_tools,
@@ -261,6 +271,7 @@ def _assemble(
     live: ReloadableSettings,
     build: Callable[[Parts], Agent],
     common: Common,
+    mounted: MountedServers,
     state: StateDir,
     journal: Checkpointer,
     group: TaskGroup,
@@ -302,6 +313,7 @@ def _assemble(
         places,
         announcements,
         common,
+        mounted,
         live,
         face.scopes_of,
         services.requests,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._internal.records import record
@@ -31,6 +32,7 @@ from .schema import (
 from .values import expanded
 
 if TYPE_CHECKING:
+    from ..mcp_servers.config import MCPServer
     from ..models.base import ChatModel
 
 __all__ = ["AgentParts", "parts_of"]
@@ -48,6 +50,7 @@ class AgentParts:
         middleware_options: Options of built-in middleware by class name; None leaves it out.
         response_format: A JSON Schema of the answer; None for text.
         subagents: Those of `[agents.NAME]`.
+        mcp_servers: Mounted servers by name; where logins to them are kept is not said yet.
         state_schema: Further state.
         interrupt_before: Nodes before which a run stops.
         interrupt_after: Nodes after which it does.
@@ -60,17 +63,19 @@ class AgentParts:
     middleware_options: Mapping[str, Mapping[str, Any] | None]
     response_format: Mapping[str, Any] | None
     subagents: tuple[SubAgent, ...]
+    mcp_servers: Mapping[str, MCPServer]
     state_schema: type | None
     interrupt_before: tuple[str, ...]
     interrupt_after: tuple[str, ...]
 
 
-def parts_of(file: AgentFile, environ: Mapping[str, str]) -> AgentParts:
+def parts_of(file: AgentFile, environ: Mapping[str, str], base: Path) -> AgentParts:
     """Import, make and check everything that an agent file names. Blocks.
 
     Args:
         file: What the file says; text of other files is in it already.
         environ: Where `${NAME}` is looked up.
+        base: Where relative paths start.
 
     Raises:
         AgentFileError: Something is missing or does not fit; it knows the key.
@@ -96,6 +101,7 @@ def parts_of(file: AgentFile, environ: Mapping[str, str]) -> AgentParts:
         options,
         answer,
         tuple(subagents),
+        _servers(file, environ, base),
         state,
         agent.interrupt_before,
         agent.interrupt_after,
@@ -123,6 +129,22 @@ def _model(given: Model | None, environ: Mapping[str, str]) -> ChatModel | str |
     if given is not None:
         full_name(given)
     return given
+
+
+def _servers(file: AgentFile, environ: Mapping[str, str], base: Path) -> Mapping[str, MCPServer]:
+    if not file.mcp_servers:
+        return {}
+    from ..mcp_servers.mapping import servers_from_json, servers_from_mapping
+
+    with at("mcp_servers"):
+        if isinstance(file.mcp_servers, str):
+            path = base / Path(file.mcp_servers).expanduser()
+            return servers_from_json(path, environ=environ)
+        made: dict[str, MCPServer] = {}
+        for name, table in file.mcp_servers.items():
+            with at(name):
+                made |= servers_from_mapping({name: table}, environ=environ, base=base)
+        return servers_from_mapping(file.mcp_servers, environ=environ, base=base)
 
 
 def _object(given: Imported, attribute: str, what: str) -> Any:

@@ -1,0 +1,79 @@
+"""Mounted MCP servers of the agent file: one connection to each, whatever agents there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from ..settings.definition import definition_of
+from ..settings.settings import Settings
+
+if TYPE_CHECKING:
+    from ...harness.mcp_servers.config import MCPServer
+    from ...harness.mcp_servers.middleware import MCPToolsMiddleware
+
+__all__ = ["MountedServers"]
+
+
+class MountedServers:
+    """The servers of the agents there have been; a run may still use an earlier set."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[Mapping[str, MCPServer], MCPToolsMiddleware]] = []
+
+    def of(self, settings: Settings) -> MCPToolsMiddleware | None:
+        """Return what offers the tools of these settings' servers; None without any.
+
+        Nothing is connected before a run needs it.
+        """
+        described = definition_of(settings)
+        if described is None or not described.parts.mcp_servers:
+            return None
+        wanted = described.parts.mcp_servers
+        for known, middleware in self._made:
+            if known == wanted:
+                return middleware
+        from ...harness.mcp_servers.middleware import MCPToolsMiddleware
+
+        middleware = MCPToolsMiddleware(with_tokens(wanted, settings))
+        self._made.append((wanted, middleware))
+        return middleware
+
+    def status(self) -> dict[str, JsonValue]:
+        """Return how each server of the newest agent is doing, in a few words."""
+        if not self._made:
+            return {}
+        status = self._made[-1][1].status()
+        return {name: one.reason or one.state for name, one in status.items()}
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for _, middleware in self._made:
+            await middleware.aclose()
+
+
+def with_tokens(servers: Mapping[str, MCPServer], settings: Settings) -> dict[str, MCPServer]:
+    """Return servers whose logins are kept in the state directory, sealed if there is a key."""
+    from ...harness.checkpoint.keyring import Keyring
+    from ...harness.mcp_servers.config import HttpServer
+    from ...harness.mcp_servers.oauth_tokens import TokenFiles
+
+    keys = settings.journal_key
+    keyring = None if keys is None else Keyring.parse(keys.get_secret_value())
+    tokens = TokenFiles(token_folder(settings), keyring)
+    return {
+        name: replace(one, auth=replace(one.auth, tokens=tokens))
+        if isinstance(one, HttpServer) and one.auth is not None
+        else one
+        for name, one in servers.items()
+    }
+
+
+def token_folder(settings: Settings) -> Path:
+    """Return where logins to mounted servers are kept."""
+    return Path(os.path.abspath(settings.state_dir)) / "mcp"
