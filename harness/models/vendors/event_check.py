@@ -10,6 +10,7 @@ An answer whose middle could not be read would else look whole: its end is there
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import cast
 
 import httpx2
 
@@ -27,7 +28,7 @@ def check_events(response: httpx2.Response) -> None:
     headers = response.headers
     plain = headers.get("content-encoding", "identity") == "identity"
     if plain and headers.get("content-type", "").startswith("text/event-stream"):
-        response.stream = _CheckedStream(response.stream)
+        response.stream = _CheckedStream(cast("httpx2.AsyncByteStream", response.stream))
 
 
 class _CheckedStream(httpx2.AsyncByteStream):
