@@ -7,7 +7,9 @@ out; they mean nothing to the client's.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from mcp.types import (
@@ -64,7 +66,12 @@ _STOP_REASONS = {
     "toolUse": "tool_use",
     "maxTokens": "max_tokens",
     "stopSequence": "stop_sequence",
+    "length": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "MAX_TOKENS": "max_tokens",
+    "modelContextWindowExceeded": "model_context_window_exceeded",
 }
+"""Why an answer ended, by the protocol's words, and by those of providers that clients pass on."""
 
 
 def params_of(
@@ -130,18 +137,28 @@ def answer_of(result: Answer, request: ChatRequest) -> AIMessage:
         )
     if result.role != "assistant":
         raise _unusable(f"a message of role {result.role!r}")
-    if not any(not isinstance(one, TextBlock) or one.text.strip() for one in content):
-        raise _unusable("neither text nor a tool call")
     has_calls = any(isinstance(one, ToolCall) for one in content)
     if result.stop_reason == "toolUse" and not has_calls:
         raise _unusable("stopReason 'toolUse' without a tool call")
     reason = result.stop_reason
+    stop = _STOP_REASONS.get(reason, _label(reason)) if reason else None
     return AIMessage(
-        tuple(content),
+        _without_cut_call(content, stop),
         model=f"sampling:{_label(result.model)}",
-        stop_reason=_STOP_REASONS.get(reason, _label(reason)) if reason else None,
+        stop_reason=stop,
         name=request.agent or None,
     )
+
+
+def _without_cut_call(content: list[AnswerBlock], stop: str | None) -> tuple[AnswerBlock, ...]:
+    """Return the blocks that say something. A last call that was cut off must not run.
+
+    What a client could read of its arguments is not known to be all of them.
+    """
+    last = content[-1] if content else None
+    if isinstance(last, ToolCall) and stop in ("max_tokens", "model_context_window_exceeded"):
+        content[-1] = replace(last, args={}, invalid=json.dumps(last.args, ensure_ascii=False))
+    return tuple(one for one in content if not isinstance(one, TextBlock) or one.text)
 
 
 def _label(text: str) -> str:
