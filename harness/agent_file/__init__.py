@@ -1,0 +1,1 @@
+"""The agent file: one TOML file that describes everything a server runs."""
