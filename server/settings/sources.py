@@ -59,7 +59,7 @@ _TABLES: Mapping[str, type[BaseModel]] = {
 """Settings that are tables of settings."""
 
 _PATH_LISTS = frozenset({"skills", "memory", "policy", "profiles"})
-_NAME_LISTS = frozenset({"approve", "allow_hosts", "auth", "trusted_proxies"})
+_NAME_LISTS = frozenset({"approve", "allow_hosts", "auth", "task_models", "trusted_proxies"})
 _GLOB_LISTS = frozenset({"protect_paths"})
 _KEY_FILE = "journal_key_file"
 _CONFIG_FILE = "config_file"
@@ -68,6 +68,7 @@ _PATHS = frozenset({"root", "agents", "state_dir", "tls_cert", "tls_key", _KEY_F
 _FLAGS = {
     "allow_hosts": "--allow-host",
     "protect_paths": "--protect-path",
+    "task_models": "--task-model",
     "trusted_proxies": "--trusted-proxy",
 }
 
