@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.agent_file import write_agent_file
 from benchmarks.client import ERAS, Era, ServerProcess
 from benchmarks.report import Bar, Report, spread
 
@@ -24,9 +25,14 @@ def ours(state: Path, *options: str) -> tuple[str, ...]:
 
 
 def run(rounds: int = 15) -> Report:
-    """Start both servers in turn, `rounds` times per era, after one start that is not counted."""
+    """Start the servers in turn, `rounds` times per era, after one start that is not counted."""
     with tempfile.TemporaryDirectory() as folder:
-        commands = {"bare": BARE, "ours": ours(Path(folder) / "state")}
+        state, file = Path(folder) / "state", write_agent_file(Path(folder))
+        commands = {
+            "bare": BARE,
+            "ours": ours(state),
+            "ours with an agent file": ours(state, "--agent", str(file)),
+        }
         seconds: dict[tuple[Era, str], list[float]] = {}
         memory: dict[tuple[Era, str], float | None] = {}
         for command in commands.values():
@@ -42,11 +48,12 @@ def run(rounds: int = 15) -> Report:
     }
     bars = [
         Bar(
-            f"start, {era}: ours / bare",
-            statistics.median(seconds[era, "ours"]) / statistics.median(seconds[era, "bare"]),
+            f"start, {era}: {label} / {floor}",
+            statistics.median(seconds[era, label]) / statistics.median(seconds[era, floor]),
             LIMIT,
             "x",
         )
+        for label, floor in (("ours", "bare"), ("ours with an agent file", "ours"))
         for era in ERAS
     ]
     return Report("startup", measures, bars)

@@ -49,6 +49,7 @@ from .runs.runs import RunManager
 from .runs.server_processes import ServerProcesses
 from .runs.workplaces import Common, Parts, Workplaces
 from .sampling.carriers import OpenRequests
+from .settings.definition import definition_of
 from .settings.protected_paths import GuardedRules
 from .settings.reloadable_settings import ReloadableSettings
 from .settings.settings import Settings, SettingsError
@@ -233,8 +234,11 @@ def _builder(
     def build(parts: Parts) -> Agent:
         # Not the settings in force: they are so only once all have followed, the agent too.
         settings = parts.settings
+        described = definition_of(settings)
+        further = () if described is None else described.parts.middleware
         return create_deep_agent(
             models.of(settings),
+            **({} if described is None else described.options),
             backend=parts.backend,
             skills=parts.skills,
             beyond_allowed_tools=settings.beyond_allowed_tools,
@@ -242,7 +246,7 @@ def _builder(
             subagents=parts.subagents,
             interrupt_on=dict.fromkeys(settings.approve, True),
             policy=parts.rules,
-            middleware=() if telemetry is None else (telemetry,),
+            middleware=(*(() if telemetry is None else (telemetry,)), *further),
             checkpointer=journal,
             profile=common.profiles.current,
             execution_policy=parts.commands,

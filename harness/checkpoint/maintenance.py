@@ -8,8 +8,9 @@ from is gone for good. Written once for every checkpointer; nothing here stores 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from .._internal.records import record
 from .base import Checkpoint, StoredWrite, TaskWrites, step_id
 from .invariants import missing_ancestor
 
@@ -29,7 +30,7 @@ MERGED = "#merged"
 """Task that holds the writes a checkpoint has taken over from removed ancestors."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Removal:
     """How checkpoints of one namespace are removed.
 

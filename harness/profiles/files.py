@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
@@ -11,13 +9,12 @@ from typing import Any, NamedTuple, NoReturn, cast
 from .._internal.records import record
 from ..definitions.confined_files import ConfinedFiles
 from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, decode
+from ..definitions.toml_text import line_of, parse_toml
 from ..errors import AgentBuildError
 from .extras import extra_middleware
 from .profile import EXTRAS, GeneralPurpose, Profile
 
 __all__ = ["ProfileFile", "load_profile", "load_profiles"]
-
-_AT_LINE = re.compile(r" ?\(at line (\d+), column \d+\)")
 
 
 class _Kind(NamedTuple):
@@ -117,15 +114,7 @@ def load_profile(path: Path, files: ConfinedFiles) -> ProfileFile:
         OSError: It cannot be read.
     """
     text = decode(files.read(path, MAX_FILE_BYTES + 1), path)
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        at = _AT_LINE.search(str(error))
-        line = int(at[1]) if at else text.count("\n") + 1
-        raise DefinitionError(
-            f"{path}:{line}: not valid TOML: {_AT_LINE.sub('', str(error))}."
-        ) from error
-    return _Reader(path, text).read(data)
+    return _Reader(path, text).read(parse_toml(text, path))
 
 
 @record
@@ -199,33 +188,4 @@ class _Reader:
         return profile
 
     def _fail(self, keys: Sequence[str], problem: str) -> NoReturn:
-        raise DefinitionError(f"{self.path}:{_line_of(self.text, keys)}: {problem}")
-
-
-def _line_of(text: str, keys: Sequence[str]) -> int:
-    """Return the line where a key is defined, or the nearest table or key above it that is.
-
-    The parser itself tells: of the beginnings of the file that are valid, the shortest one that
-    has the key ends with its value, and that value begins after the one before.
-    """
-    lines = text.split("\n")
-    before, found, depth = 0, 1, 0
-    for count in range(1, len(lines) + 1):
-        try:
-            data = tomllib.loads("\n".join(lines[:count]))
-        except tomllib.TOMLDecodeError:
-            continue
-        reached = _depth(data, keys)
-        if reached > depth:
-            found, depth = before + 1, reached
-        before = count
-    return found
-
-
-def _depth(data: object, keys: Sequence[str]) -> int:
-    """Return how many of the keys, one below the other, are there."""
-    for depth, key in enumerate(keys):
-        if not isinstance(data, dict) or key not in data:
-            return depth
-        data = cast("dict[str, object]", data)[key]
-    return len(keys)
+        raise DefinitionError(f"{self.path}:{line_of(self.text, keys)}: {problem}")

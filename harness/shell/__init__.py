@@ -35,13 +35,7 @@ __all__ = [
     "base_environment",
 ]
 
-_HOMES = {
-    "BubblewrapExecutionPolicy": "bubblewrap",
-    "DockerExecutionPolicy": "docker",
-    "Layout": "layout",
-    "Mount": "layout",
-    "SandboxPolicy": "policies",
-}
+_HOMES = {"BubblewrapExecutionPolicy": "bubblewrap", "DockerExecutionPolicy": "docker"}
 
 
 def __getattr__(name: str) -> Any:

@@ -180,10 +180,16 @@ class _Children:
                 self.code = os.waitstatus_to_exitcode(status)
 
     def signal(self, number: int) -> None:
-        """Send a signal to all that can be found."""
+        """Send a signal to all that can be found.
+
+        A kill begins with the commands, which are furthest down, so that none of them goes on
+        while its shell is killed. A request begins with the shells: those that live on would
+        report the end of their command in the output.
+        """
         with contextlib.suppress(OSError):  # all at once; in a sandbox the rest goes with its first
             os.killpg(self.shell, number)
-        for pid in reversed(descendants(os.getpid())):  # commands first, which are furthest down
+        found = descendants(os.getpid())
+        for pid in reversed(found) if number == signal.SIGKILL else found:
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
 

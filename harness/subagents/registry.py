@@ -55,9 +55,8 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
         untrusted: Sequence[Path] = (),
     ) -> None:
         self._directory = None if directory is None else directory.absolute()
-        _check_given(given)
-        self._given = {one.name: one for one in (*builtin, *given)}
-        self._fixed = frozenset(one.name for one in given)
+        self._builtins = tuple(builtin)
+        self._take(given)
         self._checks: list[WeakMethod[Callable[[SubAgent], str | None]]] = []
         self._judged: dict[str, tuple[AnySubAgent, Objection | None]] = {}
         super().__init__(untrusted)
@@ -93,13 +92,27 @@ class SubAgentRegistry(DefinitionRegistry[AnySubAgent]):
             self._judged = {}
             self._publish()
 
-    def use(self, directory: Path | None) -> bool:
+    def use(self, directory: Path | None, given: Sequence[AnySubAgent] | None = None) -> bool:
         """Take the files from this directory from now on; return whether that changed anything.
 
         Blocks like `reload`.
+
+        Args:
+            directory: As for the constructor.
+            given: Likewise; None leaves them as they are.
+
+        Raises:
+            AgentBuildError: Two of those that are given share a name.
         """
         self._directory = None if directory is None else directory.absolute()
+        if given is not None:
+            self._take(given)
         return self.reload()
+
+    def _take(self, given: Sequence[AnySubAgent]) -> None:
+        _check_given(given)
+        self._given = {one.name: one for one in (*self._builtins, *given)}
+        self._fixed = frozenset(one.name for one in given)
 
     def get(self, name: str) -> AnySubAgent:
         """Return a subagent.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .agent import agent
 from .doctor import doctor
 from .install import install
 from .journal import journal
@@ -99,6 +100,13 @@ def cli(ctx: click.Context) -> None:
     multiple=True,
     metavar="ADDRESS",
     help="Believe forwarded headers of this address or network. Repeatable.",
+)
+@click.option("--agent", "agent_file", metavar="FILE", help="Agent file; see `agent check`.")
+@click.option(
+    "--trust-root",
+    is_flag=True,
+    default=None,
+    help="Let a deep-agent.toml in --root be the agent file.",
 )
 @click.option("--root", metavar="DIR", help="Let the file tools work in this directory.")
 @click.option("--skills", multiple=True, metavar="DIR", help="More skills. Repeatable.")
@@ -216,6 +224,8 @@ def demo(live: bool) -> None:
 
 
 @cli.command()
+@click.option("--agent", "agent_file", metavar="FILE")
+@click.option("--trust-root", is_flag=True, default=None)
 @click.option("--root", metavar="DIR", help="As for serve, like the other options here.")
 @click.option("--skills", multiple=True, metavar="DIR")
 @click.option("--agents", metavar="DIR")
@@ -249,6 +259,7 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
     click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
 
 
+cli.add_command(agent)
 cli.add_command(doctor)
 cli.add_command(install)
 cli.add_command(journal)

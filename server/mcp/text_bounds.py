@@ -33,7 +33,7 @@ MAX_SAID_BYTES: Final = 400_000
 _BOUNDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES),
     **dict.fromkeys(("goal", "message", "todos", "answers"), MAX_SAID_BYTES),
-    **dict.fromkeys(("inputResponses", "requestState"), MAX_SAID_BYTES),
+    **dict.fromkeys(("inputResponses", "requestState", "notifications"), MAX_SAID_BYTES),
     "files": MAX_MESSAGE_BYTES,
     "output_schema": 64_000,  # it has a bound of its own, which says more
     "command": 100_000,

@@ -18,6 +18,7 @@ from ..reload.profile_files import ProfileFiles
 from ..sampling.model import SamplingModel, declared, sampling_model
 from ..sampling.queue import current_run
 from ..settings.accepted import is_sampling
+from ..settings.definition import definition_of
 from ..settings.settings import Settings
 
 __all__ = ["KEYS", "LazyModel", "OwnOrClientsModel", "ReloadableAgent", "ReloadableModels"]
@@ -69,12 +70,17 @@ class ReloadableModels:
     def of(self, settings: Settings) -> ChatModel:
         """Return the model these settings name, made of what its profile says now."""
         name = settings.model or DEFAULT_MODEL
-        given = self._profiles.current.for_model(name).init_kwargs
-        asked = (settings.model, given)
+        described = definition_of(settings)
+        own: Mapping[str, Any] = {} if described is None else described.parts.model_settings
+        made = None if described is None else described.parts.model
+        given = {**self._profiles.current.for_model(name).init_kwargs, **own}
+        asked = (settings.model, given, made)
         for known, model in self._made:
             if known == asked:
                 return model
-        if settings.model:
+        if made is not None:
+            model = made
+        elif settings.model:
             model = LazyModel(name, given)
         else:
             model = OwnOrClientsModel(name, given, SamplingModel())

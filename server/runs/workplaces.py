@@ -7,7 +7,7 @@ sandbox of commands, the skills, subagents and memory, and the agent that is bui
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -21,10 +21,12 @@ from ...harness.errors import HarnessError
 from ...harness.memory.files import MemoryFiles
 from ...harness.policy import PolicyFiles
 from ...harness.skills.registry import SkillRegistry
+from ...harness.subagents.definitions import SubAgent
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import Principals, current_caller, owner_of
 from ..reload.files_of_all import FilesOfAll
 from ..reload.profile_files import ProfileFiles
+from ..settings.definition import definition_of
 from ..settings.principal_roots import made_root
 from ..settings.protected_paths import GuardedRules
 from ..settings.settings import Settings
@@ -34,7 +36,7 @@ from .reloadable_agent import ReloadableAgent
 if TYPE_CHECKING:
     from ...harness.middleware.commands.execute import ExecuteMiddleware
 
-__all__ = ["Common", "Parts", "Workplace", "Workplaces", "bundled_skills"]
+__all__ = ["Common", "Parts", "Workplace", "Workplaces", "bundled_skills", "subagents_of"]
 
 
 F = TypeVar("F", SkillRegistry, SubAgentRegistry, MemoryFiles)
@@ -104,7 +106,7 @@ class Parts:
         commands = commands_of(settings, backend, principal)
         return cls(
             SkillRegistry(_skill_sources(own), untrusted=own.untrusted),
-            SubAgentRegistry(own.agents, untrusted=own.untrusted),
+            subagents_of(own),
             MemoryFiles(own.memory, untrusted=own.untrusted),
             backend,
             GuardedRules(settings, backend, policy, principal),
@@ -124,9 +126,20 @@ class Parts:
             common.profiles.use(own.profiles)
             common.policy.use(own.policy)
             self.skills.use(_skill_sources(own))
-            self.subagents.use(own.agents)
+            self.subagents.use(own.agents, _given(own))
             self.memory.use(own.memory)
         self.settings = own
+
+
+def subagents_of(settings: Settings) -> SubAgentRegistry:
+    """Return the subagents of the agent file and the directory. Blocks."""
+    return SubAgentRegistry(settings.agents, given=_given(settings), untrusted=settings.untrusted)
+
+
+def _given(settings: Settings) -> Sequence[SubAgent]:
+    """Return the subagents of the agent file."""
+    described = definition_of(settings)
+    return () if described is None else described.parts.subagents
 
 
 def _skill_sources(settings: Settings) -> list[Path | tuple[Path, str]]:

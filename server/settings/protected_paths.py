@@ -30,10 +30,11 @@ from ...harness.errors import AgentBuildError
 from ...harness.policy import CallPolicy, NarrowedPolicy, Policy, PolicyFiles, Rule
 from ...harness.policy.composite import CompositePolicy
 from ...harness.policy.policy_files import PolicySnapshot
+from .definition import definition_of
 from .launch_rules import LaunchRules, below, place_glob, places_in
 from .principal_roots import is_template
 from .settings import Settings
-from .sources import default_config_file
+from .sources import AGENT_FILE_NAME, default_config_file
 
 __all__ = [
     "GuardedRules",
@@ -86,7 +87,19 @@ def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
         ProtectedPath("the configuration", path) for path in configurations if path is not None
     ]
     found += [ProtectedPath("profiles", path, is_directory=True) for path in settings.profiles]
+    found += [ProtectedPath("the agent file", path) for path in _of_agent_file(settings)]
     return found
+
+
+def _of_agent_file(settings: Settings) -> list[Path]:
+    """Return the agent file and what it names; and where one would be trusted."""
+    found = [] if settings.agent_file is None else [settings.agent_file]
+    described = definition_of(settings)
+    if described is not None:
+        found += [*described.named, *described.modules]
+    if settings.trust_root and settings.root is not None:
+        found.append(settings.root / AGENT_FILE_NAME)
+    return list(dict.fromkeys(found))
 
 
 def instructing_paths(settings: Settings) -> Sequence[ProtectedPath]:

@@ -17,6 +17,7 @@ from ...harness._internal.records import record
 from ...harness.definitions.followed_files import FollowedFiles
 from ...harness.definitions.sources import read_regular
 from ...harness.errors import HarnessError
+from .definition import definition_of
 from .settings import Settings, SettingsError
 from .sources import default_config_file
 
@@ -30,7 +31,9 @@ _AT_ONCE = frozenset(
         "wait_budget", "wait_budgets",
     }
 )  # fmt: skip
-_IN_THE_AGENT = frozenset({"approve", "beyond_allowed_tools", "model", "model_patience"})
+_IN_THE_AGENT = frozenset(
+    {"approve", "beyond_allowed_tools", "definition", "model", "model_patience"}
+)
 _OF_FILES = frozenset({"agents", "memory", "policy", "profiles", "skills"})
 _MOST_BYTES = 1_000_000
 
@@ -75,7 +78,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         self._read = read
         self._follow: Callable[[Settings], None] = lambda _: None
         self._path = settings.config_file or default_config_file()
-        self._text: bytes | None = None
+        self._text: Sequence[bytes] | None = None
 
     @property
     def current(self) -> Settings:
@@ -84,10 +87,15 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
 
     @property
     def roots(self) -> Sequence[Path]:
-        """The file to watch for changes: a regular one, or one that is not there yet."""
-        if self._read is None or (self._path.exists() and not self._path.is_file()):
+        """The files to watch for changes: regular ones, or those that are not there yet."""
+        if self._read is None:
             return ()
-        return (self._path,)
+        settings = self._snapshot.settings
+        agent = () if settings.agent_file is None else (settings.agent_file,)
+        described = definition_of(settings)
+        named = () if described is None else described.named
+        every = dict.fromkeys((self._path, *agent, *named))
+        return tuple(one for one in every if one.is_file() or not one.exists())
 
     def follow(self, apply: Callable[[Settings], None]) -> None:
         """Say who follows a change. It may block, and refuse with a `HarnessError`."""
@@ -100,37 +108,46 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
                 return False
             old = self._snapshot
             try:
-                text = self._bytes()
-                if text == self._text and not old.errors:
+                texts = self._bytes()
+                if texts == self._text and not old.errors:
                     return False
-                self._snapshot = self._taken(text)
+                self._snapshot = self._taken(texts)
             except (HarnessError, OSError, SettingsError) as error:
                 why = str(error).rstrip(".")
                 problem = f"{why}. The last good settings stay in force until this is fixed."
                 self._snapshot = SettingsSnapshot(
-                    old.settings, {str(self._path): problem}, old.waiting
+                    old.settings, {str(self._broken(error)): problem}, old.waiting
                 )
             return self._snapshot != old
 
-    def _bytes(self) -> bytes:
+    def _broken(self, error: Exception) -> Path:
+        """Return the file that an error is about."""
+        agent = self._snapshot.settings.agent_file
+        return agent if agent is not None and str(agent) in str(error) else self._path
+
+    def _bytes(self) -> Sequence[bytes]:
+        """Return what each of the files has, the configuration file's first."""
+        return [self._bytes_of(one) for one in self.roots]
+
+    def _bytes_of(self, path: Path) -> bytes:
         try:
-            return read_regular(self._path, _MOST_BYTES)
+            return read_regular(path, _MOST_BYTES)
         except FileNotFoundError:
-            if self._snapshot.settings.config_file is None:
-                return b""  # there never was one
-            raise self._gone() from None
+            if path != self._path or self._snapshot.settings.config_file is not None:
+                raise self._gone(path) from None
+            return b""  # there never was one
 
-    def _gone(self) -> SettingsError:
-        return SettingsError(f"configuration file {self._path} is gone.")
+    def _gone(self, path: Path) -> SettingsError:
+        return SettingsError(f"file {path} is gone.")
 
-    def _taken(self, text: bytes) -> SettingsSnapshot:
+    def _taken(self, texts: Sequence[bytes]) -> SettingsSnapshot:
         assert self._read is not None
         old = self._snapshot
         wanted = self._read()
-        if self._bytes() != text:
+        if self._bytes() != texts:
             return old  # it is being written, which will be told
         if wanted.config_file is None and old.settings.config_file is not None:
-            raise self._gone()  # and it is back by now
+            raise self._gone(self._path)  # and it is back by now
         at_once = self._changeable()
         waiting = tuple(
             name
@@ -141,7 +158,8 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
         )
         settings = _mixed(self._started, wanted, at_once | {"config_file"})
         same = (settings, waiting) == (old.settings, old.waiting)
-        if not (text.strip() or same or old.settings.config_file is None):
+        configured = texts[0] if texts and self.roots[0] == self._path else b""
+        if not (configured.strip() or same or old.settings.config_file is None):
             # Many editors empty a file before they write it.
             raise SettingsError(
                 f"configuration file {self._path} is empty. To unset all it said, leave a comment "
@@ -155,7 +173,7 @@ class ReloadableSettings(FollowedFiles[SettingsSnapshot]):
                 self._path,
                 ", ".join(waiting),
             )
-        self._text = text
+        self._text = texts
         return SettingsSnapshot(settings, {}, waiting)
 
     def _changeable(self) -> frozenset[str]:

@@ -170,6 +170,9 @@ class Settings(BaseModel):
             of this process.
         allow_network: Whether commands in a sandbox may reach the network.
         commands: Bounds of commands.
+        agent_file: The file that describes the agent; see `docs/agent-file.md`.
+        trust_root: Whether a `deep-agent.toml` in the root is that file while none is named.
+        definition: What the agent file says about the agent: a `ServedDefinition`.
         config_file: The file some of these were read from, if there was one.
         journal_key_file: Where `journal_key` was read from, if it was a file.
         journal_key: Keys that seal the journal, the first of them what is written, as
@@ -283,6 +286,9 @@ class Settings(BaseModel):
         description="keys that `deep-agent-mcp threads new-key` prints, the newest first, with "
         "commas or line feeds between them",
     )
+    agent_file: AnyPath | None = Field(default=None, description="a TOML file")
+    trust_root: bool = Field(default=False, description="true or false")
+    definition: object | None = Field(default=None, description="made from the agent file")
     config_file: AnyPath | None = Field(default=None, description="a TOML file")
     journal_key_file: AnyPath | None = Field(
         default=None, description="a file that only its owner can read"

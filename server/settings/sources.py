@@ -18,6 +18,7 @@ import shlex
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -34,19 +35,26 @@ from .settings import (
     SettingsError,
 )
 
-__all__ = ["ENV_PREFIX", "default_config_file", "load_settings"]
+__all__ = ["AGENT_FILE_NAME", "ENV_PREFIX", "default_config_file", "load_settings"]
 
 ENV_PREFIX = "DEEP_AGENT_"
+
+AGENT_FILE_NAME = "deep-agent.toml"
+"""The agent file that `trust_root` lets a root have."""
 
 logger = logging.getLogger(__name__)
 
 
 @record
 class _Value:
-    """One raw value and the words that say where it was written."""
+    """One raw value, and the words that say where it was written; finding them may take a while."""
 
     raw: object
-    source: str
+    where: str | Callable[[], str]
+
+    @property
+    def source(self) -> str:
+        return self.where if isinstance(self.where, str) else self.where()
 
 
 _Layer: TypeAlias = dict[str, _Value]
@@ -64,9 +72,15 @@ _GLOB_LISTS = frozenset({"protect_paths"})
 _KEY_FILE = "journal_key_file"
 _CONFIG_FILE = "config_file"
 """Named by `--config` and `DEEP_AGENT_CONFIG`, and by nothing else."""
-_PATHS = frozenset({"root", "agents", "state_dir", "tls_cert", "tls_key", _KEY_FILE}) | _PATH_LISTS
+_NOT_SET = frozenset({_CONFIG_FILE, "definition"})
+"""Fields that are no settings to choose."""
+_PATHS = (
+    frozenset({"agent_file", "root", "agents", "state_dir", "tls_cert", "tls_key", _KEY_FILE})
+    | _PATH_LISTS
+)
 _FLAGS = {
     "allow_hosts": "--allow-host",
+    "agent_file": "--agent",
     "protect_paths": "--protect-path",
     "task_models": "--task-model",
     "trusted_proxies": "--trusted-proxy",
@@ -99,14 +113,49 @@ def load_settings(
             has been started or written.
     """
     merged = _file_layer(config, environ)
-    merged.update(_environ_layer(environ, warn))
-    merged.update(_flag_layer(flags))
+    above = {**_environ_layer(environ, warn), **_flag_layer(flags)}
+    _add_agent_file(merged, above, environ)
+    merged.update(above)
     _read_key_file(merged)
     return _validate(merged)
 
 
+def _add_agent_file(merged: _Layer, above: _Layer, environ: Mapping[str, str]) -> None:
+    """Add what the agent file says to what the configuration file says, if there is one."""
+    chosen = {**merged, **above}
+    named = chosen.get("agent_file")
+    trusts = str(chosen["trust_root"].raw).lower() in _TRUE if "trust_root" in chosen else False
+    if named is None and not trusts:
+        return
+    if named is None:
+        if "root" not in chosen:
+            return
+        path = absolute(Path(str(chosen["root"].raw)) / AGENT_FILE_NAME)
+        if not path.is_file():
+            return
+        merged["agent_file"] = _Value(path, "the root, which is trusted")
+    else:
+        path = absolute(Path(str(named.raw)))
+    from .agent_layer import served_definition  # few have an agent file
+
+    untrusted = path.parent if named is None else None
+    layer = served_definition(path, environ, _keys(), _TABLES, untrusted=untrusted)
+    for key, (value, keys) in layer.settings.items():
+        where = partial(layer.place, keys)
+        if key in merged:
+            raise SettingsError(
+                f"setting {key!r} is in two files: {merged[key].source}, and {where()}. Keep it in "
+                "one of them."
+            )
+        merged[key] = _Value(_anchored(key, value, path.parent), where)
+    merged["definition"] = _Value(layer.definition, f"file {path}")
+
+
+_TRUE = ("true", "1", "yes", "on")
+
+
 def _keys() -> list[str]:
-    plain = [one for one in Settings.model_fields if one not in (*_TABLES, _CONFIG_FILE)]
+    plain = [one for one in Settings.model_fields if one not in (*_TABLES, *_NOT_SET)]
     nested = [f"{head}.{name}" for head, table in _TABLES.items() for name in table.model_fields]
     return [*plain, *nested]
 

@@ -146,6 +146,8 @@ def _without_docs(node: Any) -> Any:
     kept = {key: _without_docs(one) for key, one in cast("dict[str, Any]", node).items()}
     if kept.get("default") in ("", []):
         del kept["default"]
+    if kept.get("additionalProperties") is True:
+        del kept["additionalProperties"]
     if "items" in kept and isinstance(kept["items"], dict):
         kept["items"].pop("description", None)
     if isinstance(kept.get("properties"), dict) and "default" not in kept:

@@ -47,8 +47,8 @@ WaitSeconds = Annotated[
     float | None,
     Field(
         ge=0,
-        description="Seconds to wait at most; by default what your client bears. 0: don't, and put "
-        "no question to the user either.",
+        description="Most seconds to wait; by default what your client bears. 0: don't, and ask "
+        "the user nothing.",
     ),
 ]
 
@@ -82,8 +82,8 @@ class TaskArguments(Arguments):
     thread_id: str = Field(default="", description=str(THREAD_ID["description"]))
     agent: str = Field(
         default="",
-        description="A subagent to give the goal to directly, such as general-purpose. Leave out "
-        "for the main agent, which plans and can use subagents itself.",
+        description="A subagent to give the goal to, such as general-purpose. Leave out for the "
+        "main agent, which plans and uses subagents.",
     )
     task_id: str = Field(
         default="",
@@ -93,7 +93,6 @@ class TaskArguments(Arguments):
     output_schema: dict[str, Any] | None = Field(
         default=None,
         description="JSON schema of an object; the answer is JSON that fits it, see answer_data.",
-        json_schema_extra={"additionalProperties": True},
     )
     model: str = Field(default="", max_length=200, description="A model in place of the agent's.")
     effort: str = Field(
@@ -103,12 +102,12 @@ class TaskArguments(Arguments):
     )
     limits: TaskLimits | None = Field(
         default=None,
-        description="Bounds of this run, narrower than the server's; cost in US dollars.",
+        description="Bounds narrower than the server's; cost in US dollars.",
     )
     files: tuple[TaskFile, ...] = Field(
         default=(),
         description="Files and images the agent finds below /inputs: each a name and one of text, "
-        "data (base64), uri (thread:// or skill:// of this server).",
+        "data (base64), uri (thread:// or skill://).",
     )
     wait_seconds: WaitSeconds = None
     idempotency_key: str = Field(

@@ -40,8 +40,8 @@ RUN_SCHEMA: dict[str, JsonValue] = {
         },
         "answer": {
             "type": "string",
-            "description": "The agent's final words, once done; or those that were cut off, with a "
-            "mark at their end, when it failed for that",
+            "description": "The agent's final words; those that were cut off, with a mark, when it "
+            "failed for that",
         },
         "answer_data": {
             "type": "object",
@@ -52,7 +52,7 @@ RUN_SCHEMA: dict[str, JsonValue] = {
             "type": "string",
             "description": "Why it failed, paused, was cancelled, or cannot go on",
         },
-        "doing": {"type": "string", "description": "What it does right now, while it is running"},
+        "doing": {"type": "string", "description": "What it does right now"},
         "pending": {
             "type": "array",
             "description": "Questions that reply answers",
@@ -71,8 +71,7 @@ RUN_SCHEMA: dict[str, JsonValue] = {
         },
         "usage": {
             "type": "object",
-            "description": "What the run and its subagents have used: calls, tokens, US dollars, "
-            "and a line per agent and model",
+            "description": "Calls, tokens and US dollars used, and a line per agent and model",
         },
         "notes": {
             "type": "array",

@@ -61,3 +61,8 @@ def test_the_text_of_a_file_may_be_far_longer_than_a_name() -> None:
     assert too_long({"path": "/a", "content": LONG * 1_000}) is None
     assert "content has" in str(too_long({"content": LONG * 1_050}))
     assert "answers has" in str(too_long({"answers": {"a": [{"b": LONG * 41}]}}))
+
+
+def test_a_client_may_listen_to_as_many_resources_as_it_may_watch() -> None:
+    uris = [f"thread://thr_{number:032}/todos" for number in range(1_000)]
+    assert too_long({"notifications": {"resourceSubscriptions": uris}}) is None

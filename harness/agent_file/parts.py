@@ -1,0 +1,213 @@
+"""Parts of an agent file: what `create_deep_agent` is given for each of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._internal.records import record
+from ..limits.subagent_limits import bounds
+from ..loop.hooks.middleware import AgentMiddleware
+from ..middleware.stack import Placed
+from ..models.init_chat_model import init_chat_model
+from ..models.registry import full_name
+from ..policy import Policy
+from ..structured_output.strategies import StructuredOutput
+from ..subagents.definitions import SubAgent
+from ..tools.tool import Tool, tool
+from .errors import AgentFileError, at
+from .middlewares import made_middleware, stack_changes
+from .objects import load_object, resolve
+from .schema import (
+    AgentFile,
+    AnswerTable,
+    Imported,
+    LimitsTable,
+    MiddlewareTable,
+    Model,
+    ModelTable,
+    SubAgentTable,
+)
+from .values import expanded
+
+if TYPE_CHECKING:
+    from ..models.base import ChatModel
+
+__all__ = ["AgentParts", "parts_of"]
+
+
+@record
+class AgentParts:
+    """What an agent file gives to the agent, beside what is a setting of the server.
+
+    Attributes:
+        model: The main agent's, where it is a Python object.
+        model_settings: Keywords of the main agent's model, where it has a name.
+        tools: Python tools.
+        middleware: Further middleware, with its place where it has one.
+        middleware_options: Options of built-in middleware by class name; None leaves it out.
+        response_format: A JSON Schema of the answer; None for text.
+        subagents: Those of `[agents.NAME]`.
+        state_schema: Further state.
+        interrupt_before: Nodes before which a run stops.
+        interrupt_after: Nodes after which it does.
+    """
+
+    model: ChatModel | None
+    model_settings: Mapping[str, Any]
+    tools: tuple[Tool | Callable[..., Any], ...]
+    middleware: tuple[AgentMiddleware | Placed, ...]
+    middleware_options: Mapping[str, Mapping[str, Any] | None]
+    response_format: Mapping[str, Any] | None
+    subagents: tuple[SubAgent, ...]
+    state_schema: type | None
+    interrupt_before: tuple[str, ...]
+    interrupt_after: tuple[str, ...]
+
+
+def parts_of(file: AgentFile, environ: Mapping[str, str]) -> AgentParts:
+    """Import, make and check everything that an agent file names. Blocks.
+
+    Args:
+        file: What the file says; text of other files is in it already.
+        environ: Where `${NAME}` is looked up.
+
+    Raises:
+        AgentFileError: Something is missing or does not fit; it knows the key.
+    """
+    middleware, options = stack_changes(_in_environment(file.middleware, environ))
+    agent = file.agent
+    with at("agent"):
+        with at("model"):
+            model, model_settings = _main_model(agent.model, environ)
+        tools = tuple(_tool(name, place) for place, name in enumerate(agent.tools))
+        answer = _answer(agent.answer)
+        with at("state_schema"):
+            state = None if agent.state_schema is None else load_object(agent.state_schema.path)
+    subagents: list[SubAgent] = []
+    for name, table in file.agents.items():
+        with at("agents", name):
+            subagents.append(_subagent(name, table, environ))
+    return AgentParts(
+        model,
+        model_settings,
+        tools,
+        tuple(middleware),
+        options,
+        answer,
+        tuple(subagents),
+        state,
+        agent.interrupt_before,
+        agent.interrupt_after,
+    )
+
+
+def _main_model(
+    given: Model | None, environ: Mapping[str, str]
+) -> tuple[ChatModel | None, Mapping[str, Any]]:
+    if isinstance(given, Imported):
+        return _object(given, "stream", "a chat model"), {}
+    if isinstance(given, ModelTable):
+        settings = expanded(dict(given.settings), environ)
+        init_chat_model(given.name, **settings)  # finds settings that it does not take
+        return None, settings
+    return None, {}
+
+
+def _model(given: Model | None, environ: Mapping[str, str]) -> ChatModel | str | None:
+    """Return a subagent's model: a name, or one that is made with its settings."""
+    if isinstance(given, Imported):
+        return _object(given, "stream", "a chat model")
+    if isinstance(given, ModelTable):
+        return init_chat_model(given.name, **expanded(dict(given.settings), environ))
+    if given is not None:
+        full_name(given)
+    return given
+
+
+def _object(given: Imported, attribute: str, what: str) -> Any:
+    """Return an imported object, or what it returns when it is called without arguments."""
+    found = load_object(given.path)
+    if not hasattr(found, attribute) or isinstance(found, type):
+        with at("import"):
+            if not callable(found):
+                raise AgentFileError(
+                    (), f"{given.path} is no {what}, nor a function that makes one"
+                )
+            found = found()
+    if not hasattr(found, attribute):
+        raise AgentFileError(("import",), f"{given.path} made {found!r}, which is not {what}")
+    return found
+
+
+def _in_environment(
+    entries: Sequence[MiddlewareTable], environ: Mapping[str, str]
+) -> list[MiddlewareTable]:
+    """Return entries whose options have the values of the variables they name."""
+    found: list[MiddlewareTable] = []
+    for place, one in enumerate(entries):
+        with at("middleware", place):
+            options = expanded(dict(one.arguments), environ)
+        found.append(
+            MiddlewareTable(
+                use=one.use,
+                enabled=one.enabled,
+                before=one.before,
+                after=one.after,
+                options=options,
+            )
+        )
+    return found
+
+
+def _tool(name: str, place: int) -> Tool | Callable[..., Any]:
+    with at("tools", place):
+        found = resolve(name, "tools")
+        if not (isinstance(found, Tool) or callable(found)):
+            raise AgentFileError((), f"{name!r} is neither a tool nor a function; got {found!r}")
+        return found if isinstance(found, Tool) else tool(found)
+
+
+def _answer(table: AnswerTable | None) -> Mapping[str, Any] | None:
+    if table is None:
+        return None
+    with at("answer", "schema"):
+        assert not isinstance(table.json_schema, str), "files are read before"
+        StructuredOutput.of(table.json_schema, ())
+        return table.json_schema
+
+
+def _limits(table: LimitsTable) -> Any:
+    return bounds(**table.given) if table.given else None
+
+
+def _subagent(name: str, table: SubAgentTable, environ: Mapping[str, str]) -> SubAgent:
+    tools = table.tools
+    with at("model"):
+        model = _model(table.model, environ)
+    with at("permissions"):
+        rules = [dict(one) for one in table.permissions]
+        policy = Policy.from_rules(rules, f"agents.{name}") if rules else None
+    middleware: list[AgentMiddleware] = []
+    for place, entry in enumerate(_in_environment(table.middleware, environ)):
+        with at("middleware", place):
+            middleware.append(made_middleware(entry))
+    own = None
+    if tools is not None:
+        own = [_tool(one, at_) if ":" in one else one for at_, one in enumerate(tools)]
+    assert isinstance(table.instructions, str), "files are read before"
+    return SubAgent(
+        name=name,
+        description=table.description,
+        system_prompt=table.instructions,
+        tools=own,
+        model=model,
+        skills=table.skills,
+        mcp_servers=table.mcp_servers,
+        policy=policy,
+        middleware=tuple(middleware),
+        interrupt_on=dict.fromkeys(table.approve, True) or None,
+        response_format=_answer(table.answer),
+        limits=_limits(table.limits),
+        mode=table.mode,
+    )

@@ -1,0 +1,183 @@
+"""The agent file among the settings: which of its keys are settings, and the agent that is left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from ...harness._internal.records import record
+from ...harness.agent_file.reading import AgentFileText, python_names
+from ...harness.agent_file.schema import AgentFile
+from ...harness.definitions.confined_files import ConfinedFiles
+from ...harness.definitions.frontmatter import DefinitionError
+from ...harness.definitions.registry import no_such
+from .definition import ServedDefinition
+from .settings import SettingsError
+
+__all__ = ["NOT_IN_SERVER", "AgentFileLayer", "served_definition"]
+
+OF_AGENT = frozenset(
+    {
+        "agents",
+        "approve",
+        "background_subagents",
+        "beyond_allowed_tools",
+        "memory",
+        "model",
+        "model_patience",
+        "policy",
+        "profiles",
+        "skills",
+    }
+)
+"""Keys of `[agent]` that are settings of the server."""
+
+NOT_IN_SERVER = frozenset({"agent_file", "config_file", "definition", "journal_key", "trust_root"})
+"""Settings that `[server]` cannot have."""
+
+
+@record
+class AgentFileLayer:
+    """An agent file, read.
+
+    Attributes:
+        definition: The agent.
+        settings: Values of settings by key, each with the keys of its place in the file.
+        place: Returns where keys stand, for messages.
+    """
+
+    definition: ServedDefinition
+    settings: Mapping[str, tuple[object, tuple[str, ...]]]
+    place: Callable[[tuple[str, ...]], str]
+
+
+def served_definition(
+    path: Path,
+    environ: Mapping[str, str],
+    known: Collection[str],
+    tables: Collection[str],
+    *,
+    untrusted: Path | None = None,
+) -> AgentFileLayer:
+    """Read an agent file. Blocks, and imports what it names.
+
+    Python modules beside the file can be named, besides those that are installed.
+
+    Args:
+        path: The file.
+        environ: The environment, for `${NAME}`.
+        known: Dotted keys of settings that `[server]` may have.
+        tables: Settings that are tables.
+        untrusted: The root that the file was found in: links out of it are not followed, and it
+            may not name code or settings of the server.
+
+    Raises:
+        SettingsError: Something in it is wrong; the text has file, line and key.
+    """
+    try:
+        files = ConfinedFiles() if untrusted is None else ConfinedFiles().also((untrusted,))
+        text = AgentFileText.read(path, files)
+        rest = dict(text.tables)
+        settings: dict[str, tuple[object, tuple[str, ...]]] = {}
+        _take_server(text, rest, settings, known, tables)
+        _take_agent(rest, settings)
+        _take_root(rest, settings)
+        file, named = text.validated(rest)
+        if untrusted is not None:
+            _require_plain(text, file, settings)
+        elif str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))  # last, so that its modules hide none of others
+        parts = text.parts(file, environ)
+    except DefinitionError as error:
+        raise SettingsError(str(error)) from error
+
+    def place(keys: tuple[str, ...]) -> str:
+        line = str(text.error(keys, "")).partition(": ")[0]
+        return f"{line}, key {'.'.join(keys)}"
+
+    definition = ServedDefinition(path, file, parts, tuple(named), _modules(file))
+    return AgentFileLayer(definition, settings, place)
+
+
+def _modules(file: AgentFile) -> tuple[Path, ...]:
+    """Return the files of the modules that a file names, all of which are imported by now."""
+    names = dict.fromkeys(name.partition(":")[0] for _, name in python_names(file))
+    places = (getattr(sys.modules.get(one), "__file__", None) for one in names)
+    return tuple(Path(one) for one in places if one)
+
+
+def _take_server(
+    text: AgentFileText,
+    rest: dict[str, Any],
+    settings: dict[str, tuple[object, tuple[str, ...]]],
+    known: Collection[str],
+    tables: Collection[str],
+) -> None:
+    server = rest.pop("server", {})
+    if not isinstance(server, dict):
+        raise text.error(("server",), "a table of settings is expected")
+    for key, value in cast("dict[str, object]", server).items():
+        if key not in tables or not isinstance(value, dict):
+            settings[key] = (value, ("server", key))
+            continue
+        for name, one in cast("dict[str, object]", value).items():
+            settings[f"{key}.{name}"] = (one, ("server", key, name))
+    for key, (_, keys) in settings.items():
+        if key not in known or key in NOT_IN_SERVER:
+            raise text.error(keys, no_such("setting", key, [*known]))
+
+
+def _take_agent(rest: dict[str, Any], settings: dict[str, tuple[object, tuple[str, ...]]]) -> None:
+    agent = rest.get("agent")
+    if not isinstance(agent, dict):
+        return
+    table = dict(cast("dict[str, Any]", agent))
+    for key in OF_AGENT & table.keys():
+        value = table[key]
+        if key == "model":
+            value = value.get("name") if isinstance(value, dict) else value  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            if not isinstance(value, str):
+                continue
+            if isinstance(table[key], str):
+                del table[key]
+        else:
+            del table[key]
+        settings[key] = (value, ("agent", key))
+    limits = table.pop("limits", {})
+    if isinstance(limits, dict):
+        for name, value in cast("dict[str, object]", limits).items():
+            settings[f"limits.{name}"] = (value, ("agent", "limits", name))
+    else:
+        table["limits"] = limits
+    rest["agent"] = table
+
+
+def _take_root(rest: dict[str, Any], settings: dict[str, tuple[object, tuple[str, ...]]]) -> None:
+    files = rest.get("files")
+    main: Any = cast("dict[str, Any]", files).get("/") if isinstance(files, dict) else None
+    if isinstance(main, dict) and isinstance(cast("dict[str, Any]", main).get("root"), str):
+        settings["root"] = (main["root"], ("files", "/", "root"))
+
+
+def _require_plain(
+    text: AgentFileText,
+    file: AgentFile,
+    settings: Mapping[str, tuple[object, tuple[str, ...]]],
+) -> None:
+    """Refuse what a file may not say that lies where agents and strangers can write."""
+    where = "lies in the root, where agents and strangers can write"
+    for keys, name in python_names(file):
+        raise text.error(
+            keys,
+            f"{name!r} would run code that a file names which {where}. Put the file elsewhere and "
+            "name it with --agent",
+        )
+    for key, (_, keys) in settings.items():
+        if keys[0] == "server" or key == "root":
+            raise text.error(
+                keys,
+                f"{key!r} is for the operator to say, and this file {where}. Use a flag, the "
+                "environment or the configuration file",
+            )

@@ -1,0 +1,64 @@
+"""The agent that an agent file describes, as the server keeps it among the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ...harness._internal.records import record
+
+if TYPE_CHECKING:
+    from ...harness.agent_file.parts import AgentParts
+    from ...harness.agent_file.schema import AgentFile
+    from .settings import Settings
+
+__all__ = ["ServedDefinition", "definition_of"]
+
+
+@record
+class ServedDefinition:
+    """What an agent file says about the agent.
+
+    Attributes:
+        path: Where the file is.
+        file: What it says, the settings left out; with the texts of the files it names.
+        parts: What is made of it for `create_deep_agent`.
+        named: Those files.
+        modules: Files of the Python modules it names.
+    """
+
+    path: Path
+    file: AgentFile
+    parts: AgentParts
+    named: tuple[Path, ...]
+    modules: tuple[Path, ...] = ()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `create_deep_agent` is given besides middleware and what settings decide."""
+        agent, parts = self.file.agent, self.parts
+        return {
+            "tools": parts.tools,
+            "system_prompt": agent.instructions,
+            "middleware_options": parts.middleware_options,
+            "response_format": parts.response_format,
+            "state_schema": parts.state_schema,
+            "interrupt_before": parts.interrupt_before,
+            "interrupt_after": parts.interrupt_after,
+            "name": agent.name,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same, and name the same files."""
+        if not isinstance(other, ServedDefinition):
+            return NotImplemented
+        return (self.path, self.file, self.named) == (other.path, other.file, other.named)
+
+    def __hash__(self) -> int:
+        """Return a hash."""
+        return hash((self.path, self.named))
+
+
+def definition_of(settings: Settings) -> ServedDefinition | None:
+    """Return what the agent file says about the agent; None without one."""
+    return cast("ServedDefinition | None", settings.definition)

@@ -1,0 +1,325 @@
+"""A server whose agent a file describes: from the file to what clients and models see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+from click.testing import CliRunner
+from mcp import Client
+
+from deep_agent_mcp.server.app import App, create_app
+from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.settings.agent_schema import agent_schema
+from deep_agent_mcp.server.settings.settings import SettingsError
+from deep_agent_mcp.server.settings.sources import load_settings
+from tests.e2e.servers import call, text_of
+from tests.server.test_config_reload import until
+from tests.skills.folders import save_by_rename
+
+pytestmark = pytest.mark.anyio
+
+TICKETS = '''
+def find(word: str) -> str:
+    """Find tickets.
+
+    Args:
+        word: What to look for.
+    """
+    return f"{word}: ask ann@example.com"
+'''
+
+FILE = """\
+[agent]
+name = "main"
+model = "scripted:script.yaml"
+instructions = "You release software."
+tools = ["{module}:find"]
+approve = ["write_file"]
+
+[agent.limits]
+model_calls = 20
+
+[server]
+wait_budget = 20
+limits = {{ seconds = 600 }}
+
+[[middleware]]
+use = "pii"
+pii_type = "email"
+apply_to_tool_results = true
+
+[files]
+"/" = {{ root = "work" }}
+
+[agents.reviewer]
+description = "Reviews a change"
+instructions = "Read it twice."
+"""
+
+SCRIPT = {
+    "runs": [
+        {
+            "match": "tickets",
+            "agents": {
+                "main": [
+                    {"tool_calls": [{"name": "find", "args": {"word": "login"}}]},
+                    {"text": "Found."},
+                ]
+            },
+        },
+    ],
+    "agents": {"reviewer": [{"text": "It is fine."}], "*": [{"text": "Done."}]},
+}
+
+
+class Served:
+    """An agent file in a folder of its own, and what reads it as the command line does."""
+
+    def __init__(self, folder: Path, **flags: Any) -> None:
+        self.folder = folder
+        self.path = folder / "deep-agent.toml"
+        self.flags = {"agent_file": str(self.path), "state_dir": str(folder / "state"), **flags}
+        (folder / "work").mkdir()
+        self.module = f"tickets_{folder.name}".replace("-", "_")
+        (folder / f"{self.module}.py").write_text(TICKETS, encoding="utf-8")
+        script = yaml.safe_dump(SCRIPT)
+        (folder / "script.yaml").write_text(script, encoding="utf-8")
+        self.text = FILE.format(module=self.module).replace(
+            "scripted:script.yaml", f"scripted:{folder / 'script.yaml'}"
+        )
+        self.save(self.text)
+
+    def save(self, text: str) -> None:
+        save_by_rename(self.path, text)
+
+    def read(self) -> Any:
+        return load_settings(self.flags, {})
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[tuple[App, Client]]:
+        with anyio.fail_after(60):
+            async with create_app(self.read(), self.read) as app, Client(app.server) as client:
+                yield app, client
+
+
+async def test_the_agent_of_a_file_works_with_its_tool_its_redaction_and_its_approvals(
+    tmp_path: Path,
+) -> None:
+    served = Served(tmp_path)
+    async with served.running() as (app, client):
+        done = await call(client, "task", goal="Look at the tickets")
+        assert (done["status"], done["answer"]) == ("done", "Found.")
+        agent = app.agent()
+        messages = str((await agent.get_state(done["thread_id"])).values["messages"])
+        assert "ann@example.com" not in messages and "[REDACTED" in messages
+        asked = await call(client, "write_file", path="/a.txt", content="x")
+        assert asked["status"] == "needs_approval"
+        sections = [one.text for one in agent.definition.system]
+        assert any("You release software." in one for one in sections)
+        settings = app.settings.current
+        assert (settings.limits.model_calls, settings.limits.seconds) == (20, 600)
+        assert settings.root == tmp_path / "work"
+
+
+async def test_a_subagent_of_the_file_is_offered_and_works(tmp_path: Path) -> None:
+    async with Served(tmp_path).running() as (_, client):
+        tools = {one.name: one for one in (await client.list_tools()).tools}
+        assert "Reviews a change" in json.dumps(tools["task"].input_schema)
+        done = await call(client, "task", goal="Do a review", agent="reviewer")
+        assert "It is fine." in done["answer"]
+
+
+async def test_a_saved_file_counts_for_new_runs_and_a_broken_one_does_not(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    async with served.running() as (app, client):
+        await call(client, "task", goal="x")
+
+        def prompt() -> str:
+            return str([one.text for one in app.agent().definition.system])
+
+        served.save(served.text.replace("You release software.", "You write notes."))
+        await until(lambda: "You write notes." in prompt())
+        served.save(served.text.replace("instructions", "instrctions"))
+        await until(lambda: app.settings.errors)
+        ((path, problem),) = app.settings.errors.items()
+        assert path == str(served.path) and "'instructions'" in problem
+        assert "last good settings stay in force" in problem
+        assert "You write notes." in prompt()
+        changed = served.text.replace("[agents.reviewer]", "[agents.critic]")
+        served.save(changed)
+        await until(lambda: not app.settings.errors)
+        assert "critic" in app.agent.of().parts.subagents.subagents
+        assert (await call(client, "task", goal="x", agent="critic"))["status"] == "done"
+
+
+async def test_text_in_files_of_their_own_is_followed_too(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    notes = tmp_path / "notes.md"
+    notes.write_text("First words.", encoding="utf-8")
+    served.save(served.text.replace('"You release software."', '{ file = "notes.md" }'))
+    async with served.running() as (app, _):
+        assert "First words." in str(app.agent().definition.system)
+        save_by_rename(notes, "Second words.")
+        await until(lambda: "Second words." in str(app.agent().definition.system))
+
+
+async def test_nothing_an_agent_file_is_made_of_can_be_changed_by_agents(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    inside = tmp_path / "work" / "agent.toml"
+    notes = tmp_path / "work" / "notes.md"
+    code = tmp_path / "work" / f"{served.module}_in.py"
+    notes.write_text("Words.", encoding="utf-8")
+    code.write_text(TICKETS, encoding="utf-8")
+    text = served.text.replace('"You release software."', '{ file = "notes.md" }')
+    text = text.replace(f"{served.module}:find", f"{served.module}_in:find")
+    inside.write_text(text.replace('root = "work"', 'root = "."'), encoding="utf-8")
+    served.flags["agent_file"] = str(inside)
+    async with served.running() as (_, client):
+        for path in (inside, notes, code):
+            wrote = await client.call_tool("write_file", {"path": f"/{path.name}", "content": "x"})
+            assert wrote.is_error and "whoever runs the server" in text_of(wrote)
+    assert (notes.read_text(), code.read_text()) == ("Words.", TICKETS)
+
+
+@pytest.mark.parametrize(
+    ("flag", "given"), [("limits", {}), ("approve", ("ls",)), ("model", "anthropic:claude-x")]
+)
+def test_flags_win_over_the_file(flag: str, given: Any, tmp_path: Path) -> None:
+    served = Served(tmp_path, **({flag: given} if given else {}))
+    settings = served.read()
+    if given:
+        assert getattr(settings, flag) == given
+    else:
+        assert settings.limits.model_calls == 20
+
+
+def test_a_setting_in_both_files_is_refused_with_both_places(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    config = tmp_path / "config.toml"
+    config.write_text('approve = ["ls"]\n', encoding="utf-8")
+    with pytest.raises(SettingsError) as refused:
+        load_settings(served.flags, {}, config=config)
+    told = str(refused.value)
+    assert str(config) in told and f"{served.path}:6, key agent.approve" in told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("[server]\nprt = 3", "key 'prt'|setting 'prt'.*'port'"),
+        ("[server]\nport = 'x'", r"deep-agent.toml:2, key server.port"),
+        ("[agent]\nmodel = 'nobody:x'", r"deep-agent.toml:2, key agent.model"),
+        ("[agent]\napprove = 'x'", r"deep-agent.toml:2, key agent.approve"),
+        ("[agent.limits]\ncost = -1", r"deep-agent.toml:2, key agent.limits.cost"),
+        ("[server]\nagent_file = 'x'", "no setting 'agent_file'"),
+        ("server = 3", "server: a table"),
+    ],
+)
+def test_wrong_settings_are_named_with_their_line(line: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "deep-agent.toml"
+    file.write_text(line, encoding="utf-8")
+    with pytest.raises(SettingsError, match=told):
+        load_settings({"agent_file": str(file)}, {})
+
+
+# --- a file in the root ----------------------------------------------------------------------
+
+
+def in_root(folder: Path, text: str, **flags: Any) -> Any:
+    (folder / "deep-agent.toml").write_text(text, encoding="utf-8")
+    return load_settings({"root": str(folder), **flags}, {})
+
+
+def test_a_file_in_the_root_is_read_only_if_the_root_is_trusted(tmp_path: Path) -> None:
+    text = '[agent]\ninstructions = "Mine."\n'
+    assert in_root(tmp_path, text).definition is None
+    described = in_root(tmp_path, text, trust_root=True).definition
+    assert described.file.agent.instructions == "Mine."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[agent]\ntools = ["os:getcwd"]',
+        '[agent]\nmodel = { import = "os:getcwd" }',
+        '[agent]\nbackend = { import = "os:getcwd" }',
+        '[[middleware]]\nuse = "os:getcwd"',
+        '[[middleware]]\nuse = "summarization"\ntoken_counter = { import = "os:getcwd" }',
+        '[mcp_servers.x]\ncommand = "sh"',
+        '[agents.x]\ndescription = "x"\ntools = ["os:getcwd"]',
+        '[agents.x]\ndescription = "x"\nmiddleware = [{ use = "os:getcwd" }]',
+        '[server]\nexecute = "host"',
+        '[files]\n"/" = { root = "/" }',
+    ],
+)
+def test_a_file_in_the_root_names_no_code_and_no_settings_of_the_server(
+    text: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=r"deep-agent\.toml:\d.*where agents and strangers"):
+        in_root(tmp_path, text, trust_root=True)
+
+
+def test_a_file_in_the_root_reads_nothing_through_a_link_out_of_it(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "secret").write_text("a key", encoding="utf-8")
+    (root / "words.md").symlink_to(tmp_path / "secret")
+    with pytest.raises(SettingsError, match="link"):
+        in_root(root, '[agent]\ninstructions = { file = "words.md" }', trust_root=True)
+
+
+async def test_agents_cannot_make_the_file_that_would_be_trusted(tmp_path: Path) -> None:
+    served = Served(tmp_path, trust_root=True)
+    async with served.running() as (_, client):
+        wrote = await client.call_tool("write_file", {"path": "/deep-agent.toml", "content": "x"})
+        assert wrote.is_error and "whoever runs the server" in text_of(wrote)
+
+
+# --- the command line ------------------------------------------------------------------------
+
+
+def test_check_shows_the_agent_and_starts_nothing(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    shown = CliRunner().invoke(cli, ["agent", "check", str(served.path)])
+    assert shown.exit_code == 0, shown.output
+    assert "no problems" in shown.output and "PIIMiddleware[email]" in shown.output
+    assert "subagent reviewer: Reviews a change" in shown.output
+    assert "find" in shown.output and not (tmp_path / "state").exists()
+
+
+def test_check_of_a_wrong_file_says_where(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    served.save(served.text.replace("pii_type", "pi_type"))
+    shown = CliRunner().invoke(cli, ["agent", "check", str(served.path)])
+    assert shown.exit_code == 2 and "deep-agent.toml:" in shown.output
+    assert "'pii_type'" in shown.output
+
+
+def test_the_published_schema_is_that_of_the_code() -> None:
+    published = Path(__file__).parents[2] / "docs" / "deep-agent.schema.json"
+    assert json.loads(published.read_text(encoding="utf-8")) == agent_schema()
+
+
+def test_the_schema_accepts_the_file_and_refuses_what_the_server_refuses(tmp_path: Path) -> None:
+    import tomllib
+
+    from jsonschema import Draft202012Validator
+
+    validator = Draft202012Validator(agent_schema())
+    tables = tomllib.loads(Served(tmp_path).text)
+    assert list(validator.iter_errors(tables)) == []
+    tables["middleware"][0]["pi_type"] = "x"
+    assert list(validator.iter_errors(tables))
+
+
+async def test_the_middleware_command_lists_the_files_stack(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    shown = CliRunner().invoke(cli, ["middleware", "--agent", str(served.path)])
+    assert shown.exit_code == 0 and "PIIMiddleware[email]" in shown.output

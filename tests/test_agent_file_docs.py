@@ -1,0 +1,66 @@
+"""docs/agent-file.md explains every key, and its examples are files that the server takes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from deep_agent_mcp.harness.agent_file.middlewares import BUILT_IN, class_names
+from deep_agent_mcp.harness.agent_file.reading import read_agent_file
+from deep_agent_mcp.harness.agent_file.schema import AgentTable, MiddlewareTable, SubAgentTable
+from tests.doc_pages import DocPage
+
+PAGE = DocPage("agent-file.md")
+EXAMPLES = re.findall(r"^```toml\n(.*?)^```$", PAGE.path.read_text("utf-8"), re.M | re.S)
+MODELS = """
+def count(messages, tools=(), system=()):
+    return 1
+
+
+class _Model:
+    name, context_window, native_output = "ours:local", None, False
+
+    async def stream(self, request):
+        yield
+
+
+def local():
+    return _Model()
+"""
+
+
+def keys(title: str) -> set[str]:
+    rows = re.findall(r"^\| (.*?) \|", PAGE.text(title), re.M)
+    return {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+
+
+@pytest.mark.parametrize(
+    ("title", "model", "elsewhere"),
+    [
+        ("`[agent]`", AgentTable, {"limits", "models", "backend"}),
+        ("`[[middleware]]`", MiddlewareTable, set[str]()),
+        ("`[agents.NAME]`", SubAgentTable, {"public"}),
+    ],
+)
+def test_every_key_of_a_table_is_explained(
+    title: str, model: type[AgentTable], elsewhere: set[str]
+) -> None:
+    named = {field.alias or name for name, field in model.model_fields.items()}
+    assert keys(title) == named - elsewhere
+
+
+def test_every_built_in_middleware_is_named() -> None:
+    text = PAGE.text("`[[middleware]]`")
+    names = {name for name, kind in class_names().items() if kind in BUILT_IN}
+    assert {name for name in names if f"`{name}`" not in text} == set()
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_is_taken(
+    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "our_models.py").write_text(MODELS, encoding="utf-8")
+    file = tmp_path / "deep-agent.toml"
+    file.write_text(example, encoding="utf-8")
+    read_agent_file(file, {})
