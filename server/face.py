@@ -181,7 +181,8 @@ class Face:
 
     def _is_offered(self, tool: FaceTool) -> bool:
         """Whether the caller's agents have a tool: what clients drive is the main agent's."""
-        return tool.scopes != DRIVING or drives(self._services)
+        driven = tool.definition.name in (*DRIVEN, *DRIVEN_COMMANDS)
+        return not driven or drives(self._services)
 
     async def _call_tool(
         self, ctx: Context, params: CallToolRequestParams
