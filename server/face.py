@@ -102,6 +102,7 @@ class Face:
             Identify(services.principals, services.places.prepare, needs_token=needs_token),
             services.announcements.sessions.middleware,
             _with_extensions,
+            self._with_instructions,
             RequestStateBoundary(security, default_audience=NAME),
             self._old_tasks.middleware,
         ]
@@ -221,6 +222,15 @@ class Face:
                     "again."
                 )
         return without_advice(reply, self._withheld) if self._withheld else reply
+
+    async def _with_instructions(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Tell callers who are bound to other agents nothing of the tools of the main one."""
+        result = await call_next(ctx)
+        if not isinstance(result, dict) or "instructions" not in result:
+            return result
+        if ctx.method not in ("initialize", "server/discover") or drives(self._services):
+            return result
+        return {**result, "instructions": instructions(self._withheld | {*DRIVEN})}
 
     # --- subscriptions of the handshake era ------------------------------------------------
 

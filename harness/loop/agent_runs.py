@@ -69,7 +69,8 @@ class AgentRuns(ThreadAccess):
         """Release what its middleware and model hold open; the journal stays open."""
         for one in self.definition.middleware:
             await one.aclose()
-        await self.definition.model.aclose()
+        for model in self.definition.models:
+            await model.aclose()
 
     async def ainvoke(
         self,
@@ -158,6 +159,8 @@ class AgentRuns(ThreadAccess):
             raise InvalidUpdate("two calls share an id; nothing was run. Give each its own.")
         names = ", ".join(call.name for call in calls)
         options = options or RunOptions()
+        if options.choices is not None and options.choices.model:  # a model that is not there
+            await self._chosen(RunChoices(model=options.choices.model))
         run = new_run("drive", self.name, thread_id, names, options)
         first: Next = self.definition.answered or "tools"
         used = [self.tools.get(call.name) for call in calls]

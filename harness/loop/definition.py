@@ -128,6 +128,11 @@ class AgentDefinition:
     def _others(self) -> dict[tuple[str, str], AgentDefinition]:
         return {}
 
+    @property
+    def models(self) -> Sequence[ChatModel]:
+        """Its model, and those it was made for besides."""
+        return (self.model, *(one.model for one in self._others.values()))
+
     def with_model(self, model: str, effort: str = "") -> AgentDefinition:
         """Return the agent with another model, an effort, or both; empty text changes nothing.
 

@@ -121,6 +121,20 @@ async def test_a_run_keeps_its_schema_over_an_approval_and_a_restart(tmp_path: P
         assert data(await client.call_tool("reply", more))["answer_data"]["people"] == 2
 
 
+async def test_a_run_that_a_server_left_in_the_middle_keeps_what_was_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = {"match": "town", "agents": {"main": [{**answer(BERN), "delay": 600}]}}
+    with monkeypatch.context() as patched:
+        patched.setitem(SCRIPT, "runs", [slow])
+        async with serving(tmp_path) as (_, client):
+            begun = data(await task(client, "town", output_schema=TOWN, wait_seconds=0))
+            assert begun["status"] == "running"
+    async with serving(tmp_path) as (_, client):
+        done = data(await client.call_tool("wait", {"run_id": begun["run_id"]}))
+        assert done["answer_data"] == BERN
+
+
 async def test_a_long_answer_comes_in_pages_of_json(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, client):
         page = data(await task(client, "long", output_schema=TOWN))
@@ -294,6 +308,7 @@ async def test_who_is_bound_to_an_agent_sees_no_other(
         assert shown["prompts"] == shown["resources"] == {"scout"}
         assert "scout" in shown["told"] and "clerk" not in shown["told"]
         assert shown["tools"] == {"task", "wait", "reply", "cancel", "threads", "rewind"}
+        assert "write_todos" not in (client.instructions or "task")
         driven = await client.call_tool("ls", {})
         assert driven.is_error and "no tool 'ls'" in text(driven)
         done = data(await task(client, "Which town?", output_schema=TOWN))
