@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .loop.run.context import RunControl
     from .loop.run.events import Event
     from .loop.run.interrupts import InterruptOnConfig
+    from .loop.run_choices import RunChoices
     from .mcp_servers.config import HttpServer, SseServer, StdioServer
     from .messages.message import AIMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
     from .middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
@@ -113,6 +114,7 @@ __all__ = [
     "RemoveMessage",
     "RetryPolicy",
     "Rule",
+    "RunChoices",
     "RunControl",
     "RunOptions",
     "RunResult",
@@ -189,6 +191,7 @@ _HOMES = {
         "LimitReached",
         "Limits",
     ),
+    ".loop.run_choices": ("RunChoices",),
     ".loop.hooks.decorators": (
         "after_agent",
         "after_model",

@@ -21,7 +21,7 @@ from .errors import (
 )
 from .limits.limits import Limits
 from .loop.agent import Agent
-from .loop.definition import AgentDefinition
+from .loop.definition import ANSWER, ANSWER_MARKS, AgentDefinition, answer_channel
 from .loop.hooks.middleware import AgentMiddleware, HookName, check_middleware, hooks_of
 from .loop.run.interrupts import Breakpoints
 from .loop.run_executor import RunOptions, RunResult
@@ -29,7 +29,7 @@ from .loop.thread_access import StateSnapshot
 from .loop.tools.execution import ToolPipeline
 from .models.base import ChatModel, PromptSection
 from .policy import CallPolicy, Policy
-from .state.schema import AgentState, Channel, Mark, StateSchema, channels_of
+from .state.schema import AgentState, Channel, StateSchema, channels_of
 from .tools.spec import is_provider_tool
 from .tools.tool import Tool, tool
 
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from .structured_output.strategies import ResponseFormat, StructuredOutput
 
 __all__ = ["Agent", "RunOptions", "RunResult", "StateSnapshot", "create_agent"]
-
-_ANSWER = "structured_response"
-_ANSWER_MARKS = frozenset({Mark.OMIT_FROM_INPUT})
 
 
 def create_agent(
@@ -158,13 +155,11 @@ def _schema(
     schemas += [(one.state_schema, one.name) for one in middleware if one.state_schema]
     schemas += [(state_schema, "state_schema=")] if state_schema is not None else []
     for declared in schemas:
-        _check_answer_key(channels_of(*declared).get(_ANSWER), output)
+        _check_answer_key(channels_of(*declared).get(ANSWER), output)
     schema = StateSchema.of(*schemas)
     if output is None:
         return schema
-    channel = Channel(_ANSWER, output.annotation, "response_format=", marks=_ANSWER_MARKS)
-    channel.check()
-    return StateSchema({**schema.channels, _ANSWER: channel})
+    return StateSchema({**schema.channels, ANSWER: answer_channel(output)})
 
 
 def _check_answer_key(declared: Channel | None, output: StructuredOutput | None) -> None:
@@ -177,7 +172,7 @@ def _check_answer_key(declared: Channel | None, output: StructuredOutput | None)
             f"{start}, but the agent has no response_format, so it never answers there. Pass "
             "response_format=, or take another name."
         )
-    if declared.reducer or declared.marks - _ANSWER_MARKS or not _is_answer(declared.type, output):
+    if declared.reducer or declared.marks - ANSWER_MARKS or not _is_answer(declared.type, output):
         raise AgentBuildError(
             f"{start} with another type, marks or reducer than response_format= gives it. Leave "
             "the key out, as response_format= declares it; for state of your own take another name."

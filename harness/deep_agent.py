@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from .agent import Agent, create_agent
 from .backends.base import Backend
 from .backends.file_tools.history import history_file
 from .checkpoint.base import Checkpointer
 from .deep_agent_options import (
-    as_tool,
+    FurtherApprovals,
+    MainOptions,
+    choosing,
     files_and_commands,
     journal_of,
     made_model,
     mounted_servers,
     prompt_sections,
+    tools_of,
     written_directories,
 )
 from .definitions.followed_files import distrust
 from .limits.limits import Limits
+from .loop.definition import AgentDefinition
 from .loop.hooks.middleware import AgentMiddleware
 from .loop.run.interrupts import InterruptOnConfig
 from .memory.files import MemoryFiles
@@ -38,6 +42,7 @@ from .middleware.todo_list import TodoListMiddleware
 from .middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
 from .middleware.tools.patch_tool_calls import PatchToolCallsMiddleware
 from .models.base import ChatModel
+from .models.effort import effort_settings
 from .policy import Action, CallPolicy, Policy
 from .profiles import Profile, ProfileRegistry, profile_for
 from .profiles.extras import about_tools, fitted
@@ -182,7 +187,7 @@ def create_deep_agent(
         mcp=None if mcp_servers is None else mounted_servers(mcp_servers),
         patience=model_patience,
     )
-    own: _Own = {
+    own: MainOptions = {
         "response_format": response_format,
         "state_schema": state_schema,
         "context_schema": context_schema,
@@ -195,23 +200,6 @@ def create_deep_agent(
     if not isinstance(subagents, SubAgentRegistry):
         subagents = SubAgentRegistry(None, given=tuple(subagents or ()))
     return stack.main(system_prompt, subagents, own)
-
-
-class _FurtherApprovals(HumanInTheLoopMiddleware):
-    """What a subagent asks about besides its caller; the stricter of the two holds."""
-
-
-class _Own(TypedDict):
-    """Options of `create_agent` that only the main agent gets."""
-
-    response_format: ResponseFormat | None
-    state_schema: type | None
-    context_schema: type | None
-    interrupt_before: Collection[str]
-    interrupt_after: Collection[str]
-    limits: Limits | None
-    name: str
-    debug: bool
 
 
 @dataclass(frozen=True)
@@ -238,17 +226,22 @@ class _Stack:
     background: BackgroundSubAgents | None
     mcp: MCPToolsMiddleware | None
     patience: float
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    delegates: AgentMiddleware | None = None
 
-    def main(self, system_prompt: str, subagents: SubAgentRegistry, own: _Own) -> Agent:
+    def main(self, system_prompt: str, subagents: SubAgentRegistry, own: MainOptions) -> Agent:
         for one in subagents.given:
             check_given(one, self.skills.skills, self._servers, self._trial)
         subagents.check_with(self.problem_of)
+        return self._main(system_prompt, subagents, own)
+
+    def _main(self, system_prompt: str, subagents: SubAgentRegistry, own: MainOptions) -> Agent:
         profile = self.profile
         base = profile.base_system_prompt
         known = ProfiledSubAgents(subagents, profile.general_purpose_subagent)
         delegates = self._delegates(known, own["name"]) if known.can_have_any else ()
         memory = () if self.memory is None else (MemoryMiddleware(self.memory),)
-        return create_agent(
+        agent = create_agent(
             self.model,
             self.tools,
             system_prompt=prompt_sections(
@@ -262,10 +255,29 @@ class _Stack:
             **own,
         )
 
+        def rebuild(model: str, effort: str) -> AgentDefinition:
+            other = self._with(model, effort, delegates[1] if len(delegates) > 1 else None)
+            return other._main(system_prompt, subagents, own).definition
+
+        return choosing(agent, self.settings, rebuild)
+
+    def _with(self, model: str, effort: str, delegates: AgentMiddleware | None = None) -> _Stack:
+        """Return the stack with another model and its profile, an effort, or both.
+
+        Background tasks stay those of the agent as it was built, `delegates`: they go on by
+        themselves, when nobody knows any more what was chosen for the run that began them.
+        """
+        profile = self.profile_for(model) if model else self.profile
+        made = made_model(model, profile) if model else self.model
+        settings = {**self.settings, **effort_settings(made.name, effort)}
+        return replace(self, model=made, profile=profile, settings=settings, delegates=delegates)
+
     def _delegates(self, known: ProfiledSubAgents, name: str) -> tuple[AgentMiddleware, ...]:
         waited_for = SubAgentMiddleware(known, self.subagent)
         if self.background is None:
             return (waited_for,)
+        if self.delegates is not None:
+            return (waited_for, self.delegates)
         from .middleware.background_subagents import BackgroundSubAgentMiddleware
 
         tasks = BackgroundSubAgentMiddleware(
@@ -290,7 +302,17 @@ class _Stack:
         """Build a subagent: the same stack without subagents and memory."""
         profile = self._profile_of(definition)
         model = made_model(definition.model, profile) if definition.model else self.model
-        return self._subagent(definition, model, profile)
+        agent = self._subagent(definition, model, profile)
+
+        def rebuild(model: str, effort: str) -> AgentDefinition:
+            if model:
+                return (
+                    self._with(model, effort).subagent(replace(definition, model=None)).definition
+                )
+            settings = effort_settings(agent.definition.model.name, effort)
+            return replace(agent.definition, settings=settings)
+
+        return choosing(agent, {} if definition.model else self.settings, rebuild)
 
     def _profile_of(self, definition: SubAgent) -> Profile:
         wanted = definition.model
@@ -299,7 +321,7 @@ class _Stack:
         return self.profile_for(wanted if isinstance(wanted, str) else wanted.name)
 
     def _subagent(self, definition: SubAgent, model: ChatModel, profile: Profile) -> Agent:
-        tools, names = self._tools_of(definition)
+        tools, names = tools_of(definition, self.tools)
         return create_agent(
             model,
             tools,
@@ -319,18 +341,6 @@ class _Stack:
             name=definition.name,
             tool_names=names,
         )
-
-    def _tools_of(
-        self, definition: SubAgent
-    ) -> tuple[Sequence[Tool | Callable[..., Any]], Sequence[str] | None]:
-        """Return the tools a subagent is built with, and the names of those it keeps."""
-        if definition.tools is None:
-            return self.tools, None
-        own = [as_tool(one) for one in definition.tools if not isinstance(one, str)]
-        named = {one.name for one in own}
-        shared = [one for one in map(as_tool, self.tools) if one.name not in named]
-        names = [one for one in definition.tools if isinstance(one, str)]
-        return [*shared, *own], [*names, *named]
 
     def _policy_of(self, definition: SubAgent) -> CallPolicy:
         own = definition.policy
@@ -388,7 +398,7 @@ class _Stack:
         if self.interrupt_on:
             after.append(HumanInTheLoopMiddleware(self.interrupt_on))
         if definition is not None and definition.interrupt_on:
-            after.append(_FurtherApprovals(definition.interrupt_on))
+            after.append(FurtherApprovals(definition.interrupt_on))
         after.append(PromptCachingMiddleware(unsupported_model_behavior="ignore"))
         main = definition is None
         stack = fitted(profile, before, given, after)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from .agent import Agent
 from .backends.base import Backend
 from .backends.state import StateBackend
 from .checkpoint.base import Checkpointer
 from .checkpoint.memory import MemoryCheckpointer
 from .errors import AgentBuildError
+from .limits.limits import Limits
+from .loop.definition import AgentDefinition
 from .loop.hooks.middleware import AgentMiddleware
+from .middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
 from .models.base import ChatModel, PromptSection
 from .profiles import Profile
+from .subagents.definitions import SubAgent
 from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
@@ -21,17 +27,47 @@ if TYPE_CHECKING:
     from .mcp_servers.middleware import MCPToolsMiddleware
     from .middleware.commands.execute import ExecuteMiddleware
     from .shell.policies import ExecutionPolicy
+    from .structured_output.strategies import ResponseFormat
     from .subagents.background.launcher import BackgroundSubAgents
 
 __all__ = [
+    "FurtherApprovals",
+    "MainOptions",
     "as_tool",
+    "choosing",
     "files_and_commands",
     "journal_of",
     "made_model",
     "mounted_servers",
     "prompt_sections",
+    "tools_of",
     "written_directories",
 ]
+
+
+class FurtherApprovals(HumanInTheLoopMiddleware):
+    """What a subagent asks about besides its caller; the stricter of the two holds."""
+
+
+class MainOptions(TypedDict):
+    """Options of `create_agent` that only the main agent gets."""
+
+    response_format: ResponseFormat | None
+    state_schema: type | None
+    context_schema: type | None
+    interrupt_before: Collection[str]
+    interrupt_after: Collection[str]
+    limits: Limits | None
+    name: str
+    debug: bool
+
+
+def choosing(
+    agent: Agent, settings: Mapping[str, Any], rebuild: Callable[[str, str], AgentDefinition]
+) -> Agent:
+    """Give an agent the settings of its model calls, and the way to make it for another model."""
+    agent.definition = replace(agent.definition, settings=settings, rebuild=rebuild)
+    return agent
 
 
 def journal_of(
@@ -124,3 +160,16 @@ def prompt_sections(base: str, profile: Profile, own: str) -> list[PromptSection
     """Return the sections that no middleware adds, the one most agents share first."""
     texts = {"base": base, "profile": profile.system_prompt_suffix, "agent": own}
     return [PromptSection(name, text) for name, text in texts.items() if text]
+
+
+def tools_of(
+    definition: SubAgent, shared: Sequence[Tool | Callable[..., Any]]
+) -> tuple[Sequence[Tool | Callable[..., Any]], Sequence[str] | None]:
+    """Return the tools a subagent is built with, and the names of those it keeps."""
+    if definition.tools is None:
+        return shared, None
+    own = [as_tool(one) for one in definition.tools if not isinstance(one, str)]
+    named = {one.name for one in own}
+    others = [one for one in map(as_tool, shared) if one.name not in named]
+    names = [one for one in definition.tools if isinstance(one, str)]
+    return [*others, *own], [*names, *named]

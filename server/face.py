@@ -33,6 +33,7 @@ from ..harness.tools.tool import InvalidArguments
 from .auth.caller import Scope, current_caller
 from .auth.identify import Identify
 from .mcp.instructions import instructions
+from .mcp.offered_agents import drives, offered_agents
 from .mcp.prompts import Completions, Prompts
 from .mcp.resources import Resources
 from .mcp.services import Context, Services
@@ -61,6 +62,7 @@ from .tools.base import FaceTool, TaskStarted, ToolReply, without_advice
 from .tools.delegation import Delegation, with_subagents
 from .tools.driven import DRIVEN, DRIVING, driven_tool
 from .tools.history import History
+from .tools.task_options import with_options
 from .version import NAME, version
 
 __all__ = ["Face"]
@@ -100,6 +102,7 @@ class Face:
             Identify(services.principals, services.places.prepare, needs_token=needs_token),
             services.announcements.sessions.middleware,
             _with_extensions,
+            self._with_instructions,
             RequestStateBoundary(security, default_audience=NAME),
             self._old_tasks.middleware,
         ]
@@ -169,9 +172,18 @@ class Face:
         self, ctx: Context, params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         tools = self.tools.values()  # first: when the agent is built, its subagents are checked
-        agents = self._services.subagents
-        subagents = listed(agents.subagents, agents.errors)
-        return ListToolsResult(tools=[with_subagents(one.definition, subagents) for one in tools])
+        offered, settings = offered_agents(self._services), self._services.settings
+        errors = dict(self._services.subagents.errors) if not offered.bound else {}
+        subagents = listed(offered.subagents, errors, every=not offered.main)
+        definitions = (one.definition for one in tools if self._is_offered(one))
+        definitions = (with_options(one, settings) for one in definitions)
+        shown = [with_subagents(one, subagents, main=offered.main) for one in definitions]
+        return ListToolsResult(tools=shown)
+
+    def _is_offered(self, tool: FaceTool) -> bool:
+        """Whether the caller's agents have a tool: what clients drive is the main agent's."""
+        driven = tool.definition.name in (*DRIVEN, *DRIVEN_COMMANDS)
+        return not driven or drives(self._services)
 
     async def _call_tool(
         self, ctx: Context, params: CallToolRequestParams
@@ -184,9 +196,9 @@ class Face:
 
     async def _reply(self, ctx: Context, params: CallToolRequestParams) -> ToolReply:
         tool = self.tools.get(params.name)
-        if tool is None:
-            advice = f"Tools: {', '.join(self.tools)}."
-            reply = error(unknown("tool", params.name, self.tools, advice))
+        if tool is None or not self._is_offered(tool):
+            names = [name for name, one in self.tools.items() if self._is_offered(one)]
+            reply = error(unknown("tool", params.name, names, f"Tools: {', '.join(names)}."))
         elif not any(map(current_caller.get().may, tool.scopes)):
             needed = " or ".join(map(repr, sorted(tool.scopes)))
             reply = error(f"{params.name} did nothing: it needs the scope {needed}.")
@@ -210,6 +222,15 @@ class Face:
                     "again."
                 )
         return without_advice(reply, self._withheld) if self._withheld else reply
+
+    async def _with_instructions(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Tell callers who are bound to other agents nothing of the tools of the main one."""
+        result = await call_next(ctx)
+        if not isinstance(result, dict) or "instructions" not in result:
+            return result
+        if ctx.method not in ("initialize", "server/discover") or drives(self._services):
+            return result
+        return {**result, "instructions": instructions(self._withheld | {*DRIVEN})}
 
     # --- subscriptions of the handshake era ------------------------------------------------
 

@@ -8,7 +8,9 @@ such as look-ahead, gets a moment.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -25,24 +27,39 @@ _SECONDS = 0.05
 """For one search with an expression that RE2 does not take."""
 
 
+_MOST_PROBLEMS = 1_000
+
+_UNTIL: ContextVar[float | None] = ContextVar("until", default=None)
+"""When the comparison that is under way has to end, on the monotonic clock."""
+
+
 class _TooSlow(Exception):
     """A search took too long; the rest is not looked at."""
 
 
-def problems_of(validator: Any, data: object) -> list[ValidationError]:
+def problems_of(
+    validator: Any, data: object, *, seconds: float | None = None
+) -> list[ValidationError]:
     """Return what is wrong with data.
 
     Args:
         validator: What `bounded` returned.
         data: JSON data.
+        seconds: How long that may take, after which it counts as wrong; None for no bound.
     """
     from jsonschema import ValidationError  # slow to import
 
     found: list[ValidationError] = []
+    token = _UNTIL.set(None if seconds is None else time.monotonic() + seconds)
     try:
-        found.extend(validator.iter_errors(data))
+        for one in validator.iter_errors(data):
+            found.append(one)
+            if len(found) >= _MOST_PROBLEMS:
+                break
     except _TooSlow as slow:
         found.append(ValidationError(str(slow)))
+    finally:
+        _UNTIL.reset(token)
     return found
 
 
@@ -69,12 +86,26 @@ def bounded(schema: Mapping[str, Any], default: Any = None) -> Any:
 @cache
 def _bounded(kind: Any) -> Any:
     module: Any = import_module("jsonschema.validators")  # its types are not complete
-    keywords = {
+    keywords = {name: _timed(one) for name, one in kind.VALIDATORS.items()} | {
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties(kind),
     }
     return module.extend(kind, keywords)
+
+
+def _timed(keyword: Callable[..., Iterator[ValidationError] | None]) -> Callable[..., Any]:
+    """Return a keyword that is not looked at once the time is over."""
+
+    def timed(
+        validator: Any, value: Any, instance: Any, schema: Any
+    ) -> Iterator[ValidationError] | None:
+        until = _UNTIL.get()
+        if until is not None and time.monotonic() > until:
+            raise _TooSlow("it takes too long to compare with its schema; make both simpler")
+        return keyword(validator, value, instance, schema)
+
+    return timed
 
 
 def _of_one_dialect(node: Any) -> Any:

@@ -232,4 +232,5 @@ def _subagent(name: str, table: SubAgentTable, environ: Mapping[str, str]) -> Su
         response_format=_answer(table.answer),
         limits=_limits(table.limits),
         mode=table.mode,
+        public=table.public,
     )

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from .._internal.records import changed
 from .._internal.task_groups import raising_one
 from ..checkpoint.base import Batch, Checkpointer, Next, Run
-from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownRun, UnknownThread
+from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownThread
 from ..limits.limits import Limits, Meter
 from ..limits.thread_usage import used_before, used_by
 from ..messages.message import AIMessage, ToolCall
@@ -24,7 +24,8 @@ from .model.sanitize_answer import sanitize_answer
 from .run.commit_buffer import JOURNALS
 from .run.context import RunContext, RunControl
 from .run.events import Event, EventBuffer, StreamMode, printing
-from .run_executor import RunExecutor, RunOptions, RunResult
+from .run_choices import InvalidChoice, RunChoices
+from .run_executor import RunExecutor, RunOptions, RunResult, screened_result
 from .run_input import AgentInput, as_update, goal_of, new_run, newest_results
 from .state.thread_input import accept_input, open_for_run
 from .thread_access import ThreadAccess
@@ -68,7 +69,8 @@ class AgentRuns(ThreadAccess):
         """Release what its middleware and model hold open; the journal stays open."""
         for one in self.definition.middleware:
             await one.aclose()
-        await self.definition.model.aclose()
+        for model in self.definition.models:
+            await model.aclose()
 
     async def ainvoke(
         self,
@@ -105,18 +107,24 @@ class AgentRuns(ThreadAccess):
         shown = "" if self.definition.states.rules else goal
         run = new_run("delegate", self.name, thread_id, shown, options)
 
+        definition = await self._chosen(options.choices)
+
         async def begin(loop: AgentLoop) -> None:
             await open_for_run(loop.thread)
-            loop.forget_answer()
-            await accept_input(loop.thread, update, self.definition.entry, goal[:100])
+            loop.begin_turn()
+            await accept_input(loop.thread, update, definition.entry, goal[:100])
 
         with await self._turns.turn(run, options.control, options.when_busy) as control:
-            return await self._carry(run, begin, options, control)
+            return await self._carry(run, begin, options, control, definition, options.choices)
 
     async def _go_on(self, thread_id: str | None, options: RunOptions) -> RunResult:
         if thread_id is None or await self.checkpointer.load(thread_id) is None:
             raise UnknownThread(f"there is no thread {thread_id!r} to go on with; give an input")
+        if options.choices is not None:
+            raise InvalidChoice("choices go with an input, which is what they are stored with")
         run = new_run("delegate", self.name, thread_id, "", options)
+        choices = await self._choices_at_head(thread_id)
+        definition = await self._chosen(choices)
 
         async def begin(loop: AgentLoop) -> None:
             await open_for_run(loop.thread)
@@ -125,7 +133,7 @@ class AgentRuns(ThreadAccess):
                 await loop.run.journal.commit(Batch(run.thread_id, runs=[begun]))
 
         with await self._turns.turn(run, options.control, options.when_busy) as control:
-            return await self._carry(run, begin, options, control)
+            return await self._carry(run, begin, options, control, definition, choices)
 
     async def adrive(
         self,
@@ -151,6 +159,8 @@ class AgentRuns(ThreadAccess):
             raise InvalidUpdate("two calls share an id; nothing was run. Give each its own.")
         names = ", ".join(call.name for call in calls)
         options = options or RunOptions()
+        if options.choices is not None and options.choices.model:  # a model that is not there
+            await self._chosen(RunChoices(model=options.choices.model))
         run = new_run("drive", self.name, thread_id, names, options)
         first: Next = self.definition.answered or "tools"
         used = [self.tools.get(call.name) for call in calls]
@@ -159,6 +169,7 @@ class AgentRuns(ThreadAccess):
         async def begin(loop: AgentLoop) -> None:
             if not (options.trust_cache and loop.thread.recall()):
                 await open_for_run(loop.thread)
+            loop.note_choices()
             update = {"messages": [answer]}
             await accept_input(loop.thread, update, first, f"client calls {names}", hold=inside)
 
@@ -168,8 +179,9 @@ class AgentRuns(ThreadAccess):
         only_reads = all(one is not None and one.read_only and not one.once for one in used)
         with await self._turns.turn(run, options.control, options.when_busy) as control:
             return await self._carry(
-                run, begin, options, control, synced=not inside, only_reads=only_reads
-            )
+                run, begin, options, control, self.definition, options.choices,
+                synced=not inside, only_reads=only_reads,
+            )  # fmt: skip
 
     async def aresume(
         self,
@@ -200,14 +212,6 @@ class AgentRuns(ThreadAccess):
         with await self._turns.turn(run, options.control, options.when_busy) as control:
             return await self._resume(run_id, answers, options, control)
 
-    async def _unfinished(self, run_id: str) -> Run:
-        run = await self.checkpointer.run(run_id)
-        if run is None:
-            raise UnknownRun(f"there is no run {run_id!r}")
-        if run.status in ("done", "cancelled"):
-            raise RunEnded(f"run {run_id} is {run.status}; start a new one on {run.thread_id}")
-        return run
-
     async def _resume(
         self,
         run_id: str,
@@ -216,9 +220,12 @@ class AgentRuns(ThreadAccess):
         control: RunControl,
     ) -> RunResult:
         run = await self._unfinished(run_id)  # again: it may have gone on while this one waited
+        choices = await self._choices_at_head(run.thread_id)
+        # For a driven run they are the subagent's.
+        definition = await self._chosen(choices if run.kind == "delegate" else None)
         asked = await self.checkpointer.interrupts(run_id)
         passed = {one.id: None for one in asked if one.kind == "breakpoint" and not one.answered}
-        fresh = checked_answers(self.definition, asked, {**passed, **(answers or {})})
+        fresh = checked_answers(definition, asked, {**passed, **(answers or {})})
         run = replace(
             run,
             status="running",
@@ -241,7 +248,7 @@ class AgentRuns(ThreadAccess):
                 await loop.run.journal.commit(batch)
             await loop.thread.open()
 
-        return await self._carry(run, begin, options, control)
+        return await self._carry(run, begin, options, control, definition, choices)
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
         """Store answers for a run that is still working on other calls; it picks them up itself.
@@ -349,11 +356,15 @@ class AgentRuns(ThreadAccess):
         begin: Callable[[AgentLoop], Awaitable[None]],
         options: RunOptions,
         control: RunControl,
+        definition: AgentDefinition,
+        choices: RunChoices | None,
         *,
         synced: bool = True,
         only_reads: bool = False,
     ) -> RunResult:
         limits = options.limits or self.limits or Limits()
+        if choices is not None:
+            limits = choices.narrow(limits)
         emit = options.emit
         if self.debug:
             emit = printing(emit, wanted="debug" in options.modes)
@@ -372,22 +383,14 @@ class AgentRuns(ThreadAccess):
             logs_events=options.log_events,
             room=options.room,
             principal=options.principal,
+            choices=choices,
         )
-        result = await RunExecutor(self.definition, context, control).carry(begin)
+        result = await RunExecutor(definition, context, control).carry(begin)
         if context.screens:
-            result = _screened_result(context, result)
+            result = screened_result(context, result)
         if run.kind == "delegate":
             return result
         return changed(result, results=newest_results(result.state["messages"]))
-
-
-def _screened_result(context: RunContext, result: RunResult) -> RunResult:
-    """Return a result whose questions and error show no more than what was stored of them."""
-    from .run.redaction import asked
-
-    questions = tuple(asked(one, context.screens) for one in result.interrupts)
-    error = next(iter(context.screens.values())).error(result.error)
-    return replace(result, interrupts=questions, error=error)
 
 
 def _context_schema(schema: type | None) -> ContextSchema | None:

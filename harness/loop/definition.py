@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from pydantic import JsonValue
 
 from ..checkpoint.base import Next
 from ..models.base import ChatModel, PromptSection
-from ..state.schema import StateSchema
+from ..state.schema import Channel, Mark, StateSchema
 from ..tools.tool import Tool
 from .hooks.calling import Hook, Wrap, phase_hooks, wraps_of
 from .hooks.middleware import AgentMiddleware, HookName, hooks_of
@@ -23,8 +23,20 @@ if TYPE_CHECKING:
     from ..cache.entries import ModelCache
     from ..store.base import Store
     from ..structured_output.strategies import ResponseFormat, StructuredOutput
+    from .run_choices import RunChoices
 
-__all__ = ["AgentDefinition"]
+__all__ = ["ANSWER", "ANSWER_MARKS", "AgentDefinition", "answer_channel"]
+
+ANSWER = "structured_response"
+"""The state key of a structured answer."""
+
+ANSWER_MARKS = frozenset({Mark.OMIT_FROM_INPUT})
+
+_MOST_OTHERS = 16
+"""Models an agent is kept ready for, besides its own."""
+
+Rebuild: TypeAlias = Callable[[str, str], "AgentDefinition"]
+"""Returns an agent as it is with another model, by name, and an effort; either may be empty."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,8 @@ class AgentDefinition:
         breakpoints: Where it stops to be looked at.
         store: Its long-term store.
         states: Its cache of newest states.
+        settings: Provider parameters of each of its model calls.
+        rebuild: Makes it anew for another model, where that changes more than the model.
     """
 
     name: str
@@ -62,6 +76,8 @@ class AgentDefinition:
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
     store: Store | None = None
     states: StateCache = field(default_factory=StateCache)
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    rebuild: Rebuild | None = None
 
     @cached_property
     def _hooks(self) -> Mapping[HookName, Sequence[Hook]]:
@@ -96,6 +112,76 @@ class AgentDefinition:
         """Names of the tools whose result ends the run."""
         return frozenset(name for name, tool in self.tools.items() if tool.return_direct)
 
+    def chosen(self, choices: RunChoices | None) -> AgentDefinition:
+        """Return the agent as the caller of a run wants it.
+
+        Raises:
+            HarnessError: There is no such model or effort, or the output schema cannot be kept.
+        """
+        if choices is None:
+            return self
+        found = self.with_model(choices.model, choices.effort)
+        schema = choices.output_schema
+        return found if schema is None else found.answering(schema)
+
+    @cached_property
+    def _others(self) -> dict[tuple[str, str], AgentDefinition]:
+        return {}
+
+    @property
+    def models(self) -> Sequence[ChatModel]:
+        """Its model, and those it was made for besides."""
+        return (self.model, *(one.model for one in self._others.values()))
+
+    def with_model(self, model: str, effort: str = "") -> AgentDefinition:
+        """Return the agent with another model, an effort, or both; empty text changes nothing.
+
+        Raises:
+            HarnessError: There is no such model, it cannot be made, or it takes no such effort.
+        """
+        if not model and not effort:
+            return self
+        key = (model, effort)
+        found = self._others.get(key)
+        if found is None:
+            found = (self.rebuild or self._remodelled)(model, effort)
+            if len(self._others) >= _MOST_OTHERS:
+                self._others.clear()
+            self._others[key] = found
+        return found
+
+    def _remodelled(self, model: str, effort: str) -> AgentDefinition:
+        from ..models.effort import effort_settings
+
+        made = self.model
+        if model:
+            from ..models.init_chat_model import init_chat_model
+
+            made = init_chat_model(model)
+        settings = {**self.settings, **effort_settings(made.name, effort)}
+        return replace(self, model=made, settings=settings)
+
+    def answering(self, schema: Mapping[str, JsonValue]) -> AgentDefinition:
+        """Return the agent with another response format, a JSON schema.
+
+        Raises:
+            AgentBuildError: It is no schema of an object, or has the name of a tool.
+        """
+        from ..structured_output.strategies import AutoStrategy, StructuredOutput
+
+        strategy = AutoStrategy({**schema})
+        output = StructuredOutput.of(strategy, self.tools)
+        channel = answer_channel(output)
+        states = StateCache()
+        states.rules = self.states.rules
+        return replace(
+            self,
+            response_format=strategy,
+            output=output,
+            schema=StateSchema({**self.schema.channels, ANSWER: channel}),
+            states=states,
+        )
+
     def forked(self, name: str) -> AgentDefinition:
         """Return the agent under another name, for work beside its own.
 
@@ -115,3 +201,14 @@ class AgentDefinition:
     def answered(self) -> Next | None:
         """The phase after a model answer, if hooks look at it first."""
         return "after_model" if self.hooks("after_model") else None
+
+
+def answer_channel(output: StructuredOutput) -> Channel:
+    """Return the state key of a structured answer.
+
+    Raises:
+        AgentBuildError: Answers of this type cannot be stored.
+    """
+    channel = Channel(ANSWER, output.annotation, "response_format=", marks=ANSWER_MARKS)
+    channel.check()
+    return channel

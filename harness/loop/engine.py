@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import JsonValue
 
@@ -111,6 +111,18 @@ class AgentLoop:
     def _entry(self, forked: bool) -> Next:
         return "model" if forked else self.agent.entry
 
+    def begin_turn(self) -> None:
+        """Drop what an earlier turn left, in the step that accepts new input."""
+        self.forget_answer()
+        self.note_choices()
+
+    def note_choices(self) -> None:
+        """Keep what was chosen for the run, in the step that accepts its input."""
+        choices = self.run.choices
+        if choices is not None or self.thread.state.get("run_choices") is not None:
+            stored = None if choices is None else choices.to_json()
+            self.thread.write({"run_choices": Overwrite(stored)}, "input")
+
     def forget_answer(self) -> None:
         """Drop the structured answer of an earlier turn, in the step that accepts new input."""
         if self.thread.state.get("structured_response") is not None:
@@ -163,9 +175,16 @@ class AgentLoop:
         return Pause(tuple(interrupts))
 
     def _spawn(self, agent: Any, ns: str, path: tuple[str, ...], meter: Meter) -> AgentLoop:
-        definition: AgentDefinition = (
-            self.agent.forked(agent.name) if isinstance(agent, Fork) else agent.definition
-        )
+        choices = self.run.choices if self._driven else None
+        if isinstance(agent, Fork):
+            own = self.agent
+            if choices is not None:
+                own = own.with_model(choices.model, choices.effort)
+            definition = own.forked(agent.name)
+            if choices is not None and choices.output_schema is not None:
+                definition = definition.answering(choices.output_schema)
+        else:
+            definition = cast(AgentDefinition, agent.definition).chosen(choices)
         return AgentLoop(definition, self.run, ns=ns, path=(*path, definition.name), meter=meter)
 
     # --- phases ----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias, TypeGuard
 
 import anyio
@@ -26,8 +26,9 @@ from .hooks.middleware import AgentMiddleware
 from .run.commit_buffer import Durability
 from .run.context import RunContext, RunControl
 from .run.events import Emit, StreamMode
+from .run_choices import RunChoices
 
-__all__ = ["RunExecutor", "RunOptions", "RunResult", "public_state"]
+__all__ = ["RunExecutor", "RunOptions", "RunResult", "public_state", "screened_result"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class RunOptions:
             `StaleThread` before anything is stored or changed.
         principal: On whose behalf it is carried out, for rules of the policy; empty for nobody in
             particular. A run that is resumed is carried out on behalf of whoever resumes it.
+        choices: What its caller chooses for it: an output schema, a model, an effort, narrower
+            limits. They are stored with the run's input; a run that is resumed keeps its own.
     """
 
     run_id: str | None = None
@@ -80,6 +83,7 @@ class RunOptions:
     log_events: bool = False
     trust_cache: bool = False
     principal: str = ""
+    choices: RunChoices | None = None
 
 
 @record
@@ -270,3 +274,12 @@ class RunExecutor:
 def public_state(schema: StateSchema, state: State) -> State:
     """Return the keys of a state that callers may see."""
     return schema.without(state, {Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT})
+
+
+def screened_result(context: RunContext, result: RunResult) -> RunResult:
+    """Return a result whose questions and error show no more than what was stored of them."""
+    from .run.redaction import asked
+
+    questions = tuple(asked(one, context.screens) for one in result.interrupts)
+    error = next(iter(context.screens.values())).error(result.error)
+    return replace(result, interrupts=questions, error=error)

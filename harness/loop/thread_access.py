@@ -9,11 +9,15 @@ from collections.abc import (
 )
 from typing import TYPE_CHECKING, Any
 
+import anyio.to_thread
+
 from .._internal.records import record
 from ..checkpoint.base import Checkpoint, Checkpointer, Interrupt, Next, Run, RunEvent
 from ..errors import (
+    RunEnded,
     ThreadBusy,
     UnknownCheckpoint,
+    UnknownRun,
     UnknownThread,
 )
 from ..limits.limits import Limits, Meter
@@ -23,6 +27,7 @@ from .definition import AgentDefinition
 from .engine import AgentLoop, Node
 from .run.commit_buffer import CommitBuffer
 from .run.context import RunContext
+from .run_choices import RunChoices
 from .run_executor import public_state
 from .thread_locks import ThreadLocks
 
@@ -30,6 +35,9 @@ if TYPE_CHECKING:
     pass
 
 __all__ = ["StateSnapshot", "ThreadAccess"]
+
+_PAGE, _PAGES = 50, 20
+"""Checkpoints among which those of a run are looked for."""
 
 
 @record
@@ -234,6 +242,51 @@ class ThreadAccess:
                 salt=secrets.token_hex(8),
             )
             return thread.head
+
+    async def choices_of(self, run_id: str) -> RunChoices | None:
+        """Return what was chosen for a run when it began; None for nothing, and for unknown runs.
+
+        It is looked for among the newest checkpoints of the run's thread, some hundreds.
+        """
+        run = await self.checkpointer.run(run_id)
+        before: str | None = None
+        for _ in range(_PAGES if run is not None else 0):
+            assert run is not None
+            page = await self.checkpointer.history(run.thread_id, before=before, limit=_PAGE)
+            made = next((one for one in page if one.run_id == run_id), None)
+            if made is not None:
+                loop = await self._open(run.thread_id, made.id)
+                return RunChoices.from_json(loop.thread.state.get("run_choices"))
+            if len(page) < _PAGE:
+                break
+            before = page[-1].id
+        return None
+
+    async def _chosen(self, choices: RunChoices | None) -> AgentDefinition:
+        """Return the agent as a run wants it; what is built for that is built in a thread.
+
+        Raises:
+            HarnessError: As for `AgentDefinition.chosen`; nothing was stored.
+        """
+        if choices is None:
+            return self.definition
+        return await anyio.to_thread.run_sync(self.definition.chosen, choices)
+
+    async def _unfinished(self, run_id: str) -> Run:
+        run = await self.checkpointer.run(run_id)
+        if run is None:
+            raise UnknownRun(f"there is no run {run_id!r}")
+        if run.status in ("done", "cancelled"):
+            raise RunEnded(f"run {run_id} is {run.status}; start a new one on {run.thread_id}")
+        return run
+
+    async def _choices_at_head(self, thread_id: str) -> RunChoices | None:
+        """Return what was chosen for whoever sent the newest input of a thread."""
+        try:
+            loop = await self._open(thread_id, None)
+        except UnknownThread:
+            return None
+        return RunChoices.from_json(loop.thread.state.get("run_choices"))
 
     async def _open(
         self, thread_id: str, checkpoint_id: str | None, *, create: bool = False

@@ -9,6 +9,9 @@ __all__ = ["open_place", "resolve"]
 
 _Json = dict[str, Any]  # a JSON schema, or a part of one
 
+_DEEPEST = 100
+"""References that may lead on to each other; what goes further counts as open."""
+
 
 def resolve(root: Mapping[str, Any], ref: str) -> dict[str, Any]:
     """Return what a reference inside a schema means.
@@ -32,38 +35,54 @@ def open_place(schema: Mapping[str, Any]) -> str | None:
     Native output needs every part typed and every object closed: an object with free keys, a
     value of any type, a tuple and a type that holds itself cannot be had that way.
     """
-    return _open(dict(schema), dict(schema), "$", ())
+    return _open(dict(schema), dict(schema), "$", (), set())
 
 
-def _open(node: Any, root: _Json, path: str, seen: tuple[str, ...]) -> str | None:
+def _open(node: Any, root: _Json, path: str, seen: tuple[str, ...], closed: set[str]) -> str | None:
+    """Return the first open place; `closed` are references below which there is none."""
     if not isinstance(node, dict):
         return path
     node = cast(_Json, node)
     ref = node.get("$ref")
     if isinstance(ref, str):
-        return path if ref in seen else _open(resolve(root, ref), root, path, (*seen, ref))
+        return None if ref in closed else _open_ref(ref, root, path, seen, closed)
     for key in ("anyOf", "oneOf", "allOf"):
         if key in node:
-            return _first(_open(one, root, f"{path}.{key}", seen) for one in node[key])
+            return _first(_open(one, root, f"{path}.{key}", seen, closed) for one in node[key])
     if "const" in node or "enum" in node:
         return None
     match node.get("type"):
         case "object":
-            return _open_object(node, root, path, seen)
+            return _open_object(node, root, path, seen, closed)
         case "array":
-            return _open(node.get("items"), root, f"{path}.items", seen)
+            return _open(node.get("items"), root, f"{path}.items", seen, closed)
         case "string" | "integer" | "number" | "boolean" | "null":
             return None
         case _:
             return path
 
 
-def _open_object(node: _Json, root: _Json, path: str, seen: tuple[str, ...]) -> str | None:
+def _open_ref(
+    ref: str, root: _Json, path: str, seen: tuple[str, ...], closed: set[str]
+) -> str | None:
+    if ref in seen or len(seen) >= _DEEPEST:
+        return path
+    place = _open(resolve(root, ref), root, path, (*seen, ref), closed)
+    if place is None:
+        closed.add(ref)
+    return place
+
+
+def _open_object(
+    node: _Json, root: _Json, path: str, seen: tuple[str, ...], closed: set[str]
+) -> str | None:
     free = node.get("additionalProperties", False) is not False or "patternProperties" in node
     if free or "properties" not in node:
         return path
     fields = cast(_Json, node["properties"])
-    return _first(_open(value, root, f"{path}.{key}", seen) for key, value in fields.items())
+    return _first(
+        _open(value, root, f"{path}.{key}", seen, closed) for key, value in fields.items()
+    )
 
 
 def _first(places: Iterable[str | None]) -> str | None:

@@ -118,6 +118,9 @@ class AgentState(TypedDict):
     sent_calls: Annotated[NotRequired[list[ToolCall]], Reducer(_joined), Mark.PRIVATE]
     """Calls that tools of the step ask for; they run next (`Send`)."""
 
+    run_choices: Annotated[NotRequired[dict[str, JsonValue] | None], Mark.PRIVATE, Mark.CONTROL]
+    """What the caller chose for the run that took the newest input (`RunChoices`)."""
+
 
 _AGENT_KEYS = frozenset(AgentState.__annotations__)
 

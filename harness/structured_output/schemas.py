@@ -46,6 +46,8 @@ __all__ = [
 _BAD_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 64
 _MAX_PROBLEMS = 10
+_SECONDS = 1.0
+"""For one answer: a schema of a stranger's may make each look at it take twice as long."""
 _ACCEPTED = (
     "a pydantic model, a dataclass, a TypedDict, a union of those, or a JSON schema of an object"
 )
@@ -138,9 +140,13 @@ class _JsonSchema(OutputSchema):
             json.dumps(data, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise SchemaMismatch("it holds text that is not valid Unicode") from error
+        try:
+            problems = problems_of(self.validator, data, seconds=_SECONDS)
+        except RecursionError as error:
+            raise SchemaMismatch("its schema refers to itself without end") from error
         errors = [
             f"{error.json_path.removeprefix('$.').replace('$', 'the whole')}: {error.message[:300]}"
-            for error in problems_of(self.validator, data)
+            for error in problems
         ]
         if errors:
             raise SchemaMismatch(_listed(sorted(errors)))
@@ -329,7 +335,8 @@ def annotation_of(members: Mapping[str, OutputSchema]) -> Any:
     """Return a type whose JSON form gives back equal values of the same class.
 
     A value of a union is stored with its schema's name: from the fields alone, members that
-    overlap could not be told apart.
+    overlap could not be told apart. What is stored and fits no member reads as None: it is an
+    answer from when another format held, in an earlier turn of the thread.
     """
     classes = {name: one for name, one in members.items() if isinstance(one, _ClassSchema)}
     if not classes:
@@ -357,8 +364,14 @@ class _Store:
         return {"schema": name, "value": self.members[name].dump(value)}
 
     def load(self, data: Any, info: ValidationInfo) -> Any:
-        if info.mode == "python" and self._owner(data) is not None:
-            return data
+        if info.mode == "python":
+            return data if self._owner(data) is not None else self._loaded(data)
+        try:
+            return self._loaded(data)
+        except ValueError:
+            return None
+
+    def _loaded(self, data: Any) -> Any:
         if len(self.members) == 1:
             return next(iter(self.members.values())).load(data)
         match data:

@@ -74,6 +74,8 @@ class SubAgent:
         limits: Its bounds for one task, beneath those of the run tree; see `child_limits.bounds`.
         mode: `fresh`, or `fork`: it shares its caller's messages, system prompt and tools, and so
             what the provider has cached of them.
+        public: Whether a server offers it to clients, beside the main agent. Where none is marked
+            so, all are offered.
 
     Raises:
         AgentBuildError: A fork has something that its caller decides, or the mode is unknown.
@@ -92,6 +94,7 @@ class SubAgent:
     response_format: ResponseFormat | None = None
     limits: Limits | None = None
     mode: Mode = "fresh"
+    public: bool | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -136,6 +139,7 @@ class CompiledSubAgent:
             function has done is not kept before it returns, so after a crash it runs again.
         limits: Bounds for one task, beneath those of the run tree. Of a function only `seconds`
             counts. By default those the agent was built with.
+        public: As for `SubAgent`.
 
     Raises:
         AgentBuildError: It is neither an agent nor such a function.
@@ -145,6 +149,7 @@ class CompiledSubAgent:
     description: str
     runnable: Agent | Callable[..., Any]
     limits: Limits | None = None
+    public: bool | None = None
 
     def __post_init__(self) -> None:
         _check(self)

@@ -21,7 +21,7 @@ _DESCRIPTION_CHARS = 1_024
 _MODEL_CHARS = 200
 _KEYS = (
     "name", "description", "tools", "model", "skills", "mcp_servers", "permissions", "limits",
-    "mode",
+    "mode", "public",
 )  # fmt: skip
 _RULE = re.compile(r"rule (\d+)")
 _COUNTS = ("model_calls", "tool_calls", "depth", "fan_out", "parallel_tool_calls", "tokens")
@@ -36,7 +36,8 @@ def load_subagent(path: Path, files: ConfinedFiles) -> SubAgent:
     absent or `inherit` means the caller's; `scripted:…` is refused, because it opens a file, and
     agents and strangers write definitions too. `permissions` is a list of rules as a policy file
     has them: they can only narrow what the caller may do. `limits` maps fields of `Limits` to
-    numbers. `mode` is `fresh` or `fork`; the body of a fork may be empty.
+    numbers. `mode` is `fresh` or `fork`; the body of a fork may be empty. `public` is true or
+    false.
 
     Raises:
         DefinitionError: A rule is broken; the text names the file, the line and the rule.
@@ -64,6 +65,7 @@ def load_subagent(path: Path, files: ConfinedFiles) -> SubAgent:
             policy=_policy(fields),
             limits=_limits(fields),
             mode=mode,
+            public=_public(fields),
         )
     except AgentBuildError as error:
         fields.fail("mode", str(error))
@@ -96,6 +98,13 @@ def _mode(fields: Frontmatter) -> Mode:
     if mode not in get_args(Mode):
         fields.fail("mode", f"'mode' must be {' or '.join(get_args(Mode))}, not {mode!r}.")
     return cast(Mode, mode)
+
+
+def _public(fields: Frontmatter) -> bool | None:
+    public = fields.fields.get("public")
+    if public is not None and not isinstance(public, bool):
+        fields.fail("public", f"'public' must be true or false, not {public!r}.")
+    return public
 
 
 def _policy(fields: Frontmatter) -> Policy | None:

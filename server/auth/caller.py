@@ -22,6 +22,7 @@ from ...harness.errors import HarnessError
 from ...harness.messages.message import new_id
 
 __all__ = [
+    "AGENTS_CLAIM",
     "ALL_SCOPES",
     "LOCAL",
     "Caller",
@@ -35,6 +36,9 @@ __all__ = [
 Scope: TypeAlias = Literal["drive", "delegate", "approve", "admin"]
 """`drive`: the file, todo and skill tools; `delegate`: `task` and what goes with it; `approve`:
 decide what a run asks; `admin`: everybody's threads."""
+
+AGENTS_CLAIM = "deep_agent_agents"
+"""Where a token of ours names the agents that its bearer is bound to."""
 
 ALL_SCOPES: frozenset[Scope] = frozenset(get_args(Scope))
 
@@ -60,10 +64,12 @@ class Caller:
     Attributes:
         principal: Their name; empty for the local user of a server without authentication.
         scopes: What they may do.
+        agents: The agents their token binds them to; None for all.
     """
 
     principal: str
     scopes: frozenset[str]
+    agents: frozenset[str] | None = None
 
     @property
     def owner(self) -> str:

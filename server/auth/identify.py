@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST
 
 from ...harness.errors import HarnessError
-from .caller import ALL_SCOPES, LOCAL, Caller, Principals, current_caller
+from .caller import AGENTS_CLAIM, ALL_SCOPES, LOCAL, Caller, Principals, current_caller
 
 __all__ = ["Identify"]
 
@@ -60,7 +60,12 @@ class Identify:
         user = scope.get("user")
         if isinstance(user, AuthenticatedUser):
             bearer = user.access_token
-            caller = Caller(bearer.subject or bearer.client_id, frozenset(bearer.scopes))
+            agents = (bearer.claims or {}).get(AGENTS_CLAIM)
+            caller = Caller(
+                bearer.subject or bearer.client_id,
+                frozenset(bearer.scopes),
+                None if agents is None else frozenset(agents),
+            )
             if not any(map(caller.may, ALL_SCOPES)):
                 raise MCPError(
                     INVALID_REQUEST,

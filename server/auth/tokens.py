@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from mcp.server.auth.provider import AccessToken
 
 from ...harness._internal.records import record
-from .caller import ALL_SCOPES, Scope
+from .caller import AGENTS_CLAIM, ALL_SCOPES, Scope
 
 __all__ = ["TokenError", "TokenFile", "TokenRecord", "TokenVerifier"]
 
@@ -44,6 +44,7 @@ class TokenRecord:
         digest: SHA-256 of the secret part, which has 256 random bits.
         created_at: Unix time in seconds.
         expires_at: Likewise, or None if it holds until it is revoked.
+        agents: Agents its bearer is bound to; none for all of them.
     """
 
     id: str
@@ -52,6 +53,7 @@ class TokenRecord:
     digest: str
     created_at: float
     expires_at: float | None = None
+    agents: tuple[str, ...] = ()
 
     @property
     def is_expired(self) -> bool:
@@ -87,7 +89,11 @@ class TokenFile:
             ) from error
 
     def create(
-        self, principal: str, scopes: Sequence[Scope], lifetime: float | None = None
+        self,
+        principal: str,
+        scopes: Sequence[Scope],
+        lifetime: float | None = None,
+        agents: Sequence[str] = (),
     ) -> tuple[TokenRecord, str]:
         """Make a token; return its record and the token, which is kept nowhere.
 
@@ -95,6 +101,7 @@ class TokenFile:
             principal: On whose behalf its bearer acts.
             scopes: What they may do.
             lifetime: Seconds it holds; None until it is revoked.
+            agents: Agents its bearer is bound to; none for all of them.
 
         Raises:
             TokenError: The file cannot be written.
@@ -108,6 +115,7 @@ class TokenFile:
             _digest(secret),
             now,
             None if lifetime is None else now + lifetime,
+            tuple(agents),
         )
         with self._changing():
             self._write([*self.read(), record])
@@ -150,7 +158,7 @@ class TokenFile:
 
     def _write(self, records: Sequence[TokenRecord]) -> None:
         own = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
-        data = {"tokens": [asdict(one) for one in records]}
+        data = {"tokens": [_row(one) for one in records]}
         try:
             descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -197,6 +205,7 @@ class TokenVerifier:
             scopes=list(record.scopes),
             expires_at=expires,
             subject=record.principal,
+            claims={AGENTS_CLAIM: [*record.agents]} if record.agents else None,
         )
 
     def _look(self, *, at_once: bool) -> None:
@@ -221,8 +230,16 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
+def _row(record: TokenRecord) -> dict[str, Any]:
+    """Return what is written; earlier versions know nothing of agents."""
+    row = asdict(record)
+    if not record.agents:
+        del row["agents"]
+    return row
+
+
 def _record(row: dict[str, Any]) -> TokenRecord:
     record = TokenRecord(**row)
     if not set(record.scopes) <= ALL_SCOPES:
         raise ValueError(f"unknown scopes of token {record.id}: {record.scopes}")
-    return replace(record, scopes=tuple(record.scopes))
+    return replace(record, scopes=tuple(record.scopes), agents=tuple(record.agents))

@@ -117,6 +117,13 @@ def cli(ctx: click.Context) -> None:
     metavar="NAME",
     help="Model of delegated runs: anthropic:<id>, or sampling for the client's own.",
 )
+@click.option(
+    "--task-model",
+    "task_models",
+    multiple=True,
+    metavar="GLOB",
+    help="Models that callers of `task` may choose, such as 'anthropic:*'. Repeatable.  [none]",
+)
 @click.option("--profiles", multiple=True, metavar="DIR", help="Profiles of models. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option(

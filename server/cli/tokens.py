@@ -43,6 +43,13 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     return float(found[1]) * _UNITS[found[2]]
 
 
+def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(one.strip() for one in (value or "").split(",")))
+    if value is not None and not all(names):
+        raise click.BadParameter(f"{value!r} names no agents; write them like scout,main")
+    return tuple(filter(None, names))
+
+
 @click.group()
 @click.option("--state-dir", metavar="DIR", help="The server's, where its tokens are kept.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
@@ -64,6 +71,13 @@ def token(ctx: click.Context, config: str | None, **flags: str | None) -> None:
     type=click.Choice(_SCOPES),
     help="What its bearer may do. Repeatable.  [drive, delegate]",
 )
+@click.option(
+    "--agents",
+    "agents",
+    callback=_names,
+    metavar="NAMES",
+    help="Agents its bearer may give goals to, such as scout,main.  [all]",
+)
 @click.option("--expires", callback=_seconds, metavar="TIME", help="Such as 12h or 30d.  [never]")
 @_as_json
 @click.pass_context
@@ -71,25 +85,28 @@ def create(
     ctx: click.Context,
     principal: str,
     scopes: tuple[str, ...],
+    agents: tuple[str, ...],
     expires: float | None,
     as_json: bool,
 ) -> None:
     """Make a token for PRINCIPAL, whose threads and runs its bearer sees, and print it.
 
     It is shown this once: only its hash is kept. `approve` is not among the default scopes, so
-    that a model does not decide what it asks; give it to a client with a person.
+    that a model does not decide what it asks; give it to a client with a person. With `--agents`
+    its bearer sees no other agents; the tools that a client drives belong to `main`.
     """
     if not principal.strip() or not principal.isprintable():
         raise _Failed("a principal needs a name of printable characters. Nothing was done.")
     wanted = cast("tuple[Scope, ...]", scopes or _DEFAULT_SCOPES)
     with _tokens(ctx) as file:
-        record, secret = file.create(principal.strip(), wanted, expires)
+        record, secret = file.create(principal.strip(), wanted, expires, agents)
     if as_json:
         click.echo(json.dumps({**_shown(record), "token": secret}))
         return
     click.echo(secret)
     click.echo(
-        f"Token {record.id} for {record.principal}: {', '.join(record.scopes)}. Clients send it "
+        f"Token {record.id} for {record.principal}: {', '.join(record.scopes)}{_bound(record)}. "
+        "Clients send it "
         f"as `Authorization: Bearer …`; `token revoke {record.id}` ends it.",
         err=True,
     )
@@ -110,7 +127,8 @@ def list_tokens(ctx: click.Context, as_json: bool) -> None:
     for one in records:
         ends = "never ends" if one.expires_at is None else f"ends {moment(one.expires_at)}"
         expired = " (expired)" if one.is_expired else ""
-        click.echo(f"{one.id}  {one.principal}  {','.join(one.scopes)}  {ends}{expired}")
+        shown = f"{one.id}  {one.principal}  {','.join(one.scopes)}  {ends}{expired}"
+        click.echo(f"{shown}{_bound(one)}")
     if not records:
         click.echo("There are no tokens.", err=True)
 
@@ -139,7 +157,11 @@ def _tokens(ctx: click.Context) -> Generator[TokenFile]:
         raise _Failed(str(error)) from None
 
 
+def _bound(record: TokenRecord) -> str:
+    return f"; agents: {', '.join(record.agents)}" if record.agents else ""
+
+
 def _shown(record: TokenRecord) -> dict[str, Any]:
     shown = asdict(record)
     del shown["digest"]
-    return {**shown, "scopes": list(record.scopes)}
+    return {**shown, "scopes": list(record.scopes), "agents": list(record.agents)}

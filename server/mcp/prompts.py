@@ -34,6 +34,7 @@ from ...harness.subagents.definitions import AnySubAgent
 from ..auth.caller import current_caller
 from ..results import unknown
 from ..settings.toolsets import withheld_tools, without
+from .offered_agents import offered_agents
 from .services import Context, Services
 
 __all__ = ["Completions", "Prompts"]
@@ -118,7 +119,7 @@ class Prompts:
         raise MCPError(INVALID_PARAMS, unknown("prompt", params.name, known, advice))
 
     def _menu(self) -> _Menu:
-        menu = _Menu(self._services.skills.skills, self._services.subagents.subagents)
+        menu = _Menu(self._services.skills.skills, offered_agents(self._services).subagents)
         return replace(menu, subagents={}) if "task" in self._withheld else menu
 
     async def _resume(self, thread_id: str, goal: str) -> str:

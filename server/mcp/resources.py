@@ -42,6 +42,7 @@ from ..results import moment
 from ..runs.events import event_page
 from ..threads.file_access import reading_policy, reading_runtime
 from ..threads.transcripts import transcript
+from .offered_agents import offered_agents
 from .services import Context, Services
 from .skill_methods import read_skill_file
 from .subagent_texts import described
@@ -137,7 +138,7 @@ class Resources:
                 description=one.description,
                 mime_type="text/markdown",
             )
-            for one in self._services.subagents.subagents.values()
+            for one in offered_agents(self._services).subagents.values()
         ]
 
     async def templates(
@@ -194,7 +195,7 @@ class Resources:
                 raise _missing(ctx, uri, "No skill has this file; resources/list names the skills.")
             return _content(uri, data, skill[1])
         if (name := parse_agent(uri)) is not None:
-            subagent = self._services.subagents.subagents.get(name)
+            subagent = offered_agents(self._services).subagents.get(name)
             if subagent is None:
                 raise _missing(ctx, uri, "resources/list names the subagents.")
             return _text(uri, described(subagent), "text/markdown")

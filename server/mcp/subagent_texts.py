@@ -34,15 +34,18 @@ def described(subagent: AnySubAgent) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def listed(subagents: Mapping[str, AnySubAgent], errors: Mapping[str, str]) -> str:
+def listed(
+    subagents: Mapping[str, AnySubAgent], errors: Mapping[str, str], *, every: bool = False
+) -> str:
     """Return a line for each subagent of the operator, cut to what a tool's description bears.
 
     Args:
         subagents: By name.
         errors: What is wrong with which file; those that are left out are missed by somebody.
+        every: List the general-purpose one, too.
     """
     lines: list[str] = []
-    own = [one for name, one in sorted(subagents.items()) if name != GENERAL_PURPOSE.name]
+    own = [one for name, one in sorted(subagents.items()) if every or name != GENERAL_PURPOSE.name]
     for one in own:
         text = " ".join(one.description.split())
         lines.append(f"- {one.name}: {text if len(text) <= _EACH else text[: _EACH - 1] + '…'}")

@@ -7,6 +7,7 @@ behind by a server that died is continued by the next one that sees it.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError, RunEnded, ThreadBusy, UnknownRun, UnknownThread
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Emit
+from ...harness.loop.run_choices import RunChoices
 from ...harness.messages.message import ToolMessage
 from ...harness.subagents.background.threads import parent_thread
 from ..auth.caller import current_caller
@@ -122,8 +124,30 @@ class RunManager(RunStarter):
         if run.kind == "drive" and run.status == "done":
             result = await self._tool_result(run)
             # No model summed it up, so the result of the call is the answer.
-            return Snapshot(replace(run, answer=result.text if result else None), (), result)
-        return Snapshot(run)
+            data = _structured(result)
+            answer = result.text if result else None
+            return Snapshot(replace(run, answer=answer), (), result, data=data)
+        return Snapshot(run, data=await self._data_of(run))
+
+    async def _data_of(self, run: Run) -> JsonValue:
+        """Return the structured answer of a run, which its record has as JSON; None without one."""
+        if run.kind != "delegate" or run.status != "done" or not (run.answer or "").startswith("{"):
+            return None
+        is_structured = self._carrier.structured.get(run.id)
+        if is_structured is None:  # it ended in another process
+            try:
+                await self._agent.prepare(run.id)
+                agent = self._agent(run.id)
+                choices = await agent.choices_of(run.id)
+            except HarnessError:  # of an agent that cannot be built now; the text is there
+                return None
+            chosen = choices is not None and choices.output_schema is not None
+            is_structured = chosen or agent.definition.output is not None
+            self._carrier.structured.note(run.id, is_structured=is_structured)
+        try:
+            return json.loads(run.answer or "") if is_structured else None
+        except ValueError:
+            return None
 
     async def is_stored(self, run_id: str) -> bool:
         """Whether a run is in the journal: a driven one is once its first act is."""
@@ -151,6 +175,11 @@ class RunManager(RunStarter):
         todos: Sequence[Todo] = state.values.get("todos", ())
         done = sum(one.status == "completed" for one in todos)
         return (done, len(todos)) if done < len(todos) else (0, 0)
+
+    async def choices_of(self, run: Run) -> RunChoices | None:
+        """Return what the caller of a run chose for it."""
+        await self._agent.prepare(run.id)
+        return await self._agent(run.id).choices_of(run.id)
 
     async def asked(self, run_id: str) -> Sequence[Interrupt]:
         """Return the questions of a run, answered or not, also while it works on other calls."""
@@ -302,6 +331,13 @@ class RunManager(RunStarter):
         if continued:
             logger.warning("continuing %d runs of a server that ended", len(continued))
         return continued
+
+
+def _structured(result: ToolMessage | None) -> JsonValue:
+    """Return the structured answer of a subagent, if the result of `task` has one."""
+    if result is None or result.name != "task" or not isinstance(result.artifact, dict):
+        return None
+    return result.artifact.get("answer")
 
 
 def _is_at_work(run: Run, tasks: BackgroundSubAgents | None) -> bool:

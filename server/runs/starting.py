@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
@@ -17,7 +19,8 @@ from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Interrupt, Run
 from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
 from ...harness.limits.limits import Limits
-from ...harness.messages.message import ToolCall, ToolMessage
+from ...harness.loop.run_choices import RunChoices
+from ...harness.messages.message import HumanMessage, ToolCall, ToolMessage
 from ...harness.subagents.background.threads import parent_thread
 from ..auth.caller import Principals, current_caller, owner_of
 from ..auth.owned_journal import OwnedJournal
@@ -25,7 +28,9 @@ from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
 from .active_run import ActiveRun
 from .cancellation import Servers
-from .supervisor import Agents, Changed, RunSupervisor, busy
+from .supervisor import Agents, Changed, RunSupervisor
+from .task_inputs import TaskInput, place_inputs, told, with_images
+from .thread_locks import busy
 
 __all__ = ["Began", "RunStarter", "Snapshot", "call_id"]
 
@@ -50,6 +55,7 @@ class Snapshot:
         calls: Calls of a client's model that it, or its background tasks, wait for.
         notes: What became of answers that were not taken; why a call is not recorded.
         stuck: Why it cannot go on, while it is `running` and nobody works on it.
+        data: Its structured answer, if it owed one and is done.
     """
 
     run: Run
@@ -58,6 +64,7 @@ class Snapshot:
     calls: Sequence[SampledCall] = ()
     notes: Sequence[str] = ()
     stuck: str | None = None
+    data: JsonValue = None
 
 
 def call_id(run_id: str) -> str:
@@ -194,6 +201,8 @@ class RunStarter:
         key: str | None = None,
         offer: Offer | None = None,
         began: Began | None = None,
+        choices: RunChoices | None = None,
+        inputs: Sequence[TaskInput] = (),
     ) -> str:
         """Begin to work on a goal and return the run's id once the input is in the journal.
 
@@ -205,6 +214,8 @@ class RunStarter:
             key: Of the caller's choice: a second start with it finds the first one's run.
             offer: What the client lends of its model; None if nobody knows.
             began: Told the run's id if this call starts it, before its input is stored.
+            choices: What its caller chose for it.
+            inputs: Files that come with the goal.
 
         Raises:
             UnknownThread: There is no such thread.
@@ -220,12 +231,18 @@ class RunStarter:
             return known
 
         async def work(main: Agent, options: RunOptions) -> RunResult:
-            chosen = {"subagent_type": agent, "task_id": task_id}
-            args: dict[str, JsonValue] = {key: value for key, value in chosen.items() if value}
+            options = replace(options, choices=choices)
+            named = {"subagent_type": agent, "task_id": task_id}
+            args: dict[str, JsonValue] = {key: value for key, value in named.items() if value}
+            own = main if args else await self._agent_on(live.thread_id, main)
+            if inputs:
+                # First what may be refused: files would stay.
+                await anyio.to_thread.run_sync(own.definition.chosen, choices)
+                await place_inputs(own, live.thread_id, inputs, options.principal)
             if not args:
-                own = await self._agent_on(live.thread_id, main)
-                return await own.ainvoke(goal, thread_id=live.thread_id, options=options)
-            args["description"] = goal
+                said = {"messages": [HumanMessage(with_images(goal, inputs))]}
+                return await own.ainvoke(said, thread_id=live.thread_id, options=options)
+            args["description"] = told(goal, inputs)
             call = ToolCall(call_id(live.run_id), "task", args)
             return await main.adrive([call], thread_id=live.thread_id, options=options)
 

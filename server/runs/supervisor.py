@@ -24,12 +24,13 @@ from ..sampling.queue import Offer, SamplingQueue
 from .active_run import ActiveRun, ThreadPart
 from .cancellation import Cancellation, Servers
 from .progress import describe, todos_of
-from .thread_locks import GateHolder, ThreadLocks
+from .structured_runs import StructuredRuns
+from .thread_locks import GateHolder, ThreadLocks, busy
 
 if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents
 
-__all__ = ["Agents", "Changed", "RunSupervisor", "Work", "busy"]
+__all__ = ["Agents", "Changed", "RunSupervisor", "Work"]
 
 QUEUE_SECONDS = 30.0
 """How long a driven call waits for other calls on its thread."""
@@ -72,15 +73,6 @@ Work: TypeAlias = Callable[[Agent, RunOptions], Awaitable[RunResult]]
 """Starts or resumes a run."""
 
 
-def busy(thread_id: str, run_id: str) -> ThreadBusy:
-    """Return the error of a call that found its thread in use."""
-    return ThreadBusy(
-        f"Thread {thread_id} is in use: run {run_id} is working on it; nothing was done. Wait for "
-        f'it with wait(run_id="{run_id}"), end it with cancel(run_id="{run_id}"), or use another '
-        "thread."
-    )
-
-
 class RunSupervisor:
     """Carries runs; see `RunManager` for the arguments.
 
@@ -88,6 +80,7 @@ class RunSupervisor:
         live: Runs at work, by id.
         stuck: Why runs that nobody works on cannot go on, as far as was tried.
         cancellation: Ends runs.
+        structured: Whose answers are data.
     """
 
     def __init__(
@@ -103,6 +96,7 @@ class RunSupervisor:
     ) -> None:
         self.live: dict[str, ActiveRun] = {}
         self.stuck: dict[str, str] = {}
+        self.structured = StructuredRuns()
         self._let_go: dict[str, LazyEvent] = {}
         self.desk = SamplingQueue(changed)
         self.changed = changed
@@ -205,6 +199,7 @@ class RunSupervisor:
             ) as live.sampled:
                 await self._agent.prepare(live.run_id)
                 live.result = await work(self._agent(live.run_id), options)
+            self.structured.note_result(live.result)
         except HarnessError as error:
             live.error = error
         except Exception as error:

@@ -79,6 +79,21 @@ def _budgets(value: object) -> object:
     return {name.strip(): seconds.strip() for name, _, seconds in pairs}
 
 
+def _agents_by_principal(value: object) -> object:
+    """Take `PRINCIPAL=AGENT AGENT,PRINCIPAL=AGENT` apart, as the environment has it."""
+    if not isinstance(value, str):
+        return value
+    pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
+    return {name.strip(): agents.split() for name, _, agents in pairs}
+
+
+def _model_glob(value: str) -> str:
+    provider, colon, rest = value.partition(":")
+    if not colon or not rest or not provider or set("*?[") & set(provider):
+        raise ValueError("a provider's name, a colon and a glob, such as 'anthropic:*'")
+    return value
+
+
 def is_sampling(name: str) -> bool:
     """Whether a model's name stands for the client's model."""
     return name.partition(":")[0] == "sampling"
@@ -162,6 +177,11 @@ BindHost = Annotated[str, AfterValidator(_host_to_bind)]
 HostName = Annotated[str, AfterValidator(host_name)]
 Network = Annotated[str, AfterValidator(_address)]
 ModelName = Annotated[str, AfterValidator(_model_name)]
+ModelGlob = Annotated[str, AfterValidator(_model_glob)]
+PrincipalAgents = Annotated[
+    dict[str, tuple[Annotated[str, Field(min_length=1)], ...]],
+    BeforeValidator(_agents_by_principal),
+]
 Keys = Annotated[SecretStr, AfterValidator(_journal_keys)]
 Telemetry = Annotated[
     Literal["off", "otlp", "console"], Lowered, AfterValidator(_telemetry_installed)

@@ -84,6 +84,7 @@ def served_definition(
         _take_server(text, rest, settings, known, tables)
         _take_agent(rest, settings)
         _take_root(rest, settings)
+        _take_principals(rest, settings)
         file, named = text.validated(rest)
         if untrusted is not None:
             _require_plain(text, file, settings)
@@ -127,6 +128,22 @@ def _take_server(
     for key, (_, keys) in settings.items():
         if key not in known or key in NOT_IN_SERVER:
             raise text.error(keys, no_such("setting", key, [*known]))
+
+
+def _take_principals(
+    rest: Mapping[str, Any], settings: dict[str, tuple[object, tuple[str, ...]]]
+) -> None:
+    """Take over who is bound to which agents; what is wrong with the table is found later."""
+    table: object = rest.get("principals")
+    if not isinstance(table, dict) or not table:
+        return
+    rows = cast("dict[str, Any]", table)
+    bound = {name: row["agents"] for name, row in rows.items() if _names_agents(row)}
+    settings["principal_agents"] = (bound, ("principals",))
+
+
+def _names_agents(row: object) -> bool:
+    return isinstance(row, dict) and isinstance(cast("dict[str, Any]", row).get("agents"), list)
 
 
 def _take_agent(rest: dict[str, Any], settings: dict[str, tuple[object, tuple[str, ...]]]) -> None:

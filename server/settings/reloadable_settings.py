@@ -26,8 +26,11 @@ __all__ = ["ReloadableSettings", "SettingsSnapshot"]
 logger = logging.getLogger(__name__)
 
 _AT_ONCE = frozenset(
-    {"limits", "log_level", "max_runs", "max_sessions", "wait_budget", "wait_budgets"}
-)
+    {
+        "limits", "log_level", "max_runs", "max_sessions", "principal_agents", "task_models",
+        "wait_budget", "wait_budgets",
+    }
+)  # fmt: skip
 _IN_THE_AGENT = frozenset(
     {"approve", "beyond_allowed_tools", "definition", "model", "model_patience"}
 )

@@ -30,10 +30,12 @@ from .accepted import (
     HostName,
     Keys,
     Lowered,
+    ModelGlob,
     ModelName,
     Network,
     Place,
     PolicyFile,
+    PrincipalAgents,
     StateDirectory,
     Telemetry,
     Url,
@@ -133,6 +135,7 @@ class Settings(BaseModel):
         profiles: Directories of model profiles, added to the built-in ones; a later one wins.
         model: Name for the model registry, or `sampling` for that of the client; None means the
             registry's default or, while there is no key for it, that of the client.
+        task_models: Globs of the models that callers of `task` may choose; none by default.
         model_patience: Seconds for which a model call that fails for what may pass is repeated.
         state_dir: Where the journal and the locks live.
         log_level: Least severe level that is logged to stderr.
@@ -149,6 +152,8 @@ class Settings(BaseModel):
         max_requests_per_minute: Requests of one caller.
         max_sessions: Connections of one caller that stay open, of the handshake era.
         max_runs: Runs of one caller that work at the same time.
+        principal_agents: Agents that some principals are bound to, by principal; `main` is the
+            main agent.
         wait_budget: Seconds `task` and `wait` block before they answer `running`.
         wait_budgets: The same for clients whose names begin so, before what is known of them.
         toolsets: Sets of tools that clients are offered; empty for all.
@@ -200,6 +205,9 @@ class Settings(BaseModel):
         description="'anthropic:<model id>', another vendor's such as 'openai:<model id>', "
         "'scripted:<path>' or 'sampling'",
     )
+    task_models: tuple[ModelGlob, ...] = Field(
+        default=(), description="globs of model names, such as 'anthropic:*' or 'openai:gpt-5*'"
+    )
     model_patience: float = Field(
         default=600, ge=0, le=86_400, description="seconds from 0 to 86400"
     )
@@ -234,6 +242,10 @@ class Settings(BaseModel):
     )
     max_sessions: int = Field(default=100, ge=1, description="a whole number, at least 1")
     max_runs: int = Field(default=32, ge=1, description="a whole number, at least 1")
+    principal_agents: PrincipalAgents = Field(
+        default_factory=dict[str, tuple[str, ...]],
+        description="a table of principals and lists of agents, such as 'alice' = ['main']",
+    )
     wait_budget: float = Field(default=45.0, ge=0, le=3_600, description="seconds from 0 to 3600")
     wait_budgets: Budgets = Field(
         default_factory=dict[str, float],

@@ -67,7 +67,7 @@ _TABLES: Mapping[str, type[BaseModel]] = {
 """Settings that are tables of settings."""
 
 _PATH_LISTS = frozenset({"skills", "memory", "policy", "profiles"})
-_NAME_LISTS = frozenset({"approve", "allow_hosts", "auth", "trusted_proxies"})
+_NAME_LISTS = frozenset({"approve", "allow_hosts", "auth", "task_models", "trusted_proxies"})
 _GLOB_LISTS = frozenset({"protect_paths"})
 _KEY_FILE = "journal_key_file"
 _CONFIG_FILE = "config_file"
@@ -82,6 +82,7 @@ _FLAGS = {
     "allow_hosts": "--allow-host",
     "agent_file": "--agent",
     "protect_paths": "--protect-path",
+    "task_models": "--task-model",
     "trusted_proxies": "--trusted-proxy",
 }
 

@@ -109,8 +109,13 @@ def parse(model: type[_A], name: str, args: Mapping[str, JsonValue]) -> _A:
 
 
 def plain_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
-    """Return the schema of a model's fields as every client understands it; see `plain`."""
-    return plain(model.model_json_schema())
+    """Return the schema of a model's fields as every client understands it; see `plain`.
+
+    What lists of tools can do without is left out: what a model says of itself, and that a text or
+    a list is empty where it is not given.
+    """
+    schema = plain(model.model_json_schema())
+    return cast("dict[str, JsonValue]", _without_docs(schema))
 
 
 def plain(schema: Mapping[str, Any]) -> dict[str, JsonValue]:
@@ -131,6 +136,24 @@ def _without_unions(node: Any) -> Any:
         node = {**choices[0], **rest}
     kept = {key: value for key, value in node.items() if key != "description" or value}
     return {key: _without_unions(value) for key, value in kept.items()}
+
+
+def _without_docs(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_docs(item) for item in cast("list[Any]", node)]
+    if not isinstance(node, dict):
+        return node
+    kept = {key: _without_docs(one) for key, one in cast("dict[str, Any]", node).items()}
+    if kept.get("default") in ("", []):
+        del kept["default"]
+    if kept.get("additionalProperties") is True:
+        del kept["additionalProperties"]
+    if "items" in kept and isinstance(kept["items"], dict):
+        kept["items"].pop("description", None)
+    if isinstance(kept.get("properties"), dict) and "default" not in kept:
+        about = kept.pop("description", "")
+        kept |= {"description": about} if about.strip() and not about.endswith("`.") else {}
+    return kept
 
 
 def define(

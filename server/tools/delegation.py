@@ -6,15 +6,19 @@ client bears: a run that is not done by then is reported as running, with what t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, cast
 
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, Tool
 from pydantic import Field, JsonValue
 
+from ...harness.checkpoint.base import Run
+from ...harness.errors import HarnessError
+from ..mcp.offered_agents import drives, offered_agents
 from ..mcp.services import Context, Services, wait_seconds
 from ..mcp.task_negotiation import takes_tasks
 from ..mcp.uris import VIEWER_URI
-from ..results import error, unknown
 from ..runs.events import event_page
 from ..sampling.carriers import offer_of
 from .base import (
@@ -29,7 +33,9 @@ from .base import (
 from .driven import THREAD_ID
 from .own_run import OwnRun, own_run
 from .replies import Reply, hand_over
-from .run_results import RUN_SCHEMA, run_result
+from .run_results import RUN_SCHEMA, run_result, with_notes
+from .task_files import TaskFile, task_inputs
+from .task_options import TaskLimits, checked_choices, require_allowed
 from .wait_for_run import resumed_run, resumes_own, wait_for_run
 
 __all__ = ["Delegation"]
@@ -41,24 +47,26 @@ WaitSeconds = Annotated[
     float | None,
     Field(
         ge=0,
-        description="Seconds to wait at most; by default what your client bears. 0: don't, and put "
-        "no question to the user either.",
+        description="Most seconds to wait; by default what your client bears. 0: don't, and ask "
+        "the user nothing.",
     ),
 ]
 
 
-def with_subagents(tool: Tool, subagents: str) -> Tool:
+def with_subagents(tool: Tool, subagents: str, *, main: bool = True) -> Tool:
     """Return the definition of `task` with the subagents there are; of other tools as it is.
 
     Args:
         tool: A definition.
         subagents: A line for each; empty if there are none.
+        main: Whether the caller may give goals to the main agent.
     """
-    if tool.name != "task" or not subagents:
+    if tool.name != "task" or (main and not subagents):
         return tool
     properties = cast("dict[str, Any]", tool.input_schema["properties"])
     agent = properties["agent"]
-    told = {**agent, "description": f"{agent['description']} There are:\n{subagents}"}
+    about = agent["description"] if main else "Who gets the goal."
+    told = {**agent, "description": f"{about} There are:\n{subagents or '(none at present)'}"}
     schema = {**tool.input_schema, "properties": {**properties, "agent": told}}
     return tool.model_copy(update={"input_schema": schema})
 
@@ -74,19 +82,38 @@ class TaskArguments(Arguments):
     thread_id: str = Field(default="", description=str(THREAD_ID["description"]))
     agent: str = Field(
         default="",
-        description="A subagent to give the goal to directly, such as general-purpose. Leave out "
-        "for the main agent, which plans and can use subagents itself.",
+        description="A subagent to give the goal to, such as general-purpose. Leave out for the "
+        "main agent, which plans and uses subagents.",
     )
     task_id: str = Field(
         default="",
-        description="Go on with a subagent of an earlier call, which remembers it: the task_id in "
-        "its answer, such as sub-9f86d081. Goes with that result's thread_id.",
+        description="Go on with a subagent of an earlier call: the task_id in its answer, such as "
+        "sub-9f86d081. Goes with that result's thread_id.",
+    )
+    output_schema: dict[str, Any] | None = Field(
+        default=None,
+        description="JSON schema of an object; the answer is JSON that fits it, see answer_data.",
+    )
+    model: str = Field(default="", max_length=200, description="A model in place of the agent's.")
+    effort: str = Field(
+        default="",
+        max_length=20,
+        description="How much it thinks: minimal, low, medium, high, xhigh or max.",
+    )
+    limits: TaskLimits | None = Field(
+        default=None,
+        description="Bounds narrower than the server's; cost in US dollars.",
+    )
+    files: tuple[TaskFile, ...] = Field(
+        default=(),
+        description="Files and images the agent finds below /inputs: each a name and one of text, "
+        "data (base64), uri (thread:// or skill://).",
     )
     wait_seconds: WaitSeconds = None
     idempotency_key: str = Field(
         default="",
         description="Any text of yours. A second call with the same key returns the first call's "
-        "run instead of starting another, also after a restart.",
+        "run, also after a restart.",
     )
 
 
@@ -220,28 +247,52 @@ class Delegation:
         given = parse(TaskArguments, "task", args)
         async with own_run(ctx, self._services) as own:
             run_id = resumed_run(params)
+            notes: Sequence[str] = ()
             if run_id is None:
-                agents = self._services.subagents.subagents
-                if given.agent and given.agent not in agents:
-                    advice = "Leave agent out for the main agent."
-                    return error(unknown("subagent", given.agent, agents, advice))
-                if given.task_id and not given.thread_id:
-                    return error(
-                        "Nothing was started: task_id goes with the thread_id of the result it is "
-                        "from."
-                    )
-                run_id = await self._services.runs.start(
-                    given.goal,
-                    thread_id=given.thread_id or None,
-                    agent=given.agent or None,
-                    task_id=given.task_id or None,
-                    key=given.idempotency_key or None,
-                    offer=offer_of(ctx),
-                    began=own.began,
-                )
+                run_id, notes = await self._start(ctx, given, own)
                 if takes_tasks(ctx, params):
                     return TaskStarted(run_id)
-            return await self._settled(ctx, params, run_id, given.wait_seconds, own=own)
+            settled = await self._settled(ctx, params, run_id, given.wait_seconds, own=own)
+            return with_notes(settled, notes)
+
+    async def _start(
+        self, ctx: Context, given: TaskArguments, own: OwnRun
+    ) -> tuple[str, Sequence[str]]:
+        """Start a run; return its id and what its caller is told about what was asked for it.
+
+        Raises:
+            HarnessError: Nothing was started.
+        """
+        services = self._services
+        offered = offered_agents(services)
+        if given.task_id and not given.thread_id:
+            raise HarnessError(
+                "Nothing was started: task_id goes with the thread_id of the result it is from."
+            )
+        # Who goes on with a task is known to its thread.
+        goes_on = bool(given.task_id) and not given.agent and not offered.bound
+        agent = "" if goes_on else offered.chosen(given.agent)
+        choices, notes = await checked_choices(
+            services,
+            offered.subagents.get(agent),
+            output_schema=given.output_schema,
+            model=given.model,
+            effort=given.effort,
+            limits=given.limits,
+        )
+        inputs = await task_inputs(ctx, services, given.files, given.idempotency_key)
+        run_id = await services.runs.start(
+            given.goal,
+            thread_id=given.thread_id or None,
+            agent=agent or None,
+            task_id=given.task_id or None,
+            key=given.idempotency_key or None,
+            offer=offer_of(ctx),
+            began=own.began,
+            choices=choices,
+            inputs=inputs,
+        )
+        return run_id, [*notes, *(f"The agent has {one.line}." for one in inputs)]
 
     async def wait(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]
@@ -261,11 +312,32 @@ class Delegation:
             if run_id is None:
                 reply = Reply(given.decision, given.message, given.answers)
                 runs = self._services.runs
-                outcome = await hand_over(runs, given.run_id, reply, offer_of(ctx), own.began)
+                start = partial(self._go_on, ctx, own)
+                outcome = await hand_over(runs, given.run_id, reply, offer_of(ctx), start)
                 if isinstance(outcome, CallToolResult):
                     return outcome
                 run_id = outcome
             return await self._settled(ctx, params, run_id, given.wait_seconds, own=own)
+
+    async def _go_on(self, ctx: Context, own: OwnRun, run: Run, message: str) -> str:
+        """Go on with the thread of a run that has ended; what was chosen for it holds again.
+
+        Raises:
+            HarnessError: The caller may not; nothing was started.
+        """
+        services = self._services
+        if not drives(services):
+            raise HarnessError(
+                "Nothing was started: going on with a message alone is for callers of the main "
+                "agent. Call task with thread_id, agent and, to go on with a subagent, task_id."
+            )
+        choices = await services.runs.choices_of(run) if run.kind == "delegate" else None
+        if choices is not None:
+            choices = require_allowed(choices, services.settings)
+        offer, thread_id = offer_of(ctx), run.thread_id
+        return await services.runs.start(
+            message, thread_id=thread_id, offer=offer, began=own.began, choices=choices
+        )
 
     async def cancel(
         self, ctx: Context, params: CallToolRequestParams, args: dict[str, JsonValue]

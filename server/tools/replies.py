@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from mcp.types import CallToolResult
 from pydantic import JsonValue
 
 from ...harness._internal.records import record
-from ...harness.checkpoint.base import Interrupt
+from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError
 from ..auth.caller import current_caller
 from ..runs.approvals import show, too_late
 from ..runs.runs import RunManager, Snapshot
-from ..runs.starting import Began
 from ..sampling.queue import Offer
 from .run_results import example, question_line, run_result
 
@@ -24,6 +24,9 @@ REPEATED = (
     "Nothing was stored: the same answer was given to an earlier question of this run, and this "
     "may be that one come again. Answer what is asked now by its id."
 )
+
+GoOn: TypeAlias = Callable[[Run, str], Awaitable[str]]
+"""Starts a run with a message on the thread of another, and returns its id."""
 
 MOST_LISTED = 20
 MAX_ARGS_CHARS = 200
@@ -85,7 +88,7 @@ class Reply:
 
 
 async def hand_over(
-    runs: RunManager, run_id: str, reply: Reply, offer: Offer, began: Began | None = None
+    runs: RunManager, run_id: str, reply: Reply, offer: Offer, go_on: GoOn | None = None
 ) -> str | CallToolResult:
     """Hand a reply over.
 
@@ -94,7 +97,7 @@ async def hand_over(
         run_id: The run.
         reply: What is said to it.
         offer: What the client lends of its model.
-        began: Told of the run that it starts.
+        go_on: Starts another run on the thread of one that has ended; a plain start by default.
 
     Returns:
         The run to wait for; or what is told at once: that the reply answers nothing of what the
@@ -127,7 +130,7 @@ async def hand_over(
                 "See where it stands with wait."
             )
     else:
-        return await _go_on(runs, snapshot, reply.message, asked, offer, began)
+        return await _go_on(runs, snapshot, reply.message, asked, offer, go_on)
     stored = await runs.reply(run.id, answers)
     if stored:
         return run_result(replace(await runs.snapshot(run.id), notes=too_late(stored)))
@@ -159,7 +162,7 @@ async def _go_on(
     message: str,
     asked: Sequence[Interrupt],
     offer: Offer,
-    began: Began | None,
+    go_on: GoOn | None,
 ) -> str:
     """Let a run go on, or its thread with a message; return the run to wait for."""
     run = snapshot.run
@@ -179,8 +182,9 @@ async def _go_on(
     if message or goes_on:
         _require_delegate()
     if message:
-        thread_id = run.thread_id
-        return await runs.start(message, thread_id=thread_id, offer=offer, began=began)
+        if go_on is not None:
+            return await go_on(run, message)
+        return await runs.start(message, thread_id=run.thread_id, offer=offer)
     if goes_on:
         await runs.reply(run.id, {}, offer=offer)
     return run.id

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TypeVar, cast
 
-from mcp.types import CallToolResult
+from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
 from ...harness.checkpoint.base import Interrupt, Run
@@ -18,9 +18,14 @@ from ..runs.events import EventPage
 from ..runs.runs import Snapshot
 from ..sampling.queue import is_parked
 
-__all__ = ["RUN_SCHEMA", "example", "question_line", "run_result"]
+__all__ = ["RUN_SCHEMA", "example", "question_line", "run_result", "with_notes"]
+
+_Reply = TypeVar("_Reply")
 
 MAX_ANSWER_CHARS = 6_000
+
+MAX_TWICE_CHARS = 2_000
+"""Characters of a structured answer that is shown as text, too, in the structured content."""
 
 _TEXT: JsonValue = {"type": "string"}
 
@@ -35,14 +40,19 @@ RUN_SCHEMA: dict[str, JsonValue] = {
         },
         "answer": {
             "type": "string",
-            "description": "The agent's final words, once done; or those that were cut off, with a "
-            "mark at their end, when it failed for that",
+            "description": "The agent's final words; those that were cut off, with a mark, when it "
+            "failed for that",
         },
+        "answer_data": {
+            "type": "object",
+            "description": "The answer as JSON, where it has a schema",
+        },
+        "task_id": _TEXT,
         "reason": {
             "type": "string",
             "description": "Why it failed, paused, was cancelled, or cannot go on",
         },
-        "doing": {"type": "string", "description": "What it does right now, while it is running"},
+        "doing": {"type": "string", "description": "What it does right now"},
         "pending": {
             "type": "array",
             "description": "Questions that reply answers",
@@ -61,8 +71,7 @@ RUN_SCHEMA: dict[str, JsonValue] = {
         },
         "usage": {
             "type": "object",
-            "description": "What the run and its subagents have used: calls, tokens, US dollars, "
-            "and a line per agent and model",
+            "description": "Calls, tokens and US dollars used, and a line per agent and model",
         },
         "notes": {
             "type": "array",
@@ -97,9 +106,9 @@ def run_result(
     following = _next(snapshot)
     if run.status == "done" or (run.status == "failed" and run.answer):
         room = MAX_ANSWER_CHARS if events is None else MAX_ANSWER_CHARS // 2
-        answer, following = _answer_page(run.id, run.answer or "", answer_offset, room, following)
-        data["answer"] = answer
-        lines += ["", answer or "(The agent ended without a text.)", ""]
+        facts, said, following = _answer_facts(snapshot, answer_offset, room, following)
+        data |= facts
+        lines += said
     reason = snapshot.stuck or run.reason
     if reason:
         data["reason"] = reason
@@ -126,12 +135,59 @@ def run_result(
     return Answer("\n".join(lines), data, failed=run.status == "failed").result()
 
 
+def with_notes(reply: _Reply, notes: Sequence[str]) -> _Reply:
+    """Return a result with further notes, in text and data; other replies as they are."""
+    data = reply.structured_content if isinstance(reply, CallToolResult) else None
+    if not notes or not isinstance(reply, CallToolResult) or data is None:
+        return reply
+    said = TextContent(type="text", text="\n".join(f"Note: {one}" for one in notes))
+    known = cast("list[JsonValue]", data.get("notes") or [])
+    return reply.model_copy(
+        update={
+            "content": [*reply.content, said],
+            "structured_content": {**data, "notes": [*known, *notes]},
+        }
+    )
+
+
+def _task_id(snapshot: Snapshot) -> str | None:
+    """Return the task id of a subagent whose answer is data; else its text has it."""
+    result = snapshot.result
+    if snapshot.data is None or result is None or not isinstance(result.artifact, dict):
+        return None
+    found = result.artifact.get("task_id")
+    return found if isinstance(found, str) else None
+
+
 def _as_it_went(snapshot: Snapshot) -> Snapshot:
     """Return a run whose only call failed, such as that of a subagent, as one that failed."""
     run, result = snapshot.run, snapshot.result
     if run.status != "done" or result is None or result.status != "error":
         return snapshot
     return replace(snapshot, run=replace(run, status="failed", answer=None, reason=result.text))
+
+
+def _answer_facts(
+    snapshot: Snapshot, offset: int, room: int, following: str
+) -> tuple[dict[str, JsonValue], list[str], str]:
+    """Return an answer as data and as lines of text, and what to do next.
+
+    One that is data is there whole, or in pages of its JSON like any other.
+    """
+    run, data = snapshot.run, snapshot.data
+    whole = (run.answer or "") if data is None else json.dumps(data, ensure_ascii=False)
+    answer, following = _answer_page(run.id, whole, offset, room, following)
+    lines = ["", answer or "(The agent ended without a text.)", ""]
+    facts: dict[str, JsonValue] = {}
+    if data is not None and answer == whole:
+        facts["answer_data"] = data
+    if not facts or len(whole) <= MAX_TWICE_CHARS:
+        facts["answer"] = answer
+    task_id = _task_id(snapshot)
+    if task_id:
+        facts["task_id"] = task_id
+        lines += [f"task_id: {task_id}", ""]
+    return facts, lines, following
 
 
 def _answer_page(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 
 from ..._internal.records import changed, record
+from ..._internal.work_apart import work_apart
 from ...errors import MiddlewareError, ModelError
 from ...messages.message import (
     AIMessage,
@@ -158,7 +159,10 @@ class ModelCall:
             output_schema=plan.output_schema,
         )
         answer = await self._answer(model, chat, request)
-        reading = self._output.read(answer, plan, request.messages)
+        output = self._output
+        reading = await work_apart(
+            lambda: output.read(answer, plan, request.messages), _size(answer)
+        )
         response = ModelResponse(answer, reading.value, reading.following, cached=self._cached)
         return Answered(response)
 
@@ -357,6 +361,17 @@ def _pieces(answer: AIMessage) -> Iterator[Delta]:
                 yield Delta("tool_args", raw, call_id, name)
             case _:
                 pass
+
+
+def _size(answer: AIMessage) -> int:
+    """Return about how many characters an answer and what is in its calls have."""
+    total = 0
+    for block in answer.content:
+        if isinstance(block, TextBlock):
+            total += len(block.text)
+        elif isinstance(block, ToolCall):
+            total += len(json.dumps(block.args, ensure_ascii=False))
+    return total
 
 
 _DROPPED: dict[str, JsonValue] = {

@@ -101,6 +101,7 @@ class ModelStep:
             state=state,
             runtime=runtime,
             tool_choice="none" if final else "auto",
+            settings=agent.settings,
             response_format=agent.response_format,
         )
 

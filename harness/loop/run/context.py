@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ...redaction.rules import Keys, Rule
     from ..hooks.middleware import AgentMiddleware
     from ..hooks.requests import Runtime
+    from ..run_choices import RunChoices
     from .redaction import RunRedaction
 
 __all__ = [
@@ -143,6 +144,7 @@ class RunContext:
         screens: What agents of the tree redact, by the agent's path; empty for nothing.
         told_of_stops: Middleware of the agents that took part which is told when the run stops.
         principal: On whose behalf; see `RunOptions.principal`.
+        choices: What its caller chose.
     """
 
     run: Run
@@ -162,6 +164,7 @@ class RunContext:
         default_factory=dict[tuple[str, ...], "RunRedaction"]
     )
     principal: str = ""
+    choices: RunChoices | None = None
     told_of_stops: list[AgentMiddleware] = field(default_factory=list["AgentMiddleware"])
     _keys: Keys | None = None
     _seq: int = 0

@@ -6,6 +6,7 @@ a step's finished tasks stored before belongs to it, because a step's id follows
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -246,7 +247,14 @@ class ThreadState:
             raise InvalidUpdate(f"{author}: {error}") from error
 
     def answer(self) -> str:
-        """Return the newest answer to the user that has text; empty if there is none."""
+        """Return the newest answer to the user that has text; empty if there is none.
+
+        A structured answer is given as JSON.
+        """
+        value = self.state.get("structured_response")
+        if value is not None:
+            data = self.schema["structured_response"].to_json(value)
+            return json.dumps(data, ensure_ascii=False)
         return newest_answer(self.state["messages"])
 
     def adopt(self, writes: Sequence[ChannelWrite]) -> None:

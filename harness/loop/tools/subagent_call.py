@@ -44,7 +44,7 @@ ELSEWHERE = (
 """What a fork reads as the result of each call that its caller had open. The same for all forks
 of an answer, so that they share one cached prefix."""
 
-_OWN = frozenset({"structured_response", "sent_calls"})
+_OWN = frozenset({"structured_response", "sent_calls", "run_choices"})
 """State that a fork does not take over."""
 
 

@@ -1,0 +1,79 @@
+"""Run choices: what the caller of one run decides about it, kept with the run's input.
+
+They are a value of the thread's state, written by the step that accepts the input. So they are
+stored exactly when the run is, and whoever goes on with it, in whatever process, finds them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import JsonValue
+
+from .._internal.records import changed, record
+from ..errors import HarnessError
+from ..limits.limits import Limits
+
+__all__ = ["InvalidChoice", "RunChoices"]
+
+_BOUNDS = ("tokens", "cost", "seconds")
+
+
+class InvalidChoice(HarnessError):
+    """A run was asked for something it cannot have; nothing was stored or run."""
+
+
+@record
+class RunChoices:
+    """What a caller chooses for one run; what is left out stays as the agent was built.
+
+    For a driven call of `task` they hold for the subagent that the call starts, also where it has
+    a model or a response format of its own. Subagents of a run have the chosen model and effort
+    unless they have a model of their own; background tasks never have them.
+
+    Attributes:
+        output_schema: JSON schema of an object: what the run's answer must be. It is in
+            `RunResult.structured_response`, and as JSON text in `Run.answer`.
+        model: Name for `init_chat_model`. A deep agent is built for it with that model's profile.
+        effort: How much the model shall think, such as `low` or `high`; see `effort_settings`.
+        tokens: Bound of the run tree, as in `Limits`; the narrower of the two holds.
+        cost: Likewise, in US dollars.
+        seconds: Likewise.
+    """
+
+    output_schema: Mapping[str, JsonValue] | None = None
+    model: str = ""
+    effort: str = ""
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+
+    def narrow(self, limits: Limits) -> Limits:
+        """Return limits with the chosen bounds where they are narrower."""
+        bounds: dict[str, Any] = {}
+        for name in _BOUNDS:
+            own = cast("float | None", getattr(self, name))
+            given = cast("float | None", getattr(limits, name))
+            if own is not None and (given is None or own < given):
+                bounds[name] = own
+        return changed(limits, **bounds) if bounds else limits
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return what is chosen, as it is stored."""
+        given: dict[str, Any] = {
+            "output_schema": None if self.output_schema is None else dict(self.output_schema),
+            "model": self.model,
+            "effort": self.effort,
+            **{name: getattr(self, name) for name in _BOUNDS},
+        }
+        return {key: value for key, value in given.items() if value not in (None, "")}
+
+    @staticmethod
+    def from_json(data: object) -> RunChoices | None:
+        """Return what `to_json` made; None if there is nothing."""
+        if not isinstance(data, Mapping) or not data:
+            return None
+        stored = cast("Mapping[str, Any]", data)
+        known = ("output_schema", "model", "effort", *_BOUNDS)
+        return RunChoices(**{key: stored[key] for key in known if key in stored})

@@ -1,0 +1,94 @@
+"""Offered agents: whom a caller may give goals to.
+
+Every subagent is offered, unless some are marked `public`: then only those. Beyond that a caller
+may be bound to some agents, by their token or by `principal_agents`; of others they see nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...harness._internal.records import record
+from ...harness.errors import HarnessError
+from ...harness.subagents.definitions import AnySubAgent
+from ..auth.caller import Caller, current_caller
+from ..settings.settings import Settings
+from .services import Services
+
+__all__ = ["MAIN", "OfferedAgents", "bound_to", "drives", "offered_agents"]
+
+MAIN = "main"
+"""What the main agent is called where agents are named, besides its own name."""
+
+
+@record
+class OfferedAgents:
+    """Whom the caller may give goals to.
+
+    Attributes:
+        main: Whether the main agent is among them.
+        main_name: Its name.
+        subagents: The others by name.
+        bound: Whether the caller is bound to some agents.
+    """
+
+    main: bool
+    main_name: str
+    subagents: Mapping[str, AnySubAgent]
+    bound: bool
+
+    def chosen(self, asked: str) -> str:
+        """Return the subagent that gets a goal; empty for the main agent.
+
+        Args:
+            asked: Who was asked for; empty for nobody in particular.
+
+        Raises:
+            HarnessError: They do not exist for the caller, or it is not clear who is meant.
+        """
+        from ..results import unknown
+
+        if asked in self.subagents:
+            return asked
+        if self.main and asked in ("", MAIN, self.main_name):
+            return ""
+        names = ([MAIN] if self.main and self.bound else []) + [*self.subagents]
+        if asked:
+            advice = (
+                "Leave agent out for the main agent."
+                if self.main
+                else "Name one of those there are."
+            )
+            raise HarnessError(unknown("subagent", asked, names, advice))
+        if len(names) == 1:
+            return names[0]
+        there = ", ".join(names) or "none at present"
+        raise HarnessError(f"Nothing was started: name an agent. There are: {there}.")
+
+
+def bound_to(caller: Caller, settings: Settings) -> frozenset[str] | None:
+    """Return the names of the agents a caller is bound to; None for all of them."""
+    ruled = settings.principal_agents.get(caller.principal) if caller.principal else None
+    named = None if ruled is None else frozenset(ruled)
+    if caller.agents is None or named is None:
+        return named if caller.agents is None else caller.agents
+    return caller.agents & named
+
+
+def drives(services: Services, caller: Caller | None = None) -> bool:
+    """Whether a caller may drive tools: they are the main agent's."""
+    bound = bound_to(caller or current_caller.get(), services.settings)
+    return bound is None or MAIN in bound or services.places().name in bound
+
+
+def offered_agents(services: Services) -> OfferedAgents:
+    """Return whom the caller may give goals to, as it is now."""
+    there = services.subagents.subagents
+    public = {name: one for name, one in there.items() if one.public}
+    found = public or there
+    bound = bound_to(current_caller.get(), services.settings)
+    name = services.places().name
+    if bound is None:
+        return OfferedAgents(True, name, found, bound=False)
+    named = {key: one for key, one in found.items() if key in bound}
+    return OfferedAgents(MAIN in bound or name in bound, name, named, bound=True)

@@ -1,0 +1,113 @@
+"""Task inputs: puts the files of a goal into its thread's file system, and names them to the agent.
+
+They are written when the run has its thread to itself, just before its input is accepted. A call
+that is refused leaves none; one that is cut off in between leaves files that nobody was told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from ...harness._internal.records import record
+from ...harness.agent import Agent
+from ...harness.backends.base import Backend
+from ...harness.backends.file_tools.media import MAX_IMAGE_BYTES, media_content, media_type_of
+from ...harness.backends.paths import size_text
+from ...harness.backends.transfer import upload_files
+from ...harness.errors import HarnessError
+from ...harness.messages.message import Content, ImageBlock, TextBlock
+from ...harness.policy import CallAuthorization
+from ..settings.settings import Settings
+
+__all__ = ["TaskInput", "inputs_directory", "place_inputs", "told", "with_images"]
+
+_INPUTS = "inputs"
+
+
+@record
+class TaskInput:
+    """A file that comes with a goal.
+
+    Attributes:
+        path: Where the agent finds it.
+        data: What it holds.
+    """
+
+    path: str
+    data: bytes
+
+    @property
+    def line(self) -> str:
+        """What the agent and the caller are told of it."""
+        media = media_type_of(self.data)
+        about = size_text(len(self.data))
+        return f"{self.path} ({about if media is None else f'{media}, {about}'})"
+
+
+def inputs_directory(settings: Settings, backend: Backend) -> str:
+    """Return where files of goals go: with commands on, where commands see them."""
+    if settings.execute == "off" or settings.root is None:
+        return f"/{_INPUTS}"
+    from ...harness.backends.mounts import mounted_directories  # few run commands
+
+    confined = settings.execute != "host"
+    places = mounted_directories(backend, confined=confined)
+    return next(one.place for one in places if one.root is not None) + f"/{_INPUTS}"
+
+
+def told(goal: str, inputs: Sequence[TaskInput]) -> str:
+    """Return a goal that names the files that came with it."""
+    if not inputs:
+        return goal
+    return "\n".join(
+        [f"{goal}\n\nFiles that come with this:", *(f"- {one.line}" for one in inputs)]
+    )
+
+
+def with_images(goal: str, inputs: Sequence[TaskInput]) -> Content:
+    """Return what a model is told: the goal, the names of its files, and its images themselves."""
+    blocks: list[TextBlock | ImageBlock] = [TextBlock(told(goal, inputs))]
+    for one in inputs:
+        is_image = (media_type_of(one.data) or "").startswith("image/")
+        if is_image and len(one.data) <= MAX_IMAGE_BYTES:
+            shown = media_content(one.path, one.data)
+            found = shown if isinstance(shown, tuple) else ()
+            blocks += [block for block in found if isinstance(block, TextBlock | ImageBlock)]
+    return told(goal, inputs) if len(blocks) == 1 else tuple(blocks)
+
+
+async def place_inputs(
+    agent: Agent, thread_id: str, inputs: Sequence[TaskInput], principal: str
+) -> None:
+    """Write the files, as far as the rules let `write_file` do so.
+
+    Raises:
+        HarnessError: One cannot be written; nothing was started.
+    """
+    for one in inputs:
+        _require_allowed(agent, one.path, principal)
+    if not inputs:
+        return
+    files = {one.path: one.data for one in inputs}
+    for done in await upload_files(agent, thread_id, files, principal=principal):
+        if not done.ok:
+            raise HarnessError(f"Nothing was started: {done.message}")
+
+
+def _require_allowed(agent: Agent, path: str, principal: str) -> None:
+    definition = agent.definition
+    writer = definition.tools.get("write_file")
+    if writer is None:
+        raise HarnessError("Nothing was started: the agent has no files. Leave files out.")
+    reader = definition.tools.get("read_file", writer)
+    args: dict[str, JsonValue] = {"path": path, "content": ""}
+    policy = definition.pipeline.policy
+    asked = CallAuthorization(policy, writer.name, args, writer, reader, (agent.name,), principal)
+    verdict = asked.judge()
+    if verdict.action != "allow":
+        raise HarnessError(
+            f"Nothing was started: files of a task are written to {path}, which the policy guards "
+            f"({verdict.reason}). Leave files out."
+        )
