@@ -130,6 +130,9 @@ class AgentSource:
             model: Returns the model that settings name.
             middleware: What the server adds.
         """
+        self._lock = anyio.Lock()
+        self._made = {}
+        self._contexts = {}
         self._common = common
         self._journal = journal
         self._store = SqliteStore(state_dir / "store.sqlite3")

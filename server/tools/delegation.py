@@ -225,6 +225,11 @@ class Delegation:
                 if given.agent and given.agent not in agents:
                     advice = "Leave agent out for the main agent."
                     return error(unknown("subagent", given.agent, agents, advice))
+                if given.task_id and not agents:
+                    return error(
+                        "Nothing was started: this agent has no subagents to go on with. Leave "
+                        "task_id out."
+                    )
                 if given.task_id and not given.thread_id:
                     return error(
                         "Nothing was started: task_id goes with the thread_id of the result it is "
