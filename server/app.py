@@ -59,6 +59,7 @@ from .threads.journals import open_journal
 
 if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
+    from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
 
 __all__ = ["App", "built_agent", "create_app"]
@@ -86,6 +87,8 @@ class App:
         settings: What the operator chose, and has changed since.
         scopes_of: Returns of which scopes a tool needs one.
         requests: What clients are being asked.
+        fit: Lets clients be offered the tools of an agent that was made in Python.
+        source: Where that comes from; None for the built-in one.
     """
 
     server: Server[Any]
@@ -97,6 +100,27 @@ class App:
     settings: ReloadableSettings
     scopes_of: ScopesOf
     requests: OpenRequests
+    fit: Callable[[Agent], None]
+    source: AgentSource | None = None
+
+    async def refit(self) -> None:
+        """Build the agent that was made in Python, and offer the tools it has.
+
+        Raises:
+            HarnessError: It cannot be made; clients are offered what they were.
+        """
+        await self.agent.prepare()
+        self.fit(self.agent())
+
+    async def reload_code(self, files: frozenset[str]) -> None:
+        """Make the agent of new runs anew, because its code was saved."""
+        assert self.source is not None
+        places = self.agent.all.values()
+        if await self.source.reload(files, [one.parts for one in places]):
+            self.agent.outdate()
+            if not self.settings.current.per_principal:
+                await self.refit()
+            await self.announcements.menus_changed(tools=True)
 
     @property
     def policy(self) -> GuardedRules | RulesOfAll:
@@ -109,7 +133,10 @@ class App:
 
     def status(self) -> Mapping[str, JsonValue]:
         """Return what `/healthz` adds."""
+        nothing: Mapping[str, str] = {}
+        code = None if self.source is None else self.source.files
         broken = {
+            "broken_code": nothing if code is None else code.errors,
             "broken_agents": self.agent.files(lambda parts: parts.subagents).errors,
             "broken_memory": self.agent.files(lambda parts: parts.memory).errors,
             "broken_policy": self.policy.snapshot.errors,
@@ -127,7 +154,9 @@ class App:
 
 @asynccontextmanager
 async def create_app(
-    settings: Settings, read: Callable[[], Settings] | None = None
+    settings: Settings,
+    read: Callable[[], Settings] | None = None,
+    source: AgentSource | None = None,
 ) -> AsyncGenerator[App]:
     """Open the journal, put the server together, and continue what a dead server left.
 
@@ -137,12 +166,13 @@ async def create_app(
     Args:
         settings: What the operator chose.
         read: Reads it again when the configuration file was saved; None lets it stay as it is.
+        source: An agent made in Python; None for the built-in one.
 
     Raises:
         SettingsError: Each user has a root, and nobody says who a user is.
         StateDirError: The state directory cannot be used.
         HarnessError: The journal cannot be opened, was written by a newer version, or the
-            settings' keys do not fit it; or a profile breaks a rule.
+            settings' keys do not fit it; a profile breaks a rule; or the agent cannot be made.
     """
     if settings.per_principal and not settings.serves_several:
         raise SettingsError(
@@ -150,11 +180,14 @@ async def create_app(
             "apart over HTTP by their tokens. Serve with --transport http and --auth token or "
             "oauth, or name one directory."
         )
-    state = StateDir.open(settings.state_dir)
+    own = None if source is None else await source.open(settings)
+    state = StateDir.open(
+        settings.state_dir if own is None else own.path.with_name(f"{own.path.name}.server")
+    )
     with state.claim() as owner:
         async with (
             _telemetry(settings) as telemetry,
-            open_journal(settings, state) as plain_journal,
+            open_journal(settings, state, own) as plain_journal,
             anyio.create_task_group() as group,
             AsyncExitStack() as stack,
         ):
@@ -167,7 +200,14 @@ async def create_app(
                 await stack.enter_async_context(tasks.launcher)
             try:
                 make = _builder(common, models, mounted, journal, telemetry, tasks)
-                app = _assemble(live, make, common, mounted, state, journal, group, owner, tasks)
+                if source is not None:
+                    added = () if telemetry is None else (telemetry,)
+                    source.attach(common, journal, settings.state_dir, models.of, added)
+                app = _assemble(
+                    live, make, common, mounted, state, journal, group, owner, tasks, source
+                )
+                if source is not None and not settings.per_principal:
+                    await app.refit()
                 group.start_soon(app.announcements.run)
                 group.start_soon(_recover, app.runs)
                 group.start_soon(_watch, app)
@@ -176,6 +216,8 @@ async def create_app(
                 group.cancel_scope.cancel()
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                     await models.aclose()
+                    if source is not None:
+                        await source.aclose()
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                     await mounted.aclose()
 
@@ -277,10 +319,14 @@ def _assemble(
     group: TaskGroup,
     owner: str,
     tasks: ServedTasks | None,
+    source: AgentSource | None,
 ) -> App:
     settings = live.current
     principals = Principals(state.path / "principals.jsonl")
-    places = Workplaces(settings, common, build, principals)
+    if source is None:
+        places = Workplaces(settings, common, build, principals)
+    else:
+        places = Workplaces(settings, common, source.build, principals, source.prepare)
     announcements = Announcements(sessions=SessionRegistry(settings.max_sessions))
     runs = RunManager(
         places,
@@ -317,6 +363,8 @@ def _assemble(
         live,
         face.scopes_of,
         services.requests,
+        face.fit,
+        source,
     )
 
 
@@ -345,6 +393,9 @@ async def _watch(app: App) -> None:
     from .reload.hot_reload import Kind, Reloadable, watch
 
     async def on_change(kind: Kind, names: frozenset[str]) -> None:
+        if kind == "code" and code is not None:
+            await app.reload_code(names)
+            reports.report(kind, code.errors)
         if kind in broken:  # memory files say it themselves
             reports.report(kind, broken[kind].errors)
         if kind in ("skills", "agents"):
@@ -358,6 +409,8 @@ async def _watch(app: App) -> None:
             else:
                 app.agent.outdate()
 
+    code = None if app.source is None else app.source.files
+
     registries: dict[Kind, Reloadable] = {
         "settings": app.settings,
         "skills": skills,
@@ -366,6 +419,8 @@ async def _watch(app: App) -> None:
         "policy": app.policy,
         "profiles": profiles,
     }
+    if code is not None:
+        registries["code"] = code
     await watch(registries, on_change, untrusted=app.settings.current.untrusted)
 
 

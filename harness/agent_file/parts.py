@@ -12,13 +12,13 @@ from ..loop.hooks.middleware import AgentMiddleware
 from ..middleware.stack import Placed
 from ..models.init_chat_model import init_chat_model
 from ..models.registry import full_name
+from ..plugins import load_object, resolve
 from ..policy import Policy
 from ..structured_output.strategies import StructuredOutput
 from ..subagents.definitions import SubAgent
 from ..tools.tool import Tool, tool
 from .errors import AgentFileError, at
 from .middlewares import made_middleware, stack_changes
-from .objects import load_object, resolve
 from .schema import (
     AgentFile,
     AnswerTable,

@@ -206,12 +206,19 @@ def cli(ctx: click.Context) -> None:
 )
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
-def serve(config: str | None, **flags: object) -> None:
+@click.option("--reload", is_flag=True, help="Follow the files of MODULE:ATTRIBUTE.")
+@click.argument("application", required=False, metavar="[MODULE:ATTRIBUTE]")
+def serve(application: str | None, config: str | None, reload: bool, **flags: object) -> None:
     """Serve MCP to one client on stdio, or to many over HTTP.
+
+    MODULE:ATTRIBUTE names an agent of yours in Python, or a function that makes one, in place of
+    the built-in agent.
 
     Each option is also read from DEEP_AGENT_<OPTION> and from the TOML file; flags win.
     """
-    _serve(flags, config)
+    if reload and application is None:
+        raise _Refused("--reload follows the files of MODULE:ATTRIBUTE, so name one")
+    _serve(flags, config, application, reload=reload)
 
 
 @cli.command()
@@ -269,7 +276,13 @@ cli.add_command(threads)
 cli.add_command(token)
 
 
-def _serve(flags: dict[str, object], config: str | None) -> None:
+def _serve(
+    flags: dict[str, object],
+    config: str | None,
+    application: str | None = None,
+    *,
+    reload: bool = False,
+) -> None:
     # Imports make only objects that stay; collecting among them is a twentieth of the start.
     gc.disable()
     from ..settings.settings import SettingsError
@@ -285,10 +298,15 @@ def _serve(flags: dict[str, object], config: str | None) -> None:
     os.environ.pop("DEEP_AGENT_JOURNAL_KEY", None)
     logging.getLogger().setLevel(settings.log_level.upper())
     again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
-    _run(settings, again)
+    if application is not None:
+        # As `python -m` has it; nothing is imported from there unless the operator names a module.
+        sys.path.insert(0, os.getcwd())
+    _run(settings, again, application, reload=reload)
 
 
-def _run(settings: Settings, read: Callable[[], Settings]) -> None:
+def _run(
+    settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
+) -> None:
     import anyio
 
     from ...harness.errors import HarnessError
@@ -299,7 +317,8 @@ def _run(settings: Settings, read: Callable[[], Settings]) -> None:
     refused: list[Exception] = []
     try:
         try:
-            anyio.run(_main, settings, read, backend="asyncio")
+            main = partial(_main, settings, read, application, reload=reload)
+            anyio.run(main, backend="asyncio")
         except* (AddressError, SettingsError, StateDirError, HarnessError) as group:
             refused += _leaves(group)
     except KeyboardInterrupt:  # before the signal handlers stand
@@ -321,7 +340,9 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
     return found
 
 
-async def _main(settings: Settings, read: Callable[[], Settings]) -> None:
+async def _main(
+    settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
+) -> None:
     from ..transports.transports import bind, serve_http, serve_stdio, stop_on_signals
 
     over_http = settings.transport != "stdio"
@@ -329,8 +350,13 @@ async def _main(settings: Settings, read: Callable[[], Settings]) -> None:
 
     from ..app import create_app  # the harness; not needed to find that a port is taken
 
+    source = None
+    if application is not None:
+        from ..python_agents.source import AgentSource
+
+        source = AgentSource(application, reload=reload)
     with stop_on_signals() as stop:
-        async with create_app(settings, read) as app:
+        async with create_app(settings, read, source) as app:
             gc.freeze()
             gc.enable()
             if listener is None:

@@ -41,6 +41,7 @@ from ..auth.caller import current_caller
 from ..results import moment
 from ..runs.events import event_page
 from ..threads.file_access import reading_policy, reading_runtime
+from ..threads.listing import todos_as_json
 from ..threads.transcripts import transcript
 from .offered_agents import offered_agents
 from .services import Context, Services
@@ -239,7 +240,7 @@ class Resources:
         except UnknownThread as error:
             raise unknown from error
         if part == "todos":
-            todos = agent.definition.schema["todos"].to_json(state.values.get("todos", []))
+            todos = todos_as_json(agent, state.values.get("todos", ()))
             return _json(uri, todos)
         if part == "transcript":
             text = transcript(thread_id, state.values.get("messages", ()))

@@ -68,7 +68,7 @@ def commands_of(
     told = instructing_paths(settings)
     settings = settings.of(principal)
     _require_root(settings)
-    _require_outside(settings)
+    require_outside(settings)
     _require_held(settings, told)
     try:
         return ExecuteMiddleware(
@@ -97,7 +97,7 @@ def _require_root(settings: Settings) -> None:
         )
 
 
-def _require_outside(settings: Settings) -> None:
+def require_outside(settings: Settings) -> None:
     """Refuse files in the root that commands must not read or write.
 
     Rules for the file tools are not enough: what a command cannot change is mounted so, and a

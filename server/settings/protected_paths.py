@@ -124,16 +124,23 @@ class GuardedRules(CompositePolicy):
         backend: Where agents have the root; see `files_of`.
         rules: The rules of the policy files.
         principal: Whose agents, where each principal has a root.
+        place: Where the file tools have the root, where that is no choice of the settings.
 
     Raises:
         AgentBuildError: All of the root is the server's own.
     """
 
     def __init__(
-        self, settings: Settings, backend: Backend, rules: PolicyFiles, principal: str = ""
+        self,
+        settings: Settings,
+        backend: Backend,
+        rules: PolicyFiles,
+        principal: str = "",
+        place: str | None = None,
     ) -> None:
         self._settings = settings
         self._backend = backend
+        self._place = place
         self._rules = rules
         self._principal = principal
         self._lock = threading.RLock()
@@ -184,7 +191,7 @@ class GuardedRules(CompositePolicy):
         own = settings.of(self._principal)
         if own.root is None:
             return self._rules
-        prefix = _prefix(own, self._backend)
+        prefix = _prefix(own, self._backend) if self._place is None else self._place
         parts: list[CallPolicy] = [_with_own(own, settings, prefix, self._rules)]
         if own.protect != "off":
             parts.append(LaunchRules(own, own.root, prefix))

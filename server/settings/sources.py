@@ -35,7 +35,13 @@ from .settings import (
     SettingsError,
 )
 
-__all__ = ["AGENT_FILE_NAME", "ENV_PREFIX", "default_config_file", "load_settings"]
+__all__ = [
+    "AGENT_FILE_NAME",
+    "ENV_PREFIX",
+    "default_config_file",
+    "keyword_settings",
+    "load_settings",
+]
 
 ENV_PREFIX = "DEEP_AGENT_"
 
@@ -152,6 +158,29 @@ def _add_agent_file(merged: _Layer, above: _Layer, environ: Mapping[str, str]) -
 
 
 _TRUE = ("true", "1", "yes", "on")
+
+
+def keyword_settings(given: Mapping[str, object]) -> Settings:
+    """Return the settings of a program that names them itself: no environment, no file.
+
+    Args:
+        given: Values by field name; tables as mappings.
+
+    Raises:
+        SettingsError: A value is refused, or there is no such setting. Nothing has been started.
+    """
+    merged: _Layer = {}
+    for name, value in given.items():
+        if name in _TABLES and isinstance(value, Mapping):
+            table = cast("Mapping[str, object]", value)
+            merged |= {
+                f"{name}.{key}": _Value(one, f"argument {name}") for key, one in table.items()
+            }
+        elif value is not None:
+            merged[name] = _Value(value, f"argument {name}")
+    _refuse_unknown(merged)
+    _read_key_file(merged)
+    return _validate(merged)
 
 
 def _keys() -> list[str]:

@@ -17,13 +17,25 @@ __all__ = ["Sealed", "keys_of", "open_journal", "seal_journal", "unseal_journal"
 
 
 @asynccontextmanager
-async def open_journal(settings: Settings, state: StateDir) -> AsyncGenerator[Checkpointer]:
+async def open_journal(
+    settings: Settings, state: StateDir, own: SqliteCheckpointer | None = None
+) -> AsyncGenerator[Checkpointer]:
     """Open the journal of a state directory that the caller has claimed.
+
+    Args:
+        settings: What the operator chose.
+        state: The directory.
+        own: A journal that an agent brings, in place of the directory's. It is left open.
 
     Raises:
         HarnessError: It cannot be opened, was written by a newer version, or is encrypted and the
             settings' keys do not fit; or it is not, and there are keys.
     """
+    if own is not None:
+        await own.open()
+        await require_plain(own)
+        yield own
+        return
     async with SqliteCheckpointer(state.journal) as journal:
         if settings.journal_key is None:
             await require_plain(journal)

@@ -149,7 +149,7 @@ def _without_docs(node: Any) -> Any:
     if kept.get("additionalProperties") is True:
         del kept["additionalProperties"]
     if "items" in kept and isinstance(kept["items"], dict):
-        kept["items"].pop("description", None)
+        cast("dict[str, Any]", kept["items"]).pop("description", None)
     if isinstance(kept.get("properties"), dict) and "default" not in kept:
         about = kept.pop("description", "")
         kept |= {"description": about} if about.strip() and not about.endswith("`.") else {}

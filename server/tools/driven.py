@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from pydantic import JsonValue
 
+from ...harness.agent import Agent
+from ...harness.loop.hooks.middleware import AgentMiddleware
 from ...harness.messages.message import ToolMessage
 from ...harness.tools.tool import Tool
 from ..auth.caller import Scope
@@ -22,7 +24,7 @@ from .base import FaceTool, Handler, TaskStarted, ToolReply, define, plain
 from .run_results import run_result
 from .wait_for_run import resumed_run, wait_for_run
 
-__all__ = ["DRIVEN", "DRIVING", "driven_result", "driven_tool"]
+__all__ = ["DRIVEN", "DRIVING", "drivable", "driven_result", "driven_tool"]
 
 DRIVEN = ("write_todos", "ls", "read_file", "write_file", "edit_file", "glob", "grep", "skill")
 """Tools of the agent that clients may drive, in the order they are listed."""
@@ -32,6 +34,8 @@ DRIVING: frozenset[Scope] = frozenset({"drive"})
 
 TASK_AFTER_SECONDS = 0.5
 """How long a call may take before it goes on as a task, where the client takes one."""
+
+_OURS = f"{AgentMiddleware.__module__.partition('.harness.')[0]}.harness.middleware."
 
 DOCUMENTS = frozenset({"read_file", "skill"})
 ALWAYS_LOAD = frozenset({"write_todos", "skill"})
@@ -47,6 +51,17 @@ _THREAD_NOTE = (
     "the thread: pass it on in every later call of the same work. Agents started with `task` on "
     "that thread see the same todos and files."
 )
+
+
+def drivable(agent: Agent) -> frozenset[str]:
+    """Return names of an agent's tools that are ours: others of the same name are not driven."""
+    return frozenset(
+        tool.name
+        for one in agent.definition.middleware
+        if any(kind.__module__.startswith(_OURS) for kind in type(one).__mro__)
+        for tool in one.tools
+        if tool.name in agent.tools
+    )
 
 
 def driven_tool(tool: Tool, services: Services) -> FaceTool:
