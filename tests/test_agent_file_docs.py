@@ -10,7 +10,12 @@ import deep_agent_mcp.harness as harness
 from deep_agent_mcp.harness import middleware
 from deep_agent_mcp.harness.agent_file.middlewares import BUILT_IN, class_names
 from deep_agent_mcp.harness.agent_file.reading import read_agent_file
-from deep_agent_mcp.harness.agent_file.schema import AgentTable, MiddlewareTable, SubAgentTable
+from deep_agent_mcp.harness.agent_file.schema import (
+    AgentTable,
+    FilesTable,
+    MiddlewareTable,
+    SubAgentTable,
+)
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.server.settings.settings import Settings
 from tests.doc_pages import DocPage
@@ -42,9 +47,10 @@ def keys(title: str) -> set[str]:
 @pytest.mark.parametrize(
     ("title", "model", "elsewhere"),
     [
-        ("`[agent]`", AgentTable, {"limits", "models", "backend"}),
+        ("`[agent]`", AgentTable, {"limits", "models"}),
         ("`[[middleware]]`", MiddlewareTable, set[str]()),
         ("`[agents.NAME]`", SubAgentTable, {"public"}),
+        ("`[files]`", FilesTable, set[str]()),
     ],
 )
 def test_every_key_of_a_table_is_explained(

@@ -32,6 +32,7 @@ from .schema import (
 from .values import expanded
 
 if TYPE_CHECKING:
+    from ..backends.base import Backend
     from ..mcp_servers.config import MCPServer
     from ..models.base import ChatModel
 
@@ -51,6 +52,7 @@ class AgentParts:
         response_format: A JSON Schema of the answer; None for text.
         subagents: Those of `[agents.NAME]`.
         mcp_servers: Mounted servers by name; where logins to them are kept is not said yet.
+        routes: Backends of `[files]` by path, but for the root.
         state_schema: Further state.
         interrupt_before: Nodes before which a run stops.
         interrupt_after: Nodes after which it does.
@@ -64,6 +66,7 @@ class AgentParts:
     response_format: Mapping[str, Any] | None
     subagents: tuple[SubAgent, ...]
     mcp_servers: Mapping[str, MCPServer]
+    routes: Mapping[str, Backend]
     state_schema: type | None
     interrupt_before: tuple[str, ...]
     interrupt_after: tuple[str, ...]
@@ -102,6 +105,7 @@ def parts_of(file: AgentFile, environ: Mapping[str, str], base: Path) -> AgentPa
         answer,
         tuple(subagents),
         _servers(file, environ, base),
+        _routes(file, base),
         state,
         agent.interrupt_before,
         agent.interrupt_after,
@@ -145,6 +149,36 @@ def _servers(file: AgentFile, environ: Mapping[str, str], base: Path) -> Mapping
             with at(name):
                 made |= servers_from_mapping({name: table}, environ=environ, base=base)
         return servers_from_mapping(file.mcp_servers, environ=environ, base=base)
+
+
+def _routes(file: AgentFile, base: Path) -> Mapping[str, Backend]:
+    """Return the backends of routes; the root itself is a setting of the server."""
+    from .places import route_backend
+
+    made: dict[str, Backend] = {}
+    for path, table in file.files.items():
+        with at("files", path):
+            if table.root is not None and not table.read_only and path != "/":
+                raise AgentFileError(
+                    ("root",),
+                    "only the directory at / can be written to, because rules and protected files "
+                    "are found there; add read_only = true",
+                )
+            if table.root is not None and path == "/":
+                if table.read_only:
+                    raise AgentFileError(
+                        ("read_only",),
+                        "a root that nobody writes to is a matter of rules: add a policy that "
+                        "denies write_file and edit_file",
+                    )
+                continue
+            if table.backend is not None:
+                with at("backend"):
+                    made[path] = _object(table.backend, "open", "a backend")
+                continue
+            given = table.model_dump(exclude={"backend"}, exclude_none=True)
+            made[path] = route_backend(path, given, base=base)
+    return made
 
 
 def _object(given: Imported, attribute: str, what: str) -> Any:

@@ -39,6 +39,7 @@ __all__ = [
     "open_cache",
     "open_checkpointer",
     "open_store",
+    "route_backend",
     "scheme_of",
     "shown_place",
 ]
@@ -221,9 +222,26 @@ def backend_from_routes(
     from ..backends.composite import CompositeBackend
     from ..backends.state import StateBackend
 
-    made = {path: _backend(path, _spec(path, given), base, store) for path, given in routes.items()}
+    made = {
+        path: route_backend(path, given, base=base, store=store) for path, given in routes.items()
+    }
     default = made.pop("/", None) or StateBackend()
     return CompositeBackend(default, made) if made else default
+
+
+def route_backend(
+    path: str,
+    given: RouteSpec | Mapping[str, Any],
+    *,
+    base: Path | None = None,
+    store: Store | None = None,
+) -> Backend:
+    """Return the backend of one route; see `backend_from_routes`.
+
+    Raises:
+        AgentBuildError: The route is none that is accepted.
+    """
+    return _backend(path, _spec(path, given), base, store)
 
 
 def _spec(path: str, given: RouteSpec | Mapping[str, Any]) -> RouteSpec:

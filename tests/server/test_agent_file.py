@@ -295,6 +295,48 @@ def test_wrong_tables_of_servers_are_named(table: str, told: str, tmp_path: Path
         load_settings({"agent_file": str(file)}, {})
 
 
+# --- files -----------------------------------------------------------------------------------
+
+
+async def test_routes_of_files_lie_over_the_root(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    handbook = tmp_path / "handbook"
+    handbook.mkdir()
+    (handbook / "a.md").write_text("Be kind.", encoding="utf-8")
+    routes = '"/scratch" = { thread = true }\n"/handbook" = { root = "handbook", read_only = true }'
+    text = served.text.replace("[files]", f"[files]\n{routes}").replace('"write_file"', '"x"')
+    served.save(text)
+    async with served.running() as (_, client):
+        thread = {"thread_id": (await call(client, "ls"))["thread_id"]}
+        await call(client, "write_file", path="/scratch/a.txt", content="x", **thread)
+        await call(client, "write_file", path="/b.txt", content="y", **thread)
+        assert [one.name for one in (tmp_path / "work").iterdir()] == ["b.txt"]
+        read = await client.call_tool("read_file", {"path": "/handbook/a.md", **thread})
+        assert "Be kind." in text_of(read)
+        wrote = await client.call_tool("write_file", {"path": "/handbook/b", "content": "x"})
+        assert wrote.is_error and not (handbook / "b").exists()
+        asked = await call(client, "write_file", path="/.mcp.json", content="{}", **thread)
+        assert asked["status"] == "needs_approval"
+
+
+@pytest.mark.parametrize(
+    ("route", "told"),
+    [
+        ('"/docs" = { root = "." }', "add read_only = true"),
+        ('"/" = { root = ".", read_only = true }', "a policy that denies write_file"),
+        ('"docs" = { store = true }', "begins with /"),
+        ('"/docs" = { store = true, thread = true }', "one of root"),
+        ('"/docs" = { stroe = true }', "'store'"),
+        ('"/docs" = { backend = { import = "os:sep" } }', "backend"),
+    ],
+)
+def test_wrong_routes_are_named(route: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "deep-agent.toml"
+    file.write_text(f"[files]\n{route}\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"deep-agent\.toml:2: files\..*" + told):
+        load_settings({"agent_file": str(file)}, {})
+
+
 # --- a file in the root ----------------------------------------------------------------------
 
 
@@ -315,7 +357,7 @@ def test_a_file_in_the_root_is_read_only_if_the_root_is_trusted(tmp_path: Path) 
     [
         '[agent]\ntools = ["os:getcwd"]',
         '[agent]\nmodel = { import = "os:getcwd" }',
-        '[agent]\nbackend = { import = "os:getcwd" }',
+        '[files]\n"/x" = { backend = { import = "os:getcwd" } }',
         '[[middleware]]\nuse = "os:getcwd"',
         '[[middleware]]\nuse = "summarization"\ntoken_counter = { import = "os:getcwd" }',
         '[mcp_servers.x]\ncommand = "sh"',
