@@ -73,7 +73,7 @@ def test_every_example_is_taken(
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "our_models.py").write_text(MODELS, encoding="utf-8")
     file = tmp_path / "deep-agent.toml"
-    file.write_text(example, encoding="utf-8")
+    file.write_text(example.replace("/srv/handbook", str(tmp_path)), encoding="utf-8")
     read_agent_file(file, {})
 
 
