@@ -39,7 +39,7 @@ def keys(title: str) -> set[str]:
     [
         ("`[agent]`", AgentTable, {"limits", "models", "backend"}),
         ("`[[middleware]]`", MiddlewareTable, set[str]()),
-        ("`[agents.NAME]`", SubAgentTable, {"public"}),
+        ("`[agents.NAME]`", SubAgentTable, set[str]()),
     ],
 )
 def test_every_key_of_a_table_is_explained(
