@@ -49,7 +49,7 @@ def keys(title: str) -> set[str]:
     [
         ("`[agent]`", AgentTable, {"limits", "models"}),
         ("`[[middleware]]`", MiddlewareTable, set[str]()),
-        ("`[agents.NAME]`", SubAgentTable, {"public"}),
+        ("`[agents.NAME]`", SubAgentTable, set[str]()),
         ("`[files]`", FilesTable, set[str]()),
     ],
 )

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from .._internal.json_depth import is_too_deep
 from ..errors import AgentBuildError, HarnessError
+from ..models._native_schema import resolve
 from .strategies import AutoStrategy, StructuredOutput
 
 __all__ = ["MAX_SCHEMA_BYTES", "InvalidSchema", "checked_schema"]
@@ -23,6 +24,9 @@ MAX_SCHEMA_BYTES = 32_000
 
 _DEEPEST = 32
 """Levels of objects and lists in a schema."""
+
+_MOST_PARTS = 10_000
+"""Objects and lists in a schema whose references are written out."""
 
 _ELSEWHERE = ("$dynamicRef", "$recursiveRef", "$id")
 """What leads out of the schema, or changes where its references lead."""
@@ -62,6 +66,7 @@ def checked_schema(
             'it is not the schema of an object, {"type": "object", "properties": …}; put an answer '
             "of another type into a property"
         )
+    _require_bounded(kept)
     try:
         named = StructuredOutput.of(AutoStrategy(kept)).members
         if not named.keys().isdisjoint(tools):
@@ -74,6 +79,34 @@ def checked_schema(
     except Exception as error:  # the library stumbles over some of what is no schema
         raise InvalidSchema(f"it is not a JSON schema ({type(error).__name__}: {error})") from error
     return kept
+
+
+def _require_bounded(schema: Mapping[str, Any]) -> None:
+    """Refuse a schema that is small, and large once its references are written out.
+
+    Some vendors are sent it so. A reference to what is being written out stays one.
+    """
+    left = [_MOST_PARTS]
+
+    def write_out(node: Any, seen: tuple[str, ...]) -> None:
+        left[0] -= 1
+        if left[0] < 0 or len(seen) > _DEEPEST:
+            raise InvalidSchema(
+                f"it has more than {_MOST_PARTS:,} parts, or {_DEEPEST} references below each "
+                "other, once its references are written out; make it simpler"
+            )
+        ref = cast("dict[str, Any]", node).get("$ref") if isinstance(node, dict) else None
+        if isinstance(ref, str) and ref not in seen:
+            try:
+                write_out(resolve(schema, ref), (*seen, ref))
+            except LookupError as error:
+                raise InvalidSchema(str(error)) from error
+        for inner in _within(node):
+            if _is_nested(inner):
+                write_out(inner, seen)
+
+    # Definitions count where they are referred to.
+    write_out({key: one for key, one in schema.items() if key not in ("$defs", "definitions")}, ())
 
 
 def _depth(value: object) -> int:

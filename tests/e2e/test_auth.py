@@ -46,6 +46,9 @@ class House:
             self._made[wanted] = self._tokens.create(name, wanted[1])[1]
         return self._made[wanted]
 
+    def hand_out(self, name: str, token: str) -> None:
+        self._made[(name, EVERYTHING)] = token
+
     @asynccontextmanager
     async def client(
         self, name: str, *scopes: Scope, mode: Era = "auto", transport: str = "http", **options: Any
@@ -98,6 +101,20 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     setup = Setup(place, flags=flags, script=SCRIPT)
     with setup.serving() as server:
         yield House(setup, server)
+
+
+async def test_the_bearer_of_a_token_for_some_agents_has_those_alone(house: House) -> None:
+    tokens = TokenFile(house.setup.state / "tokens.json")
+    made = tokens.create("eve", EVERYTHING, agents=("general-purpose",))[1]
+    house.hand_out("eve", made)
+    with anyio.fail_after(60):
+        async with house.client("eve") as eve:
+            tools = {one.name for one in (await eve.list_tools()).tools}
+            assert "task" in tools and "write_file" not in tools
+            assert "no tool 'ls'" in await refused(eve, "ls")
+            assert "no subagent 'main'" in await refused(eve, "task", goal="Go", agent="main")
+            done = await call(eve, "task", goal="write a note")
+            assert done["status"] == "done"
 
 
 async def accepting(context: Any, params: ElicitRequestParams) -> ElicitResult:

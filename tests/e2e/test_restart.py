@@ -34,6 +34,9 @@ ADD_LINE = {
 }
 
 
+REPORT = {"title": "report", "type": "object", "properties": {"said": {"type": "string"}}}
+
+
 def script(delay: float) -> dict[str, Any]:
     """Return the models' part; the runs that servers shall end in stop for `delay` seconds."""
     return {
@@ -50,7 +53,7 @@ def script(delay: float) -> dict[str, Any]:
                                 {"name": "task", "args": {"description": "dig"}},
                             ]
                         },
-                        {"text": "Survived."},
+                        {"tool_calls": [{"name": "report", "args": {"said": "Survived."}}]},
                     ],
                     "general-purpose": [
                         {"tool_calls": [{"name": "ls", "args": {"path": "/"}}]},
@@ -83,7 +86,9 @@ async def test_a_killed_run_is_finished_by_the_next_server_and_repeats_no_call(
     with anyio.fail_after(60):
         with setup.serving() as server:
             async with connected(server.target(transport), mode) as client:
-                begun = await call(client, "task", goal="survive", wait_seconds=0)
+                begun = await call(
+                    client, "task", goal="survive", output_schema=REPORT, wait_seconds=0
+                )
                 call_given_up = await until_progress(
                     client, "general-purpose: thinking", 2, "wait", run_id=begun["run_id"]
                 )
@@ -97,7 +102,7 @@ async def test_a_killed_run_is_finished_by_the_next_server_and_repeats_no_call(
         with setup.serving() as server:
             async with connected(server.target(transport), mode) as client:
                 done = await call(client, "wait", run_id=run_id)
-                assert (done["status"], done["answer"]) == ("done", "Survived.")
+                assert (done["status"], done["answer_data"]) == ("done", {"said": "Survived."})
                 assert done["thread_id"] == thread_id
                 assert (setup.root / "log.txt").read_text() == "line\nend\n"
                 assert await _times_called(client, thread_id) == {

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deep_agent_mcp.server.auth import tokens
+from deep_agent_mcp.server.auth.caller import AGENTS_CLAIM
 from deep_agent_mcp.server.auth.tokens import TokenError, TokenFile, TokenVerifier
 from deep_agent_mcp.server.cli.main import cli
 from tests.fork_server import environment, start
@@ -43,6 +44,18 @@ async def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
 async def test_a_token_decides_nothing_unless_it_is_told_so(tmp_path: Path) -> None:
     made = json.loads(run(tmp_path, "create", "ann", "--json").stdout)
     assert made["scopes"] == ["drive", "delegate"]
+
+
+async def test_a_token_may_be_for_some_agents_only(tmp_path: Path) -> None:
+    verifier = TokenVerifier(TokenFile(tmp_path / "tokens.json"))
+    made = json.loads(run(tmp_path, "create", "ann", "--json").stdout)
+    assert "agents" not in (tmp_path / "tokens.json").read_text()  # as earlier versions read it
+    access = await verifier.verify_token(made["token"])
+    assert access is not None and access.claims is None
+    made = json.loads(run(tmp_path, "create", "ann", "--agents", "scout, main", "--json").stdout)
+    access = await verifier.verify_token(made["token"])
+    assert access is not None and access.claims == {AGENTS_CLAIM: ["scout", "main"]}
+    assert "agents: scout, main" in run(tmp_path, "list").stdout
 
 
 @pytest.mark.usefixtures("at_once")
@@ -91,6 +104,7 @@ async def test_a_damaged_file_accepts_nobody_and_says_so(
         (("create", " "), "a principal needs a name"),
         (("create", "ann", "--expires", "soon"), "write one like 90m"),
         (("create", "ann", "--scope", "everything"), "is not one of"),
+        (("create", "ann", "--agents", "a,,b"), "write them like scout,main"),
         (("revoke", "nothing"), "there is no token 'nothing'"),
     ],
 )
