@@ -247,7 +247,10 @@ def demo(live: bool) -> None:
 @click.option("--config", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def middleware(config: str | None, as_json: bool, **flags: object) -> None:
-    """List the middleware of the main agent, outermost first: hooks, tools, settings."""
+    """List the middleware of the main agent, outermost first: hooks, tools, settings.
+
+    Then the plugins that are installed, by what they bring.
+    """
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings
 
@@ -257,10 +260,10 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
         raise _Refused(str(error)) from None
     from ...harness.errors import HarnessError
     from ..app import built_agent
-    from .middleware_listing import list_middleware
+    from .middleware_listing import list_middleware, with_plugins
 
     try:
-        listed = list_middleware(built_agent(settings))
+        listed = with_plugins(list_middleware(built_agent(settings)))
     except HarnessError as error:
         raise _Refused(str(error)) from None
     click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)

@@ -1,9 +1,11 @@
 """Python objects by name: what is found, and what each mistake is answered with."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
 from deep_agent_mcp.harness.models.registry import UnknownModel
@@ -13,9 +15,13 @@ from deep_agent_mcp.harness.plugins import (
     load_object,
     resolve,
 )
+from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.doctor.plugins import examine_agent, examine_plugins
 from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.plugins.installed import install, on_path
+
+pytestmark = pytest.mark.anyio
 
 MODELS = """
 from deep_agent_mcp.harness import ScriptedModel
@@ -133,3 +139,34 @@ def test_a_setting_that_a_plugin_does_not_take_is_an_error_of_ours(place: Path) 
 def test_settings_refuse_a_model_that_nobody_makes(place: Path) -> None:
     with pytest.raises(SettingsError, match=re.escape("unknown model 'nobody:x'")):
         load_settings({"model": "nobody:x"}, {})
+
+
+def test_doctor_loads_plugins_and_names_what_is_broken(place: Path) -> None:
+    found = [(one.about, one.status, one.text) for one in examine_plugins()]
+    assert ("models plugin", "ok", "vendorname: vendor_pack:make, of vendor-pack 1.0") in found
+    broken = [text for about, status, text in found if status == "broken"]
+    assert len(broken) == 2
+    assert "find is the name of plugins of" in broken[0]
+    assert "has no attribute 'nothing'" in broken[1]
+
+
+def test_middleware_lists_the_plugins_that_are_installed(place: Path) -> None:
+    shown = CliRunner().invoke(cli, ["middleware"])
+    assert "Plugins installed:\n- tools: find = vendor_pack:make (other-pack 2.0)" in shown.output
+    data = json.loads(CliRunner().invoke(cli, ["middleware", "--json"]).output)
+    assert {"name": "vendorname", "value": "vendor_pack:make"}.items() <= data["plugins"]["models"][
+        1
+    ].items()
+
+
+async def test_doctor_makes_the_agent_of_a_module(place: Path) -> None:
+    (place / "doctored_app.py").write_text(
+        "from deep_agent_mcp import *\n"
+        "agent = create_deep_agent(ScriptedModel([]))\n"
+        "def failing(): raise OSError('down')\n"
+    )
+    settings = load_settings({}, {})
+    fine = await examine_agent("doctored_app:agent", settings)
+    assert (fine.status, "read_file" in fine.text) == ("ok", True)
+    failing = await examine_agent("doctored_app:failing", settings)
+    assert (failing.status, "doctored_app.py:3)" in failing.text) == ("broken", True)
