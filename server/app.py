@@ -56,6 +56,7 @@ from .settings.state_dir import StateDir
 from .threads.journals import open_journal
 
 if TYPE_CHECKING:
+    from ..harness.store.base import Store
     from ..harness.telemetry import TelemetryMiddleware
     from .runs.background import ServedTasks
 
@@ -148,7 +149,7 @@ async def create_app(
     with state.claim() as owner:
         async with (
             _telemetry(settings) as telemetry,
-            open_journal(settings, state) as plain_journal,
+            open_journal(settings, state, owner) as plain_journal,
             anyio.create_task_group() as group,
             AsyncExitStack() as stack,
         ):
@@ -160,7 +161,8 @@ async def create_app(
             if tasks is not None:
                 await stack.enter_async_context(tasks.launcher)
             try:
-                make = _builder(common, models, journal, telemetry, tasks)
+                store = await stack.enter_async_context(_store(settings))
+                make = _builder(common, models, journal, telemetry, tasks, store)
                 app = _assemble(live, make, common, state, journal, group, owner, tasks)
                 group.start_soon(app.announcements.run)
                 group.start_soon(_recover, app.runs)
@@ -190,7 +192,7 @@ def built_agent(settings: Settings, subagents: SubAgentRegistry | None = None) -
     journal = MemoryCheckpointer()
     common = Common.of(settings)
     models = ReloadableModels(common.profiles)
-    build = _builder(common, models, journal, telemetry, _tasks(settings, journal))
+    build = _builder(common, models, journal, telemetry, _tasks(settings, journal), None)
     parts = Parts.of(settings, common.policy)
     parts.subagents = subagents or parts.subagents
     return build(parts)
@@ -202,6 +204,21 @@ def _telemetry(settings: Settings) -> AbstractAsyncContextManager[TelemetryMiddl
     from .telemetry import exporting
 
     return exporting(settings)
+
+
+@asynccontextmanager
+async def _store(settings: Settings) -> AsyncGenerator[Store | None]:
+    """Yield the store of all agents, which connects at its first use."""
+    if settings.store is None:
+        yield None
+        return
+    from ..harness.agent_file.places import open_store
+
+    store = open_store(settings.store.get_secret_value())
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 def _traced(journal: Checkpointer, telemetry: TelemetryMiddleware | None) -> Checkpointer:
@@ -227,6 +244,7 @@ def _builder(
     journal: Checkpointer,
     telemetry: TelemetryMiddleware | None,
     tasks: ServedTasks | None,
+    store: Store | None,
 ) -> Callable[[Parts], Agent]:
     """Return what builds agents."""
 
@@ -244,6 +262,7 @@ def _builder(
             policy=parts.rules,
             middleware=() if telemetry is None else (telemetry,),
             checkpointer=journal,
+            store=store,
             profile=common.profiles.current,
             execution_policy=parts.commands,
             background=None if tasks is None else tasks.launcher,

@@ -17,6 +17,7 @@ from .doctor import doctor
 from .install import install
 from .journal import journal
 from .models import models
+from .mounted_servers import mcp
 from .policy import policy
 from .threads import threads
 from .tokens import token
@@ -111,6 +112,14 @@ def cli(ctx: click.Context) -> None:
 )
 @click.option("--profiles", multiple=True, metavar="DIR", help="Profiles of models. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
+@click.option(
+    "--journal", metavar="URL", help="Keep threads there: postgresql://…, redis://…, sqlite:…."
+)
+@click.option("--journal-url-file", metavar="FILE", help="Read that URL from FILE.")
+@click.option(
+    "--store", metavar="URL", help="Long-term memory of agents: postgresql://… or sqlite:…."
+)
+@click.option("--store-url-file", metavar="FILE", help="Read that URL from FILE.")
 @click.option(
     "--journal-key-file",
     metavar="FILE",
@@ -245,6 +254,7 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
 cli.add_command(doctor)
 cli.add_command(install)
 cli.add_command(journal)
+cli.add_command(mcp)
 cli.add_command(models)
 cli.add_command(policy)
 cli.add_command(threads)
@@ -264,7 +274,8 @@ def _serve(flags: dict[str, object], config: str | None) -> None:
     except SettingsError as error:
         raise _not_started([error]) from None
     # Child processes, which may run what a model wrote, are not given it.
-    os.environ.pop("DEEP_AGENT_JOURNAL_KEY", None)
+    for secret in ("JOURNAL_KEY", "JOURNAL", "STORE"):
+        os.environ.pop(f"DEEP_AGENT_{secret}", None)
     logging.getLogger().setLevel(settings.log_level.upper())
     again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
     _run(settings, again)
@@ -273,7 +284,7 @@ def _serve(flags: dict[str, object], config: str | None) -> None:
 def _run(settings: Settings, read: Callable[[], Settings]) -> None:
     import anyio
 
-    from ...harness.errors import HarnessError
+    from ...harness.errors import HarnessError, LeaseLost
     from ..settings.settings import SettingsError
     from ..settings.state_dir import StateDirError
     from ..transports.transports import AddressError
@@ -286,6 +297,8 @@ def _run(settings: Settings, read: Callable[[], Settings]) -> None:
             refused += _leaves(group)
     except KeyboardInterrupt:  # before the signal handlers stand
         sys.exit(130)
+    if any(isinstance(one, LeaseLost) for one in refused):
+        raise _Refused("\n".join(map(str, refused)))
     if refused:
         raise _not_started(refused)
 

@@ -30,7 +30,7 @@ from .environment import (
 from .findings import Finding, broken, note, ok
 from .handshakes import Handshake, shake_hands
 from .known_clients import KNOWN_CLIENTS
-from .state import examine_journal, examine_state
+from .state import examine_journal, examine_state, examine_store
 
 __all__ = ["Examination", "examine_live_model"]
 
@@ -70,7 +70,7 @@ class Examination:
             return
         for finding in await anyio.to_thread.run_sync(lambda: self._around(settings)):
             yield finding
-        for finding in await examine_journal(settings):
+        for finding in [*await examine_journal(settings), *await examine_store(settings)]:
             yield finding
         if self.live:
             yield await examine_live_model(settings)
