@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -20,7 +20,7 @@ from contextlib import (
     suppress,
 )
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -58,6 +58,8 @@ from .settings.state_dir import StateDir
 from .threads.journals import open_journal
 
 if TYPE_CHECKING:
+    from ..harness.cache.base import Cache
+    from ..harness.store.base import Store
     from ..harness.telemetry import TelemetryMiddleware
     from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
@@ -187,7 +189,7 @@ async def create_app(
     with state.claim() as owner:
         async with (
             _telemetry(settings) as telemetry,
-            open_journal(settings, state, own) as plain_journal,
+            open_journal(settings, state, owner, own=own) as plain_journal,
             anyio.create_task_group() as group,
             AsyncExitStack() as stack,
         ):
@@ -199,7 +201,9 @@ async def create_app(
             if tasks is not None:
                 await stack.enter_async_context(tasks.launcher)
             try:
-                make = _builder(common, models, mounted, journal, telemetry, tasks)
+                store = await stack.enter_async_context(_store(settings))
+                cache = await stack.enter_async_context(_cache(settings))
+                make = _builder(common, models, mounted, journal, telemetry, tasks, store, cache)
                 if source is not None:
                     added = () if telemetry is None else (telemetry,)
                     source.attach(common, journal, settings.state_dir, models.of, added)
@@ -241,7 +245,7 @@ def built_agent(settings: Settings, subagents: SubAgentRegistry | None = None) -
     common = Common.of(settings)
     models = ReloadableModels(common.profiles)
     tasks = _tasks(settings, journal)
-    build = _builder(common, models, MountedServers(), journal, telemetry, tasks)
+    build = _builder(common, models, MountedServers(), journal, telemetry, tasks, None, None)
     parts = Parts.of(settings, common.policy)
     parts.subagents = subagents or parts.subagents
     return build(parts)
@@ -253,6 +257,41 @@ def _telemetry(settings: Settings) -> AbstractAsyncContextManager[TelemetryMiddl
     from .telemetry import exporting
 
     return exporting(settings)
+
+
+@asynccontextmanager
+async def _store(settings: Settings) -> AsyncGenerator[Store | None]:
+    """Yield the store of all agents, which connects at its first use."""
+    if settings.store is None:
+        yield None
+        return
+    from ..harness.agent_file.places import open_store
+
+    described = definition_of(settings)
+    vectors: Mapping[str, Any] = {} if described is None else described.parts.vectors
+    store = open_store(settings.store.get_secret_value(), **vectors)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def _cache(settings: Settings) -> AsyncGenerator[Cache | None]:
+    """Yield the cache of all agents, which is opened at its first use."""
+    described = definition_of(settings)
+    if described is None or described.parts.cache is None:
+        yield None
+        return
+    from ..harness.agent_file.places import open_cache
+
+    cache = open_cache(described.parts.cache, base=described.path.parent)
+    try:
+        yield cache
+    finally:
+        close = cast("Callable[[], Awaitable[None]] | None", getattr(cache, "close", None))
+        if close is not None:
+            await close()
 
 
 def _traced(journal: Checkpointer, telemetry: TelemetryMiddleware | None) -> Checkpointer:
@@ -279,6 +318,8 @@ def _builder(
     journal: Checkpointer,
     telemetry: TelemetryMiddleware | None,
     tasks: ServedTasks | None,
+    store: Store | None,
+    cache: Cache | None,
 ) -> Callable[[Parts], Agent]:
     """Return what builds agents."""
 
@@ -300,6 +341,8 @@ def _builder(
             policy=parts.rules,
             middleware=(*(() if telemetry is None else (telemetry,)), *further),
             checkpointer=journal,
+            store=store,
+            cache=cache,
             profile=common.profiles.current,
             execution_policy=parts.commands,
             background=None if tasks is None else tasks.launcher,

@@ -53,6 +53,8 @@ class AgentParts:
         subagents: Those of `[agents.NAME]`.
         mcp_servers: Mounted servers by name; where logins to them are kept is not said yet.
         routes: Backends of `[files]` by path, but for the root.
+        vectors: Keywords of the store for search by meaning.
+        cache: URL of cached answers of models and tools.
         state_schema: Further state.
         interrupt_before: Nodes before which a run stops.
         interrupt_after: Nodes after which it does.
@@ -67,6 +69,8 @@ class AgentParts:
     subagents: tuple[SubAgent, ...]
     mcp_servers: Mapping[str, MCPServer]
     routes: Mapping[str, Backend]
+    vectors: Mapping[str, Any]
+    cache: str | None
     state_schema: type | None
     interrupt_before: tuple[str, ...]
     interrupt_after: tuple[str, ...]
@@ -106,6 +110,8 @@ def parts_of(file: AgentFile, environ: Mapping[str, str], base: Path) -> AgentPa
         tuple(subagents),
         _servers(file, environ, base),
         _routes(file, base),
+        _vectors(file),
+        _cache(file, environ, base),
         state,
         agent.interrupt_before,
         agent.interrupt_after,
@@ -179,6 +185,26 @@ def _routes(file: AgentFile, base: Path) -> Mapping[str, Backend]:
             given = table.model_dump(exclude={"backend"}, exclude_none=True)
             made[path] = route_backend(path, given, base=base)
     return made
+
+
+def _vectors(file: AgentFile) -> Mapping[str, Any]:
+    table = None if file.store is None else file.store.vectors
+    if table is None:
+        return {}
+    with at("store", "vectors", "embed"):
+        embed = load_object(table.embed)
+    return {"embed": embed, "dims": table.dims, "index": table.fields}
+
+
+def _cache(file: AgentFile, environ: Mapping[str, str], base: Path) -> str | None:
+    if file.cache is None:
+        return None
+    from .places import open_cache
+
+    with at("cache", "url"):
+        url: str = expanded(file.cache.url, environ)
+        open_cache(url, base=base)  # to find what is wrong with it; that opens no file
+        return url
 
 
 def _object(given: Imported, attribute: str, what: str) -> Any:

@@ -9,6 +9,9 @@ errors early. No message shows a password.
     sqlite:store.db               a file, relative to the base directory
     postgresql://user@host/name   a Postgres database
     redis://host:6379/0           a Redis server (journals only)
+
+With `?schema=name` several of them share one database: the tables of a journal are in the schema
+`name_journal`, those of a store in `name_store`, and keys in Redis begin with `name:`.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ __all__ = [
     "route_backend",
     "scheme_of",
     "shown_place",
+    "split_schema",
 ]
 
 Scheme: TypeAlias = Literal["memory", "sqlite", "postgresql", "redis"]
@@ -75,7 +79,6 @@ def open_store(
     dims: int | None = None,
     index: Index | None = None,
     default_ttl: float | None = None,
-    schema: str | None = None,
     timeout: float = _TIMEOUT,
 ) -> Store:
     """Return the long-term store at a URL: `memory:`, `sqlite:` or `postgresql:`.
@@ -88,7 +91,6 @@ def open_store(
         dims: Length of the vectors; by default what the first ones have.
         index: What a `query` searches; by default every text.
         default_ttl: Seconds until an item expires that does not say it itself.
-        schema: The Postgres schema.
         timeout: Seconds that the database has for an answer.
 
     Raises:
@@ -109,7 +111,8 @@ def open_store(
             return SqliteStore(_file("store", url, base), **options)
         case _:
             postgres = _imported("store", "postgresql", "..store.postgres")
-            named = {} if schema is None else {"schema": schema}
+            url, schema = split_schema(url)
+            named = {} if schema is None else {"schema": f"{schema}_store"}
             conninfo = _conninfo("store", url)
             return postgres.PostgresStore(conninfo, timeout=timeout, **named, **options)
 
@@ -134,14 +137,13 @@ def open_cache(url: str, *, base: Path | None = None) -> Cache:
 
 
 def open_checkpointer(
-    url: str, *, base: Path | None = None, schema: str | None = None, timeout: float = _TIMEOUT
+    url: str, *, base: Path | None = None, timeout: float = _TIMEOUT
 ) -> Checkpointer:
     """Return the journal at a URL: `memory:`, `sqlite:`, `postgresql:` or `redis:`.
 
     Args:
         url: The URL.
         base: What relative files count from; the current directory by default.
-        schema: The Postgres schema, or what the keys in Redis begin with.
         timeout: Seconds that the database has for an answer.
 
     Raises:
@@ -159,12 +161,14 @@ def open_checkpointer(
             return SqliteCheckpointer(_file("journal", url, base))
         case "postgresql":
             postgres = _imported("journal", "postgresql", "..checkpoint.postgres")
-            named = {} if schema is None else {"schema": schema}
+            url, schema = split_schema(url)
+            named = {} if schema is None else {"schema": f"{schema}_journal"}
             conninfo = _conninfo("journal", url)
             return postgres.PostgresCheckpointer(conninfo, timeout=timeout, **named)
         case _:
             redis = _imported("journal", "redis", "..checkpoint.redis")
-            named = {} if schema is None else {"prefix": schema}
+            url, schema = split_schema(url)
+            named = {} if schema is None else {"prefix": f"{schema}:"}
             try:
                 return redis.RedisCheckpointer(url, timeout=timeout, **named)
             except ValueError:  # its text may show the URL
@@ -174,6 +178,17 @@ def open_checkpointer(
 def scheme_of(url: str) -> Scheme | None:
     """Return what kind of place a URL names; None if it is none."""
     return _SCHEMES.get(url.partition(":")[0].lower()) if ":" in url else None
+
+
+def split_schema(url: str) -> tuple[str, str | None]:
+    """Return a URL without its `schema`, and that."""
+    parts = _split(url)
+    given = [] if parts is None else parts.query.split("&")
+    schemas = [one for one in given if one.startswith("schema=")]
+    if parts is None or not schemas:
+        return url, None
+    rest = "&".join(one for one in given if one not in schemas)
+    return parts._replace(query=rest).geturl(), unquote(schemas[-1].partition("=")[2])
 
 
 def shown_place(url: str) -> str:

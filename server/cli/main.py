@@ -18,6 +18,7 @@ from .doctor import doctor
 from .install import install
 from .journal import journal
 from .models import models
+from .mounted_servers import mcp
 from .policy import policy
 from .threads import threads
 from .tokens import token
@@ -126,6 +127,14 @@ def cli(ctx: click.Context) -> None:
 )
 @click.option("--profiles", multiple=True, metavar="DIR", help="Profiles of models. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
+@click.option(
+    "--journal", metavar="URL", help="Keep threads there: postgresql://…, redis://…, sqlite:…."
+)
+@click.option("--journal-url-file", metavar="FILE", help="Read that URL from FILE.")
+@click.option(
+    "--store", metavar="URL", help="Long-term memory of agents: postgresql://… or sqlite:…."
+)
+@click.option("--store-url-file", metavar="FILE", help="Read that URL from FILE.")
 @click.option(
     "--journal-key-file",
     metavar="FILE",
@@ -273,6 +282,7 @@ cli.add_command(agent)
 cli.add_command(doctor)
 cli.add_command(install)
 cli.add_command(journal)
+cli.add_command(mcp)
 cli.add_command(models)
 cli.add_command(policy)
 cli.add_command(threads)
@@ -298,7 +308,8 @@ def _serve(
     except SettingsError as error:
         raise _not_started([error]) from None
     # Child processes, which may run what a model wrote, are not given it.
-    os.environ.pop("DEEP_AGENT_JOURNAL_KEY", None)
+    for secret in ("JOURNAL_KEY", "JOURNAL", "STORE"):
+        os.environ.pop(f"DEEP_AGENT_{secret}", None)
     logging.getLogger().setLevel(settings.log_level.upper())
     again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
     if application is not None:
@@ -312,7 +323,7 @@ def _run(
 ) -> None:
     import anyio
 
-    from ...harness.errors import HarnessError
+    from ...harness.errors import HarnessError, LeaseLost
     from ..settings.settings import SettingsError
     from ..settings.state_dir import StateDirError
     from ..transports.transports import AddressError
@@ -326,6 +337,8 @@ def _run(
             refused += _leaves(group)
     except KeyboardInterrupt:  # before the signal handlers stand
         sys.exit(130)
+    if any(isinstance(one, LeaseLost) for one in refused):
+        raise _Refused("\n".join(map(str, refused)))
     if refused:
         raise _not_started(refused)
 

@@ -31,7 +31,7 @@ from .findings import Finding, broken, note, ok
 from .handshakes import Handshake, shake_hands
 from .known_clients import KNOWN_CLIENTS
 from .plugins import examine_agent, examine_plugins
-from .state import examine_journal, examine_state
+from .state import examine_journal, examine_state, examine_store
 
 __all__ = ["Examination", "examine_live_model"]
 
@@ -76,7 +76,7 @@ class Examination:
             return
         for finding in await anyio.to_thread.run_sync(lambda: self._around(settings)):
             yield finding
-        for finding in await examine_journal(settings):
+        for finding in [*await examine_journal(settings), *await examine_store(settings)]:
             yield finding
         if self.application is not None:
             yield await examine_agent(self.application, settings)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
@@ -58,22 +56,14 @@ class MountedServers:
 
 
 def with_tokens(servers: Mapping[str, MCPServer], settings: Settings) -> dict[str, MCPServer]:
-    """Return servers whose logins are kept in the state directory, sealed if there is a key."""
-    from ...harness.checkpoint.keyring import Keyring
+    """Return servers that know where logins to them are kept."""
     from ...harness.mcp_servers.config import HttpServer
-    from ...harness.mcp_servers.oauth_tokens import TokenFiles
+    from ..auth.mounted_logins import token_files
 
-    keys = settings.journal_key
-    keyring = None if keys is None else Keyring.parse(keys.get_secret_value())
-    tokens = TokenFiles(token_folder(settings), keyring)
+    tokens = token_files(settings)
     return {
         name: replace(one, auth=replace(one.auth, tokens=tokens))
         if isinstance(one, HttpServer) and one.auth is not None
         else one
         for name, one in servers.items()
     }
-
-
-def token_folder(settings: Settings) -> Path:
-    """Return where logins to mounted servers are kept."""
-    return Path(os.path.abspath(settings.state_dir)) / "mcp"

@@ -76,7 +76,12 @@ def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
     found = [
         ProtectedPath("the state directory", settings.state_dir, secret=True, is_directory=True)
     ]
-    keys = {"the journal's key": settings.journal_key_file, "the private key": settings.tls_key}
+    keys = {
+        "the journal's key": settings.journal_key_file,
+        "the journal's URL": settings.journal_url_file,
+        "the store's URL": settings.store_url_file,
+        "the private key": settings.tls_key,
+    }
     found += [
         ProtectedPath(name, path, secret=True) for name, path in keys.items() if path is not None
     ]

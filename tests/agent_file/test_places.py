@@ -71,8 +71,8 @@ async def test_a_store_finds_by_meaning_with_an_embedding_that_is_named(tmp_path
     url = {"memory": "memory:", "sqlite": "sqlite:vectors.db"}.get(kind)
     url = url or request.getfixturevalue("postgres")
     embed = f"{__name__}:meanings"
-    options = {"schema": "vectors"} if kind == "postgres" else {}
-    async with open_store(url, base=tmp_path, embed=embed, dims=3, **options) as store:
+    url += "?schema=vectors" if kind == "postgres" else ""
+    async with open_store(url, base=tmp_path, embed=embed, dims=3) as store:
         for text in ("apple", "bread", "cheese"):
             await store.put(("food",), text, {"text": text})
         best, *_ = await store.search(("food",), query="butter")
@@ -92,8 +92,8 @@ async def test_a_journal_keeps_threads(tmp_path, request, kind):
     with keys() if kind == "redis" else nullcontext() as found:
         url = {"memory": "memory:", "sqlite": "sqlite:journal.db", "redis": REDIS}.get(kind)
         url = url or request.getfixturevalue("postgres")
-        options = {"schema": found.prefix} if kind == "redis" else {}
-        async with open_checkpointer(url, base=tmp_path, **options) as journal:
+        url += f"?schema={found.prefix[:-1]}" if kind == "redis" else ""
+        async with open_checkpointer(url, base=tmp_path) as journal:
             agent = create_deep_agent(Turns(says("hi")), checkpointer=journal)
             await agent.ainvoke("go", thread_id="t")
             assert [one.thread_id for one in await journal.threads(limit=5)] == ["t"]
