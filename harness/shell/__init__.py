@@ -38,8 +38,6 @@ __all__ = [
 _HOMES = {
     "BubblewrapExecutionPolicy": "bubblewrap",
     "DockerExecutionPolicy": "docker",
-    "Layout": "layout",
-    "Mount": "layout",
     "SandboxPolicy": "policies",
 }
 
