@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 from pydantic import JsonValue
 
-from deep_agent_mcp.harness.agent import Agent, create_agent
+from deep_agent_mcp.harness.agent import Agent, RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.base import Batch, Interrupt
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError
@@ -20,7 +20,6 @@ from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.run_executor import RunExecutor
 from deep_agent_mcp.harness.tools.runtime import ToolRuntime
 from deep_agent_mcp.harness.tools.tool import tool
-from deep_agent_mcp.server.runs.active_run import ActiveRun
 from deep_agent_mcp.server.runs.runs import RunManager
 from deep_agent_mcp.server.runs.server_processes import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
@@ -100,9 +99,9 @@ async def test_a_run_that_is_answered_as_it_goes_to_wait_is_seen_at_work_until_i
                 await app.runs.reply(one.run_id, {one.id: APPROVE})
             return found
 
-        async def watched(carrier: RunSupervisor, live: ActiveRun) -> None:
-            seen.append((await app.runs.snapshot(live.run_id)).run.status)
-            await go_on(carrier, live)
+        async def watched(carrier: RunSupervisor, waiting: RunResult) -> None:
+            seen.append((await app.runs.snapshot(waiting.run.id)).run.status)
+            await go_on(carrier, waiting)
 
         monkeypatch.setattr(RunExecutor, "_answered", answered_late)
         monkeypatch.setattr(RunSupervisor, "_go_on_if_answered", watched)
