@@ -8,6 +8,7 @@ out; they mean nothing to the client's.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -43,6 +44,7 @@ from ...harness.messages.message import (
     new_id,
 )
 from ...harness.models.base import ChatRequest
+from ...harness.models.wire import CONTINUE, OPENING, clean_text, sendable
 from ...harness.tools.spec import ToolSpec
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ Answer = CreateMessageResult | CreateMessageResultWithTools
 
 _NO_RESULT = "There is no result: the call was not finished."
 _EMPTY = "(empty)"
+_NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_ID = 64
 _MAX_NAME = 200
 _STOP_REASONS = {
     "endTurn": "end_turn",
@@ -178,23 +182,53 @@ def _unusable(what: str) -> ModelError:
 
 
 def _messages(messages: Sequence[Message]) -> list[SamplingMessage]:
+    """Return a transcript that any provider takes to which a client may pass it on.
+
+    The user begins and ends it, calls have ids and names that are allowed, and no text is blank.
+    """
     made: list[SamplingMessage] = []
+    used: set[str] = set()
     for turn in _turns(messages):
         first = turn[0]
-        calls = first.tool_calls if isinstance(first, AIMessage) else ()
-        results = {one.tool_call_id: one for one in turn if isinstance(one, ToolMessage)}
+        results = [one for one in turn if isinstance(one, ToolMessage)]
         if isinstance(first, AIMessage):
-            _add(made, "assistant", list(_said(first)))
-        if calls:
-            found = [_result(call, results.pop(call.id, None)) for call in calls]
-            made.append(SamplingMessage(role="user", content=[*found]))
+            calls = [_call(call, used) for call in first.tool_calls]
+            if not made:
+                _add(made, "user", [TextContent(text=OPENING)])
+            _add(made, "assistant", [*_said(first, calls)])
+            if calls:
+                answered = zip(calls, first.tool_calls, strict=True)
+                found = [_result(sent.id, _taken(results, call.id)) for sent, call in answered]
+                made.append(SamplingMessage(role="user", content=[*found]))
         for one in turn:
             if isinstance(one, HumanMessage):
                 _add(made, "user", list(_blocks(one.content)))
-            elif isinstance(one, ToolMessage) and one.tool_call_id in results:  # its call is gone
+            elif isinstance(one, ToolMessage) and one in results:  # its call is gone
                 text = f"Result of an earlier call of {one.name or 'a tool'}: {one.text}"
-                _add(made, "user", [TextContent(text=text)])
+                _add(made, "user", [TextContent(text=clean_text(text))])
+    if not made or made[-1].role == "assistant":
+        made.append(SamplingMessage(role="user", content=[TextContent(text=CONTINUE)]))
     return made
+
+
+def _call(call: ToolCall, used: set[str]) -> ToolUseContent:
+    """Return a call with an id of its own, which no other one of the transcript has."""
+    own = call_id = _NOT_IN_ID.sub("_", call.id)[:_MAX_ID] or "call"
+    count = 1
+    while call_id in used:
+        count += 1
+        call_id = f"{own}_{count}"
+    used.add(call_id)
+    name = _NOT_IN_ID.sub("_", call.name)[:_MAX_ID] or "unknown"
+    return ToolUseContent(id=call_id, name=name, input=sendable(call.args))
+
+
+def _taken(results: list[ToolMessage], call_id: str) -> ToolMessage | None:
+    """Take the first result of a call out of the list."""
+    found = next((one for one in results if one.tool_call_id == call_id), None)
+    if found is not None:
+        results.remove(found)
+    return found
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[list[Message]]:
@@ -226,21 +260,24 @@ def _has_results(message: SamplingMessage) -> bool:
     return any(one.type == "tool_result" for one in message.content_as_list)
 
 
-def _said(message: AIMessage) -> Iterator[SamplingMessageContentBlock]:
+def _said(
+    message: AIMessage, calls: Sequence[ToolUseContent]
+) -> Iterator[SamplingMessageContentBlock]:
+    left = iter(calls)
     for block in message.content:
-        if isinstance(block, TextBlock) and block.text:
-            yield TextContent(text=block.text)
+        if isinstance(block, TextBlock) and block.text.strip():
+            yield TextContent(text=clean_text(block.text))
         elif isinstance(block, ToolCall):
-            yield ToolUseContent(id=block.id, name=block.name, input=block.args)
+            yield next(left)
 
 
-def _result(call: ToolCall, message: ToolMessage | None) -> ToolResultContent:
+def _result(call_id: str, message: ToolMessage | None) -> ToolResultContent:
     if message is None:
         return ToolResultContent(
-            tool_use_id=call.id, content=[TextContent(text=_NO_RESULT)], is_error=True
+            tool_use_id=call_id, content=[TextContent(text=_NO_RESULT)], is_error=True
         )
     return ToolResultContent(
-        tool_use_id=call.id,
+        tool_use_id=call_id,
         content=list(_blocks(message.content)) or [TextContent(text=_EMPTY)],
         is_error=True if message.status == "error" else None,
     )
@@ -249,14 +286,14 @@ def _result(call: ToolCall, message: ToolMessage | None) -> ToolResultContent:
 def _blocks(content: Content) -> Iterator[TextContent | ImageContent | AudioContent]:
     """Yield what a person or a tool said; documents and films have no place in the protocol."""
     if isinstance(content, str):
-        if content:
-            yield TextContent(text=content)
+        if content.strip():
+            yield TextContent(text=clean_text(content))
         return
     for block in content:
         match block:
             case TextBlock(text):
-                if text:
-                    yield TextContent(text=text)
+                if text.strip():
+                    yield TextContent(text=clean_text(text))
             case ImageBlock(media_type, data):
                 yield ImageContent(data=data, mime_type=media_type)
             case AudioBlock(media_type, data):

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
+from mcp.types import (
+    AudioContent,
+    CallToolRequestParams,
+    CallToolResult,
+    ImageContent,
+    InputRequiredResult,
+)
 from pydantic import JsonValue
 
 from ...harness.agent import Agent
 from ...harness.loop.hooks.middleware import AgentMiddleware
-from ...harness.messages.message import ToolMessage
+from ...harness.messages.message import AudioBlock, ImageBlock, MediaBlock, ToolMessage, is_media
 from ...harness.tools.tool import Tool
 from ..auth.caller import Scope
 from ..mcp.services import Context, Services, wait_seconds
@@ -39,6 +45,9 @@ _OURS = f"{AgentMiddleware.__module__.partition('.harness.')[0]}.harness.middlew
 
 DOCUMENTS = frozenset({"read_file", "skill"})
 ALWAYS_LOAD = frozenset({"write_todos", "skill"})
+
+MAX_MEDIA = 700_000
+"""Most characters of an encoded image or recording in a result; some clients bear no megabyte."""
 
 THREAD_ID: dict[str, JsonValue] = {
     "type": "string",
@@ -138,7 +147,7 @@ def _shown(
             "\n".join([text, *lines]), {"thread_id": thread_id, "error": text}, failed=True
         ).result()
     if tool.name in DOCUMENTS:
-        return Answer(text, None, lines).result()
+        return _with_media(message, thread_id, lines) or Answer(text, None, lines).result()
     data: dict[str, JsonValue] = {"thread_id": thread_id}
     if isinstance(message.artifact, dict):
         data.update(message.artifact)
@@ -149,3 +158,36 @@ def _shown(
     if notes:
         data["notes"] = [*notes]
     return Answer(text, data, lines).result()
+
+
+def _with_media(
+    message: ToolMessage, thread_id: str, lines: Sequence[str]
+) -> CallToolResult | None:
+    """Return a result with its images and recordings, None if it has no media.
+
+    Of films, documents and what is large a client is told where to get them: not many could show
+    them to their model, and some would show their code.
+    """
+    content = () if isinstance(message.content, str) else message.content
+    media = [block for block in content if is_media(block)]
+    if not media:
+        return None
+    shown = [block for one in media if (block := _protocols(one)) is not None]
+    if len(shown) < len(media):
+        lines = (*lines, f"Its bytes are in the resource thread://{thread_id}/files/<path>.")
+    result = Answer(message.text, None, tuple(lines)).result()
+    result.content += shown
+    return result
+
+
+def _protocols(block: MediaBlock) -> ImageContent | AudioContent | None:
+    """Return a block in the protocol's words, None if it is better not shown."""
+    if len(block.data) > MAX_MEDIA:
+        return None
+    match block:
+        case ImageBlock(media_type, data):
+            return ImageContent(data=data, mime_type=media_type)
+        case AudioBlock(media_type, data):
+            return AudioContent(data=data, mime_type=media_type)
+        case _:
+            return None
