@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 from pydantic import JsonValue
 
-from .._internal.records import changed
 from .._internal.task_groups import raising_one
 from ..checkpoint.base import Batch, Checkpointer, Next, Run
 from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownRun, UnknownThread
@@ -25,7 +24,7 @@ from .run.commit_buffer import JOURNALS
 from .run.context import RunContext, RunControl
 from .run.events import Event, EventBuffer, StreamMode, printing
 from .run_executor import RunExecutor, RunOptions, RunResult
-from .run_input import AgentInput, as_update, goal_of, new_run, newest_results
+from .run_input import AgentInput, as_update, goal_of, new_run
 from .state.thread_input import accept_input, open_for_run
 from .thread_access import ThreadAccess
 
@@ -111,7 +110,7 @@ class AgentRuns(ThreadAccess):
             await accept_input(loop.thread, update, self.definition.entry, goal[:100])
 
         with await self._turns.turn(run, options.control, options.when_busy) as control:
-            return await self._carry(run, begin, options, control)
+            return await (await self._executor(run, options, control)).carry(begin)
 
     async def _go_on(self, thread_id: str | None, options: RunOptions) -> RunResult:
         if thread_id is None or await self.checkpointer.load(thread_id) is None:
@@ -125,7 +124,7 @@ class AgentRuns(ThreadAccess):
                 await loop.run.journal.commit(Batch(run.thread_id, runs=[begun]))
 
         with await self._turns.turn(run, options.control, options.when_busy) as control:
-            return await self._carry(run, begin, options, control)
+            return await (await self._executor(run, options, control)).carry(begin)
 
     async def adrive(
         self,
@@ -167,9 +166,10 @@ class AgentRuns(ThreadAccess):
         # has everything.
         only_reads = all(one is not None and one.read_only and not one.once for one in used)
         with await self._turns.turn(run, options.control, options.when_busy) as control:
-            return await self._carry(
-                run, begin, options, control, synced=not inside, only_reads=only_reads
+            executor = await self._executor(
+                run, options, control, synced=not inside, only_reads=only_reads
             )
+            return await executor.carry(begin)
 
     async def aresume(
         self,
@@ -241,7 +241,7 @@ class AgentRuns(ThreadAccess):
                 await loop.run.journal.commit(batch)
             await loop.thread.open()
 
-        return await self._carry(run, begin, options, control)
+        return await (await self._executor(run, options, control)).carry(begin)
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
         """Store answers for a run that is still working on other calls; it picks them up itself.
@@ -343,25 +343,26 @@ class AgentRuns(ThreadAccess):
         await self.fork(thread_id, checkpoint_id)
         return await self.ainvoke(None, thread_id=thread_id, options=options)
 
-    async def _carry(
+    async def _executor(
         self,
         run: Run,
-        begin: Callable[[AgentLoop], Awaitable[None]],
         options: RunOptions,
         control: RunControl,
         *,
         synced: bool = True,
         only_reads: bool = False,
-    ) -> RunResult:
+    ) -> RunExecutor:
+        """Return what carries a run, with all that its agents share."""
         limits = options.limits or self.limits or Limits()
         emit = options.emit
         if self.debug:
             emit = printing(emit, wanted="debug" in options.modes)
+        earlier = await used_before(run, self.checkpointer) if limits.for_thread else None
         context = RunContext(
             run,
             self.checkpointer,
             JOURNALS[options.durability](self.checkpointer, run.thread_id),
-            Meter(limits, used_by(run), earlier=await used_before(run, limits, self.checkpointer)),
+            Meter(limits, used_by(run), earlier=earlier),
             control,
             context=self._context.check(options.context) if self._context else options.context,
             emit=emit,
@@ -373,21 +374,7 @@ class AgentRuns(ThreadAccess):
             room=options.room,
             principal=options.principal,
         )
-        result = await RunExecutor(self.definition, context, control).carry(begin)
-        if context.screens:
-            result = _screened_result(context, result)
-        if run.kind == "delegate":
-            return result
-        return changed(result, results=newest_results(result.state["messages"]))
-
-
-def _screened_result(context: RunContext, result: RunResult) -> RunResult:
-    """Return a result whose questions and error show no more than what was stored of them."""
-    from .run.redaction import asked
-
-    questions = tuple(asked(one, context.screens) for one in result.interrupts)
-    error = next(iter(context.screens.values())).error(result.error)
-    return replace(result, interrupts=questions, error=error)
+        return RunExecutor(self.definition, context, control)
 
 
 def _context_schema(schema: type | None) -> ContextSchema | None:
