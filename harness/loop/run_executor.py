@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 _STOP_SECONDS = 10
 """How long middleware may take to end what a run has left."""
 
+_HIDDEN = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT})
+"""Marks of keys that callers do not see."""
+
 StopReason: TypeAlias = RunStatus | LimitName
 
 
@@ -300,4 +303,4 @@ def _screened(context: RunContext, result: RunResult) -> RunResult:
 
 def public_state(schema: StateSchema, state: State) -> State:
     """Return the keys of a state that callers may see."""
-    return schema.without(state, {Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT})
+    return schema.without(state, _HIDDEN)

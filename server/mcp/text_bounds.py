@@ -41,7 +41,8 @@ def too_long(given: Mapping[str, Any]) -> str | None:
         if len(name) > MAX_NAME_BYTES:
             return f"an argument's name has {len(name):,} characters. Use one that exists."
         most = _BOUNDS.get(name, MAX_NAME_BYTES)
-        size = sum(_sizes(value))
+        known = isinstance(value, str) and value.isascii()
+        size = len(value) if known else sum(_sizes(value))
         if size > most:
             return (
                 f"{name} has {size:,} bytes of text, and at most {most:,} are accepted. Send "
