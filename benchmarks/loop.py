@@ -45,6 +45,8 @@ __all__ = ["added_memory", "run"]
 BARE, DEEP, JOURNAL = "bare", "deep", "deep, SQLite"
 LENGTHS = {50: 8, 200: 2, 1_000: 1}
 """Rounds of a run -> how often it is run for one sample."""
+DURABLE = 400
+"""Rounds of a durable run."""
 SHORT = "rounds-0-5"
 DELAY = 0.020
 IDEAL = 6 * DELAY
@@ -137,8 +139,8 @@ def _durable_round(measures: Measures, rounds: int) -> list[Bar]:
         for label, side in sides.items():
             with tempfile.TemporaryDirectory() as folder:
                 began = time.process_time()
-                anyio.run(side, "rounds-0-100", Path(folder) / "rows.db")
-                series[label].append(10 * (time.process_time() - began))
+                anyio.run(side, f"rounds-0-{DURABLE}", Path(folder) / "rows.db")
+                series[label].append(1_000 * (time.process_time() - began) / DURABLE)
         ratios.append(series["ours"][-1] / series["bare"][-1])
     for label in sides:
         measures[f"durable round, {label}, processor ms"] = spread(series[label])

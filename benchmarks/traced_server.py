@@ -40,7 +40,8 @@ class Notes:
         self.called.add(frame.f_code)
         depth, above = 0, frame
         while above is not None:
-            depth += above.f_code.co_filename.startswith(FOLDERS)
+            code = above.f_code
+            depth += code.co_filename.startswith(FOLDERS) and not code.co_name.startswith("<")
             above = above.f_back  # type: ignore[assignment]
         self.deepest = max(self.deepest, depth)
 

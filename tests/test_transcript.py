@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, rule
 
-from deep_agent_mcp.harness.messages.message import HumanMessage, RemoveMessage
+from deep_agent_mcp.harness.messages.message import (
+    AIMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolCall,
+    ToolMessage,
+)
+from deep_agent_mcp.harness.messages.paired import paired
 from deep_agent_mcp.harness.messages.transcript import Transcript, add_messages
 from deep_agent_mcp.harness.state.schema import AgentState, Overwrite, channels_of
 
@@ -180,3 +187,44 @@ class Branches(RuleBasedStateMachine):
 
 
 TestBranches = Branches.TestCase
+
+
+def answer(*ids):
+    return AIMessage(tuple(ToolCall(one, "look", {}) for one in ids), id=f"ai-{'-'.join(ids)}")
+
+
+def result(id_):
+    return ToolMessage(id_, "seen", id=f"result-{id_}")
+
+
+class Counted(Transcript):
+    """Counts the messages that are looked at."""
+
+    __slots__ = ()
+    looked = 0
+
+    def since(self, start):
+        for one in super().since(start):
+            Counted.looked += 1
+            yield one
+
+
+def test_a_valid_conversation_is_not_looked_at_again_when_it_grows():
+    seen = Counted([message("goal")])
+    for number in range(100):
+        grown = add_messages(seen, [answer(f"c{number}"), result(f"c{number}")])
+        grown.__class__ = Counted
+        seen = grown
+        assert paired(seen) is seen
+    assert Counted.looked <= 2 * 100 + 1
+
+
+def test_what_is_known_of_a_conversation_says_nothing_of_others_that_share_its_messages():
+    short = Transcript([message("goal"), answer("a")])
+    whole = add_messages(short, [result("a")])
+    assert paired(whole) is whole
+    assert [one.type for one in paired(short)] == ["human", "ai", "tool"]
+    open_again = add_messages(whole, [answer("b")])
+    assert [one.type for one in paired(open_again)] == ["human", "ai", "tool", "ai", "tool"]
+    other = add_messages(short, [message("next")])
+    assert [one.type for one in paired(other)] == ["human", "ai", "tool", "human"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pydantic_core import to_json
 
 from ..checkpoint.base import Checkpointer, Run
-from .limits import Limits, Meter, Used
+from .limits import Meter, Used
 
 __all__ = ["noted", "used_before", "used_by"]
 
@@ -26,13 +26,11 @@ def used_by(run: Run) -> Used | None:
     return Used.from_json(json.loads(run.used)) if run.used else None
 
 
-async def used_before(run: Run, limits: Limits, journal: Checkpointer) -> Used | None:
-    """Return what other runs of the thread have used; None if no limit asks for it.
+async def used_before(run: Run, journal: Checkpointer) -> Used:
+    """Return what other runs of the thread have used, for the limits that ask for it.
 
     A run that counted this knows all before it, so usually a few records are read.
     """
-    if not limits.for_thread:
-        return None
     own = used_by(run)
     if own is not None and own.thread is not None:
         return own.thread

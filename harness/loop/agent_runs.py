@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import anyio
 from pydantic import JsonValue
 
-from .._internal.records import changed
 from .._internal.task_groups import raising_one
 from ..checkpoint.base import Batch, Checkpointer, Next, Run
 from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownThread
@@ -26,8 +25,8 @@ from .run.commit_buffer import JOURNALS
 from .run.context import RunContext, RunControl, StateCache
 from .run.events import Event, EventBuffer, StreamMode, printing
 from .run_choices import InvalidChoice, RunChoices
-from .run_executor import RunExecutor, RunOptions, RunResult, screened_result
-from .run_input import AgentInput, as_update, goal_of, new_run, newest_results
+from .run_executor import RunExecutor, RunOptions, RunResult
+from .run_input import AgentInput, as_update, goal_of, new_run
 from .state.thread_input import accept_input, open_for_run
 from .thread_access import ThreadAccess
 from .tools.execution import ToolPipeline
@@ -153,7 +152,8 @@ class AgentRuns(ThreadAccess):
             await accept_input(loop.thread, update, definition.entry, goal[:100])
 
         with await self._turns.turn(run, options.control, options.when_busy) as control:
-            return await self._carry(run, begin, options, control, definition, options.choices)
+            executor = await self._executor(run, options, control, definition, options.choices)
+            return await executor.carry(begin)
 
     async def _go_on(self, thread_id: str | None, options: RunOptions) -> RunResult:
         if thread_id is None or await self.checkpointer.load(thread_id) is None:
@@ -171,7 +171,8 @@ class AgentRuns(ThreadAccess):
                 await loop.run.journal.commit(Batch(run.thread_id, runs=[begun]))
 
         with await self._turns.turn(run, options.control, options.when_busy) as control:
-            return await self._carry(run, begin, options, control, definition, choices)
+            executor = await self._executor(run, options, control, definition, choices)
+            return await executor.carry(begin)
 
     async def adrive(
         self,
@@ -216,10 +217,11 @@ class AgentRuns(ThreadAccess):
         # has everything.
         only_reads = all(one is not None and one.read_only and not one.once for one in used)
         with await self._turns.turn(run, options.control, options.when_busy) as control:
-            return await self._carry(
-                run, begin, options, control, self.definition, options.choices,
+            executor = await self._executor(
+                run, options, control, self.definition, options.choices,
                 synced=not inside, only_reads=only_reads,
             )  # fmt: skip
+            return await executor.carry(begin)
 
     async def aresume(
         self,
@@ -286,7 +288,8 @@ class AgentRuns(ThreadAccess):
                 await loop.run.journal.commit(batch)
             await loop.thread.open()
 
-        return await self._carry(run, begin, options, control, definition, choices)
+        executor = await self._executor(run, options, control, definition, choices)
+        return await executor.carry(begin)
 
     async def answer(self, run_id: str, answers: Mapping[str, JsonValue]) -> None:
         """Store answers for a run that is still working on other calls; it picks them up itself.
@@ -388,10 +391,9 @@ class AgentRuns(ThreadAccess):
         await self.fork(thread_id, checkpoint_id)
         return await self.ainvoke(None, thread_id=thread_id, options=options)
 
-    async def _carry(
+    async def _executor(
         self,
         run: Run,
-        begin: Callable[[AgentLoop], Awaitable[None]],
         options: RunOptions,
         control: RunControl,
         definition: AgentDefinition,
@@ -399,18 +401,20 @@ class AgentRuns(ThreadAccess):
         *,
         synced: bool = True,
         only_reads: bool = False,
-    ) -> RunResult:
+    ) -> RunExecutor:
+        """Return what carries a run, with all that its agents share."""
         limits = options.limits or self.limits or Limits()
         if choices is not None:
             limits = choices.narrow(limits)
         emit = options.emit
         if self.debug:
             emit = printing(emit, wanted="debug" in options.modes)
+        earlier = await used_before(run, self.checkpointer) if limits.for_thread else None
         context = RunContext(
             run,
             self.checkpointer,
             JOURNALS[options.durability](self.checkpointer, run.thread_id),
-            Meter(limits, used_by(run), earlier=await used_before(run, limits, self.checkpointer)),
+            Meter(limits, used_by(run), earlier=earlier),
             control,
             context=self._context.check(options.context) if self._context else options.context,
             emit=emit,
@@ -423,12 +427,7 @@ class AgentRuns(ThreadAccess):
             principal=options.principal,
             choices=choices,
         )
-        result = await RunExecutor(definition, context, control).carry(begin)
-        if context.screens:
-            result = screened_result(context, result)
-        if run.kind == "delegate":
-            return result
-        return changed(result, results=newest_results(result.state["messages"]))
+        return RunExecutor(definition, context, control)
 
 
 def _context_schema(schema: type | None) -> ContextSchema | None:

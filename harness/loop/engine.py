@@ -67,6 +67,7 @@ class AgentLoop:
         self.path = path or (agent.name,)
         run.told_of_stops += agent.told_of_stops
         self.thread = ThreadState(agent.schema, agent.states, run, ns, self.path)
+        self._driven = run.run.kind == "drive" and ns == ""
         self._runtime: Runtime | None = None
         self._paused: Pause | None = None
         self._author = ""
@@ -264,10 +265,6 @@ class AgentLoop:
                 return "end"
 
     # --- routing and hooks -----------------------------------------------------------------
-
-    @property
-    def _driven(self) -> bool:
-        return self.run.run.kind == "drive" and self.thread.ns == ""
 
     def _route(self) -> Next:
         state = self.thread.state

@@ -16,7 +16,7 @@ from ..checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
 from ..errors import CheckpointError, HarnessError, StaleThread, UnfinishedAnswer
 from ..limits.limits import LimitName, LimitReached, Limits, Used
 from ..limits.thread_usage import noted
-from ..messages.message import ToolMessage, Usage
+from ..messages.message import AIMessage, Message, ToolMessage, Usage
 from ..state.schema import Mark, State, StateSchema
 from ..tools.results import storable_text
 from .definition import AgentDefinition
@@ -26,14 +26,18 @@ from .hooks.middleware import AgentMiddleware
 from .run.commit_buffer import Durability
 from .run.context import RunContext, RunControl
 from .run.events import Emit, StreamMode
+from .run.interrupts import Pause
 from .run_choices import RunChoices
 
-__all__ = ["RunExecutor", "RunOptions", "RunResult", "public_state", "screened_result"]
+__all__ = ["RunExecutor", "RunOptions", "RunResult", "public_state"]
 
 logger = logging.getLogger(__name__)
 
 _STOP_SECONDS = 10
 """How long middleware may take to end what a run has left."""
+
+_HIDDEN = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT})
+"""Marks of keys that callers do not see."""
 
 StopReason: TypeAlias = RunStatus | LimitName
 
@@ -149,17 +153,20 @@ class RunExecutor:
         finally:
             if self._context.told_of_stops:
                 await self._tell_that_it_stopped()
-        thread = self._loop.thread
-        return RunResult(
-            run=self._context.run,
-            state=public_state(thread.schema, thread.state),
+        context, thread = self._context, self._loop.thread
+        state = public_state(thread.schema, thread.state)
+        result = RunResult(
+            run=context.run,
+            state=state,
             interrupts=interrupts,
+            results=newest_results(state["messages"]) if context.run.kind == "drive" else (),
             checkpoint=thread.head if self._unrecorded is None else None,
-            usage=self._context.meter.usage,
-            used=self._context.meter.used(),
+            usage=context.meter.usage,
+            used=context.meter.used(),
             error=error,
             unrecorded=self._unrecorded,
         )
+        return _screened(context, result) if context.screens else result
 
     async def _tell_that_it_stopped(self) -> None:
         """Let middleware end what must not outlive the run."""
@@ -183,33 +190,47 @@ class RunExecutor:
         self, begin: Callable[[AgentLoop], Awaitable[None]]
     ) -> tuple[Sequence[Interrupt], HarnessError | LimitReached | None]:
         """Return the questions the run waits for, and what ended it."""
-        interrupts: Sequence[Interrupt] = ()
+        interrupts: Sequence[Interrupt] | None = None
         error: HarnessError | LimitReached | None = None
+        meter = self._context.meter
+        bounded = meter.limits.seconds is not None
         with self._control.scope:
             await anyio.lowlevel.checkpoint_if_cancelled()
             await begin(self._loop)
             self._control.accepted.set()
             try:
-                interrupts = await self._advance()
+                over = anyio.move_on_after(meter.remaining().seconds) if bounded else nullcontext()
+                with over as limit:
+                    await anyio.lowlevel.checkpoint_if_cancelled()  # stopped, or its time is over
+                    while interrupts is None:
+                        interrupts = await self._waits_for(await self._loop.advance())
+                if limit is not None and limit.cancelled_caught:
+                    raise meter.out_of_time()
                 await self._context.journal.settle()
                 self._loop.thread.remember()
             except (HarnessError, LimitReached) as failed:
-                if self._may_go_unrecorded(failed):
-                    self._unrecorded = failed
-                elif not self._context.journal.stored:
-                    raise
-                else:
-                    error = failed
-                    if isinstance(failed, UnfinishedAnswer):
-                        self._context.update_run(answer=failed.text)
-                    await self._record("failed", str(failed))
+                error = await self._failed(failed)
             except FAILURES as raised:
                 bug = as_failure(raised)
                 await self._record("failed", f"internal error: {type(bug).__name__}: {bug}")
                 raise bug  # noqa: B904 - the same, or it knows its cause
         if self._control.reason is not None and self._context.run.status == "running":
             await self._stopped(self._control.reason)
-        return interrupts, error
+        return interrupts or (), error
+
+    async def _failed(
+        self, failed: HarnessError | LimitReached
+    ) -> HarnessError | LimitReached | None:
+        """Record that the run failed; return why, or None if only its record is missing."""
+        if self._may_go_unrecorded(failed):
+            self._unrecorded = failed
+            return None
+        if not self._context.journal.stored:
+            raise failed
+        if isinstance(failed, UnfinishedAnswer):
+            self._context.update_run(answer=failed.text)
+        await self._record("failed", str(failed))
+        return failed
 
     def _may_go_unrecorded(self, failed: HarnessError | LimitReached) -> TypeGuard[CheckpointError]:
         """Whether the run has its results, and lacks no more than their place in the journal."""
@@ -223,31 +244,21 @@ class RunExecutor:
             and thread.changes_only_the_transcript
         )
 
-    async def _advance(self) -> Sequence[Interrupt]:
-        """Advance until the run pauses or ends; return the questions it waits for.
-
-        Raises:
-            LimitReached: Its time is over.
-        """
-        meter = self._context.meter
-        bounded = meter.limits.seconds is not None
-        with anyio.move_on_after(meter.remaining().seconds) if bounded else nullcontext():
-            await anyio.lowlevel.checkpoint_if_cancelled()  # stopped meanwhile, or its time is over
-            while True:
-                pause = await self._loop.advance()
-                if pause is None:
-                    if self._context.run.status == "running":
-                        self._context.update_run(answer=self._loop.thread.answer())
-                        await self._record("done", None)
-                    return ()
-                if self._control.drained.is_set() and not pause.interrupts:
-                    await self._record("paused", "drained: the step was finished and stored")
-                    return ()
-                if not await self._answered(pause.interrupts):
-                    await self._record("needs_approval", None)
-                    return pause.interrupts
-                await self._loop.thread.open()
-        raise meter.out_of_time()
+    async def _waits_for(self, pause: Pause | None) -> Sequence[Interrupt] | None:
+        """Record where the run stands; return the questions it waits for, None if it goes on."""
+        if pause is None:
+            if self._context.run.status == "running":
+                self._context.update_run(answer=self._loop.thread.answer())
+                await self._record("done", None)
+            return ()
+        if self._control.drained.is_set() and not pause.interrupts:
+            await self._record("paused", "drained: the step was finished and stored")
+            return ()
+        if not await self._answered(pause.interrupts):
+            await self._record("needs_approval", None)
+            return pause.interrupts
+        await self._loop.thread.open()
+        return None
 
     async def _answered(self, waiting: Sequence[Interrupt]) -> bool:
         """Whether an answer came in while sibling calls were still running."""
@@ -271,15 +282,29 @@ class RunExecutor:
             await self._context.journal.commit(Batch(run.thread_id, runs=[run]))
 
 
-def public_state(schema: StateSchema, state: State) -> State:
-    """Return the keys of a state that callers may see."""
-    return schema.without(state, {Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT})
+def newest_results(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:
+    """Return the results of the client's newest calls, in call order.
+
+    Calls that those asked for (`Send`) have results too, which are not the client's.
+    """
+    results: dict[str, ToolMessage] = {}
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            results[message.tool_call_id] = message
+        elif isinstance(message, AIMessage) and message.source == "client":
+            return tuple(results[call.id] for call in message.tool_calls if call.id in results)
+    return ()
 
 
-def screened_result(context: RunContext, result: RunResult) -> RunResult:
+def _screened(context: RunContext, result: RunResult) -> RunResult:
     """Return a result whose questions and error show no more than what was stored of them."""
     from .run.redaction import asked
 
     questions = tuple(asked(one, context.screens) for one in result.interrupts)
     error = next(iter(context.screens.values())).error(result.error)
     return replace(result, interrupts=questions, error=error)
+
+
+def public_state(schema: StateSchema, state: State) -> State:
+    """Return the keys of a state that callers may see."""
+    return schema.without(state, _HIDDEN)

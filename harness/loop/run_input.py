@@ -1,4 +1,4 @@
-"""Run input: how a run begins, and which results a driving client gets back."""
+"""Run input: how a run begins."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Literal, TypeAlias, cast
 
 from ..checkpoint.base import Run
 from ..errors import InvalidUpdate
-from ..messages.message import AIMessage, HumanMessage, Message, TextBlock, ToolMessage, new_id
+from ..messages.message import AIMessage, HumanMessage, Message, TextBlock, new_id
 from ..messages.transcript import Transcript
 from .run_executor import RunOptions
 
-__all__ = ["AgentInput", "as_update", "goal_of", "new_run", "newest_results"]
+__all__ = ["AgentInput", "as_update", "goal_of", "new_run"]
 
 AgentInput: TypeAlias = str | Sequence[Message | Mapping[str, str]] | Mapping[str, Any]
 """A user's message, messages, or a state update. A message may be `{"role": …, "content": text}`
@@ -76,17 +76,3 @@ def new_run(
         owner=options.owner,
         idempotency_key=options.idempotency_key,
     )
-
-
-def newest_results(messages: Sequence[Message]) -> tuple[ToolMessage, ...]:
-    """Return the results of the client's newest calls, in call order.
-
-    Calls that those asked for (`Send`) have results too, which are not the client's.
-    """
-    results: dict[str, ToolMessage] = {}
-    for message in reversed(messages):
-        if isinstance(message, ToolMessage):
-            results[message.tool_call_id] = message
-        elif isinstance(message, AIMessage) and message.source == "client":
-            return tuple(results[call.id] for call in message.tool_calls if call.id in results)
-    return ()

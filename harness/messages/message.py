@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 from typing import Annotated, Literal, TypeAlias, TypeGuard
 
 from pydantic import Discriminator, JsonValue
@@ -48,8 +49,7 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{os.urandom(8).hex()}"
 
 
-def _message_id() -> str:
-    return new_id("msg")
+_message_id = partial(new_id, "msg")
 
 
 @record

@@ -7,10 +7,11 @@ without a result, or results without a call.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .message import AIMessage, Message, ToolCall, ToolMessage
+from .transcript import Transcript
 
 __all__ = ["paired"]
 
@@ -43,10 +44,15 @@ def paired(messages: Sequence[Message]) -> Sequence[Message]:
     elsewhere is moved to its answer: the latest one before it that holds an open call of its id,
     as models may number their calls anew in each answer.
     """
-    return messages if _are_paired(messages) else _paired(messages)
+    if not isinstance(messages, Transcript):
+        return messages if _are_paired(messages) else _paired(messages)
+    if not _are_paired(messages.since(messages.valid)):
+        return _paired(messages)
+    messages.note_valid()
+    return messages
 
 
-def _are_paired(messages: Sequence[Message]) -> bool:
+def _are_paired(messages: Iterable[Message]) -> bool:
     waiting: list[str] = []
     for message in messages:
         if isinstance(message, ToolMessage):

@@ -35,10 +35,11 @@ class Transcript(Sequence[Message]):
         messages: Its messages, whose ids are distinct.
     """
 
-    __slots__ = ("_length", "_places", "_shared")
+    __slots__ = ("_length", "_places", "_shared", "_valid")
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._shared = [*messages]
+        self._valid = [0]
         self._length = len(self._shared)
         self._places = {message.id: place for place, message in enumerate(self._shared)}
 
@@ -62,12 +63,27 @@ class Transcript(Sequence[Message]):
             if len(self._shared) == self._length:
                 grown = Transcript.__new__(Transcript)
                 grown._shared, grown._places = self._shared, self._places
+                grown._valid = self._valid
                 for place, message in enumerate(messages, self._length):
                     grown._places[message.id] = place
                 grown._shared.extend(messages)
                 grown._length = len(grown._shared)
                 return grown
         return Transcript([*self, *messages])  # what is shared goes on with somebody else's
+
+    @property
+    def valid(self) -> int:
+        """How many messages, from the first, are known to be a valid conversation."""
+        known = self._valid[0]
+        return known if known <= self._length else 0  # else of one that is longer
+
+    def note_valid(self) -> None:
+        """Note that all of it is, so that only what is appended has to be looked at."""
+        self._valid[0] = max(self._valid[0], self._length)
+
+    def since(self, start: int) -> Iterator[Message]:
+        """Iterate over the messages from a place on."""
+        return islice(self._shared, start, self._length)
 
     def __len__(self) -> int:
         return self._length

@@ -423,7 +423,12 @@ class StateSchema:
 
     def without(self, state: State, marks: Set[Mark]) -> State:
         """Return the state without keys that carry one of the marks."""
-        hidden = self._marked(frozenset(marks))
+        kept = frozenset(marks)  # itself, if it is one
+        hidden = self._by_marks.get(kept)
+        if hidden is None:
+            hidden = self._by_marks[kept] = frozenset(
+                name for name, channel in self.channels.items() if channel.marks & kept
+            )
         if hidden.isdisjoint(state) and state.keys() <= self.channels.keys():
             return state
         return {
@@ -435,10 +440,3 @@ class StateSchema:
     @cached_property
     def _by_marks(self) -> dict[frozenset[Mark], frozenset[str]]:
         return {}
-
-    def _marked(self, marks: frozenset[Mark]) -> frozenset[str]:
-        if marks not in self._by_marks:
-            self._by_marks[marks] = frozenset(
-                name for name, channel in self.channels.items() if channel.marks & marks
-            )
-        return self._by_marks[marks]

@@ -7,7 +7,7 @@ times its size: to find the nearest name, to take a path apart, to repeat it in 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from mcp.server.context import CallNext, HandlerResult
@@ -46,7 +46,7 @@ def too_long(given: Mapping[str, Any]) -> str | None:
         if len(name) > MAX_NAME_BYTES:
             return f"an argument's name has {len(name):,} characters. Use one that exists."
         most = _BOUNDS.get(name, MAX_NAME_BYTES)
-        size = sum(_sizes(value))
+        size = _size(value)
         if size > most:
             return (
                 f"{name} has {size:,} bytes of text, and at most {most:,} are accepted. Send "
@@ -55,17 +55,20 @@ def too_long(given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _sizes(value: object) -> Generator[int]:
-    """Yield the bytes of every text in JSON data, names of members included."""
-    if isinstance(value, str):
-        yield len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
-    elif isinstance(value, list):
-        for one in cast("list[object]", value):
-            yield from _sizes(one)
-    elif isinstance(value, dict):
-        for name, one in cast("dict[str, object]", value).items():
-            yield from _sizes(name)
-            yield from _sizes(one)
+def _size(value: object) -> int:
+    """Return the bytes of all texts in JSON data, names of members included."""
+    size, left = 0, [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            size += len(one) if one.isascii() else len(one.encode(errors="surrogatepass"))
+        elif isinstance(one, list):
+            left += cast("list[object]", one)
+        elif isinstance(one, dict):
+            members = cast("dict[str, object]", one)
+            left += members
+            left += members.values()
+    return size
 
 
 async def bound_texts(ctx: Context, call_next: CallNext) -> HandlerResult:

@@ -28,11 +28,6 @@ class _Gate:
     holder: GateHolder | None = None
     users: int = 0
 
-    @property
-    def is_free(self) -> bool:
-        """Whether nobody holds it, and nobody was just let in."""
-        return self.holder is None and (self.turn is None or self.turn.value > 0)
-
 
 class ThreadLocks:
     """Gates of all threads that are in use, each first come, first served."""
@@ -51,7 +46,7 @@ class ThreadLocks:
         if gate.holder is not None and not gate.holder.brief:
             return gate.holder
         gate.users += 1
-        if gate.is_free:
+        if gate.holder is None and (gate.turn is None or gate.turn.value > 0):  # nor just let in
             if gate.turn is not None:
                 gate.turn.acquire_nowait()
             gate.holder = holder

@@ -188,6 +188,7 @@ class Workplaces:
         self._principals = principals
         self._made: dict[str, Workplace] = {}
         self._lock = threading.RLock()
+        self._per_principal = settings.per_principal
         if not settings.per_principal:
             self._of("")
 
@@ -238,6 +239,7 @@ class Workplaces:
             for one in self.all.values():
                 one.parts.take(settings, self._common)
             self._settings = settings
+            self._per_principal = settings.per_principal
 
     def outdate(self) -> None:
         """Have the agents built anew for the next run. Safe on any thread."""
@@ -245,7 +247,7 @@ class Workplaces:
             one.agent.outdate()
 
     def _whose(self, id_: str) -> str:
-        if not self._settings.per_principal:
+        if not self._per_principal:
             return ""
         owned = bool(owner_of(id_))
         principal = self._principals.of(id_) if owned else current_caller.get().principal

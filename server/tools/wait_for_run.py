@@ -64,6 +64,8 @@ class _Repetition:
 
 def resumed_run(params: CallToolRequestParams) -> str | None:
     """Return the run that a repeated call goes on with, or None for a first call."""
+    if params.request_state is None:
+        return None
     repetition = _Repetition.of(params)
     return None if repetition is None else repetition.run_id
 

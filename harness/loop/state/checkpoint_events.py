@@ -44,7 +44,11 @@ def announce(
             "author": checkpoint.author,
             "next": checkpoint.next,
             "summary": checkpoint.summary,
-            "keys": [*dict.fromkeys(one for one, _ in written if not schema[one].marks & _HIDDEN)],
+            "keys": [
+                *dict.fromkeys(
+                    one for one, _ in written if not schema.channels[one].marks & _HIDDEN
+                )
+            ],
         }
         run.send("checkpoints", path, data)
     if run.wants("updates"):

@@ -45,6 +45,7 @@ _LAST = 1_000_000
 """Index of a phase's own writes: after those of the step's tool calls."""
 
 _EPHEMERAL = frozenset({Mark.EPHEMERAL})
+_UNTRACKED = frozenset({Mark.UNTRACKED})
 
 
 class ThreadState:
@@ -126,7 +127,7 @@ class ThreadState:
         if cached is None or cached[0].next != "end":
             return False
         self.head, self._weight = cached[0], cached[0].weight
-        self.state = self.schema.without(cached[1], {Mark.UNTRACKED})
+        self.state = self.schema.without(cached[1], _UNTRACKED)
         if self.screen is not None:
             self.screen.recall(self.state, ())
         return True
@@ -148,7 +149,7 @@ class ThreadState:
             return False
         known = cached is not None and found.base == cached[0].id
         start = cached[1] if cached is not None and known else schema.initial()
-        start = schema.without(start, {Mark.UNTRACKED})
+        start = schema.without(start, _UNTRACKED)
         if self.screen is not None:
             self.screen.recall(start, found.writes)
         self.state = schema.fold(start, self.decode(found.writes))
@@ -242,7 +243,8 @@ class ThreadState:
     def _coerced(self, update: Mapping[str, Any], author: str) -> list[ChannelWrite]:
         writes = self.schema.writes(update, author)
         try:
-            return [ChannelWrite(name, self.schema[name].coerce(value)) for name, value in writes]
+            channels = self.schema.channels
+            return [ChannelWrite(name, channels[name].coerce(value)) for name, value in writes]
         except InvalidUpdate as error:
             raise InvalidUpdate(f"{author}: {error}") from error
 
@@ -351,8 +353,9 @@ class ThreadState:
             answer = self.answer() if self.run.run.kind == "delegate" else None
             run = self.run.update_run(status="done", answer=answer)
         meter = self.run.meter
-        counts = meter.limits.for_thread or meter.model_calls or meter.tokens
-        if metered or (run is not None and counts):
+        if metered or (
+            run is not None and (meter.limits.for_thread or meter.model_calls or meter.tokens)
+        ):
             run = self.run.update_run(used=noted(meter))
         batch = Batch(
             checkpoint.thread_id,

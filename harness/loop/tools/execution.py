@@ -274,7 +274,8 @@ class _Gate:
                     "another way, or ask the user to change the policy.",
                 )
             if verdict.action == "allow" or approved_tool == call.name:
-                return with_notice(await self._run(tool, args, request, authorization), notice)
+                outcome = await self._run(tool, args, request, authorization)
+                return with_notice(outcome, notice) if notice else outcome
             decision = self._ask(call, tool, verdict, edits, unused)
             match decision["decision"]:
                 case "approve":

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from ...checkpoint.base import Batch, Interrupt, Next, TaskWrites
 from ...limits.limits import LimitReached, Meter
-from ...messages.message import AIMessage, Message, ToolCall, ToolMessage, pending_tool_calls
+from ...messages.message import AIMessage, ToolCall, ToolMessage, pending_tool_calls
 from ...state.schema import Mark
 from ...tools.tool import Tool, ToolRuntime
 from ..hooks.requests import ToolCallOutcome, ToolCallRequest
@@ -99,7 +99,8 @@ class ToolStep:
             ToolFailed: A strict tool failed; finished calls are stored.
         """
         messages = self._thread.state["messages"]
-        self._calls = _newest_calls(messages)
+        answer = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
+        self._calls = answer.tool_calls if answer is not None else ()
         # Of calls that share an id the first runs: an id has one result.
         first: dict[str, tuple[int, ToolCall]] = {}
         for index, call in enumerate(self._calls):
@@ -108,7 +109,8 @@ class ToolStep:
         open_ids = {call.id for call in pending_tool_calls(messages)}
         calls = [one for id_, one in first.items() if id_ in open_ids and id_ not in self._writes]
         self._running = len(calls)
-        await self._find_children()
+        if self._thread.pending or self._thread.claims or self._thread.interrupts:
+            await self._find_children()
         try:
             if len(calls) == 1:
                 await self._one(*calls[0])
@@ -256,8 +258,6 @@ class ToolStep:
     async def _find_children(self) -> None:
         """Note which calls started a subagent before the step was interrupted."""
         thread = self._thread
-        if not (thread.pending or thread.claims or thread.interrupts):
-            return
         self._children.update(thread.claims.values())
         above = f"{thread.ns}/" if thread.ns else ""
         for call in self._calls:
@@ -305,14 +305,6 @@ class ToolStep:
 
     def _event(self, event: str, call: ToolCall, **more: JsonValue) -> dict[str, JsonValue]:
         return {"event": event, "name": call.name, "tool_call_id": call.id, **more}
-
-
-def _newest_calls(messages: Sequence[Message]) -> Sequence[ToolCall]:
-    """Return the calls of the last answer."""
-    for message in reversed(messages):
-        if isinstance(message, AIMessage):
-            return message.tool_calls
-    return ()
 
 
 def _questions(raised: Interrupted | BaseExceptionGroup[BaseException]) -> Sequence[Interrupt]:

@@ -114,15 +114,10 @@ class StepWrites:
         Raises:
             InvalidUpdate: They do not fit.
         """
-        writes, notes = self._reconciled(call, writes)
-        for write in writes:
-            other = self._writers.get(write.channel, call.id)
-            if other != call.id and self._plain(write):
-                raise InvalidUpdate(
-                    f"{call.name}: another call of the same answer ({other}) wrote "
-                    f"{write.channel!r} too, so this result was not kept. Make one call at a time "
-                    "for it."
-                )
+        notes: Sequence[str] = ()
+        if self._results:  # else no call is beside it
+            writes, notes = self._reconciled(call, writes)
+            self._check_plain(call, writes)
         self._check_joins(index, call, writes)
         message = with_notes(outcome.message, notes) if notes else outcome.message
         every = [ChannelWrite("messages", [message]), *writes]
@@ -183,9 +178,20 @@ class StepWrites:
             and not isinstance(write.value, Overwrite)
         ]
 
+    def _check_plain(self, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
+        """Raise `InvalidUpdate` if another call wrote one of the plain keys, too."""
+        for write in writes:
+            other = self._writers.get(write.channel, call.id)
+            if other != call.id and self._plain(write):
+                raise InvalidUpdate(
+                    f"{call.name}: another call of the same answer ({other}) wrote "
+                    f"{write.channel!r} too, so this result was not kept. Make one call at a time "
+                    "for it."
+                )
+
     def _check_joins(self, index: int, call: ToolCall, writes: Sequence[ChannelWrite]) -> None:
         """Raise `InvalidUpdate` if a reducer refuses the writes beside those that are there."""
-        keys = {one.channel for one in writes if self._thread.schema[one.channel].reducer}
+        keys = {one.channel for one in writes if self._thread.schema.channels[one.channel].reducer}
         if not keys:
             return
         results = self._in_order((index, writes))
