@@ -175,9 +175,7 @@ async def create_app(
             "oauth, or name one directory."
         )
     own = None if source is None else await source.open(settings)
-    state = StateDir.open(
-        settings.state_dir if own is None else own.path.with_name(f"{own.path.name}.server")
-    )
+    state = StateDir.open(settings.state_dir if own is None else own.state)
     with state.claim() as owner:
         async with (
             _telemetry(settings) as telemetry,
@@ -325,6 +323,8 @@ def _assemble(
 
     def follow(settings: Settings) -> None:
         places.take(settings)
+        if source is not None:
+            source.outdate()
         if tasks is None:
             places.outdate()
         runs.bound(Limits(**settings.limits.model_dump()), settings.max_runs)

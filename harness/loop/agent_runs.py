@@ -86,7 +86,8 @@ class AgentRuns(ThreadAccess):
         """
         known = self.definition
         wraps = (*middleware, *known.middleware)
-        policies = (*rules, known.pipeline.policy) if rules else (known.pipeline.policy,)
+        own = known.pipeline.policy
+        policies = (*(one for one in rules if one is not own), own)
         definition = replace(
             known,
             middleware=wraps,

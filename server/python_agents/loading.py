@@ -35,10 +35,12 @@ class Named:
 
     Args:
         name: `module:attribute`.
+        owns_process: Whether what the module prints must not reach stdout.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, owns_process: bool = False) -> None:
         self.name = name
+        self._owns_process = owns_process
         self._before = frozenset(sys.modules)
 
     async def load(self) -> Agent | AgentFactory:
@@ -48,7 +50,12 @@ class Named:
             HarnessError: There is none, it takes too long, or it is of another kind.
         """
         found = await call(
-            load_object, self.name, "agent", what=f"importing {self.name}", seconds=IMPORT_SECONDS
+            load_object,
+            self.name,
+            "agent",
+            what=f"importing {self.name}",
+            seconds=IMPORT_SECONDS,
+            owns_stdout=self._owns_process,
         )
         return checked(found, self.name)
 

@@ -79,6 +79,7 @@ class Parts:
 
     Attributes:
         settings: Those it follows, with the principal's own paths.
+        given: The skills and subagents of the settings, where the agent has others.
     """
 
     skills: SkillRegistry
@@ -89,6 +90,7 @@ class Parts:
     commands: ExecuteMiddleware | None
     settings: Settings
     principal: str
+    given: tuple[SkillRegistry, SubAgentRegistry] | None = None
 
     @classmethod
     def of(cls, settings: Settings, policy: PolicyFiles, principal: str = "") -> Parts:
@@ -120,11 +122,12 @@ class Parts:
             HarnessError: They cannot hold.
         """
         own = settings.of(self.principal)
+        skills, subagents = self.given or (self.skills, self.subagents)
         with self.rules.moving(settings):
             common.profiles.use(own.profiles)
             common.policy.use(own.policy)
-            self.skills.use(_skill_sources(own))
-            self.subagents.use(own.agents)
+            skills.use(_skill_sources(own))
+            subagents.use(own.agents)
             self.memory.use(own.memory)
         self.settings = own
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer
@@ -13,28 +14,34 @@ from ...harness.checkpoint.sqlite import SqliteCheckpointer
 from ..settings.settings import Settings, SettingsError
 from ..settings.state_dir import StateDir, StateDirError
 
+if TYPE_CHECKING:
+    from ..python_agents.journals import OwnJournal
+
 __all__ = ["Sealed", "keys_of", "open_journal", "seal_journal", "unseal_journal"]
 
 
 @asynccontextmanager
 async def open_journal(
-    settings: Settings, state: StateDir, own: SqliteCheckpointer | None = None
+    settings: Settings, state: StateDir, own: OwnJournal | None = None
 ) -> AsyncGenerator[Checkpointer]:
     """Open the journal of a state directory that the caller has claimed.
 
     Args:
         settings: What the operator chose.
         state: The directory.
-        own: A journal that an agent brings, in place of the directory's. It is left open.
+        own: A journal that an agent brings, in place of the directory's.
 
     Raises:
         HarnessError: It cannot be opened, was written by a newer version, or is encrypted and the
             settings' keys do not fit; or it is not, and there are keys.
     """
     if own is not None:
-        await own.open()
-        await require_plain(own)
-        yield own
+        async with own.journal if own.closes else nullcontext():
+            if isinstance(own.journal, EncryptedCheckpointer):
+                await own.journal.check()
+            else:
+                await require_plain(own.journal)
+            yield own.journal
         return
     async with SqliteCheckpointer(state.journal) as journal:
         if settings.journal_key is None:
