@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -130,7 +130,7 @@ class AgentSource:
         journal: Checkpointer,
         state_dir: Path,
         model: Callable[[Settings], ChatModel],
-        middleware: Sequence[AgentMiddleware],
+        telemetry: AgentMiddleware | None,
     ) -> None:
         """Say what agents are made with.
 
@@ -139,7 +139,7 @@ class AgentSource:
             journal: Where threads are.
             state_dir: Where the long-term store is.
             model: Returns the model that settings name.
-            middleware: What the server adds.
+            telemetry: What the server adds to every agent, if anything.
         """
         self._lock = anyio.Lock()
         self._made = {}
@@ -149,7 +149,7 @@ class AgentSource:
         self._journal = journal
         self._store = SqliteStore(state_dir / "store.sqlite3")
         self._model = model
-        self._middleware = tuple(middleware)
+        self._middleware = () if telemetry is None else (telemetry,)
 
     # --- agents --------------------------------------------------------------------------------
 
@@ -235,6 +235,11 @@ class AgentSource:
             self.files.worked()
             self.files.reload()
             return True
+
+    @property
+    def errors(self) -> Mapping[str, str]:
+        """Why what was saved last is not in use, by path."""
+        return {} if self.files is None else self.files.errors
 
     async def aclose(self) -> None:
         """Release what the agents in use hold open."""

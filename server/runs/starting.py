@@ -25,7 +25,8 @@ from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
 from .active_run import ActiveRun
 from .cancellation import Servers
-from .supervisor import Agents, Changed, RunSupervisor, busy
+from .supervisor import Agents, Changed, RunSupervisor
+from .thread_locks import busy
 
 __all__ = ["Began", "RunStarter", "Snapshot", "call_id"]
 

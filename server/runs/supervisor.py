@@ -25,12 +25,12 @@ from ..sampling.queue import Offer, SamplingQueue
 from .active_run import ActiveRun, ThreadPart
 from .cancellation import Cancellation, Servers
 from .progress import describe, todos_of
-from .thread_locks import GateHolder, ThreadLocks
+from .thread_locks import GateHolder, ThreadLocks, busy
 
 if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents
 
-__all__ = ["Agents", "Changed", "RunSupervisor", "Work", "busy"]
+__all__ = ["Agents", "Changed", "RunSupervisor", "Work"]
 
 QUEUE_SECONDS = 30.0
 """How long a driven call waits for other calls on its thread."""
@@ -71,15 +71,6 @@ class Changed(Protocol):
 
 Work: TypeAlias = Callable[[Agent, RunOptions], Awaitable[RunResult]]
 """Starts or resumes a run."""
-
-
-def busy(thread_id: str, run_id: str) -> ThreadBusy:
-    """Return the error of a call that found its thread in use."""
-    return ThreadBusy(
-        f"Thread {thread_id} is in use: run {run_id} is working on it; nothing was done. Wait for "
-        f'it with wait(run_id="{run_id}"), end it with cancel(run_id="{run_id}"), or use another '
-        "thread."
-    )
 
 
 class RunSupervisor:
@@ -289,8 +280,8 @@ class RunSupervisor:
 
         async def work(main: Agent, options: RunOptions) -> RunResult:
             agent = self.agent_of(run, main)
-            if agent is not main:
-                options = replace(options, limits=agent.limits or options.limits)
+            if agent is not main and agent.limits is not None:
+                options = replace(options, limits=agent.limits)
             return await agent.aresume(run.id, answers, options=options)
 
         passed_on = False

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import anyio
 
 from ...harness._internal.records import record
+from ...harness.errors import ThreadBusy
 
-__all__ = ["GateHolder", "ThreadLocks"]
+__all__ = ["GateHolder", "ThreadLocks", "busy"]
 
 
 @record
@@ -81,3 +82,12 @@ class ThreadLocks:
         gate.users -= 1
         if gate.users == 0:
             self._gates.pop(thread_id, None)
+
+
+def busy(thread_id: str, run_id: str) -> ThreadBusy:
+    """Return the error of a call that found its thread in use."""
+    return ThreadBusy(
+        f"Thread {thread_id} is in use: run {run_id} is working on it; nothing was done. Wait for "
+        f'it with wait(run_id="{run_id}"), end it with cancel(run_id="{run_id}"), or use another '
+        "thread."
+    )

@@ -17,12 +17,14 @@ import pytest
 import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from deep_agent_mcp import Agent, ScriptedModel, create_agent, create_deep_agent
-from deep_agent_mcp.server import asgi_app, serve
+from deep_agent_mcp.server import ServeContext, asgi_app, serve
 from deep_agent_mcp.server.auth.tokens import TokenFile
 from deep_agent_mcp.server.embedding.asgi import MountedServer
 from deep_agent_mcp.server.settings.settings import SettingsError
@@ -301,3 +303,37 @@ def test_importing_the_server_package_imports_nothing_of_it(tmp_path: Path) -> N
     command, env = [sys.executable, "-c", code], environment(tmp_path)
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     assert ended.stdout.strip() == "[]", ended.stderr
+
+
+async def test_a_function_makes_an_agent_for_each_user_with_a_root_of_their_own(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "roots").mkdir()
+    (tmp_path / "state").mkdir(mode=0o700)
+    tokens = TokenFile(tmp_path / "state" / "tokens.json")
+    made: list[str] = []
+
+    def make(context: ServeContext) -> Agent:
+        made.append(context.principal)
+        model = ScriptedModel([{"text": f"Hello {context.principal}."}] * 9)
+        return create_deep_agent(model, backend=context.backend)
+
+    mounted = asgi_app(
+        make,
+        state_dir=tmp_path / "state",
+        root=str(tmp_path / "roots" / "{principal}"),
+        auth=["token"],
+    )
+    app, prefix = with_lifespan(mounted)
+    async with web(app) as base:
+        for user in ("ada", "ben", "ada"):
+            _, token = tokens.create(user, ("delegate", "drive"))
+            async with create_mcp_http_client({"Authorization": f"Bearer {token}"}) as http:
+                target = streamable_http_client(f"{base}{prefix}/mcp", http_client=http)
+                async with Client(target) as client:
+                    assert await answer_of(client) == f"Hello {user}."
+                    await client.call_tool("write_file", {"path": "/a.txt", "content": user})
+                    seen = str((await client.call_tool("ls", {"path": "/"})).content)
+                    assert "a.txt" in seen
+    assert made == ["ada", "ben"]
+    assert (tmp_path / "roots" / "ben" / "a.txt").read_text() == "ben"
