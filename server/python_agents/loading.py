@@ -90,23 +90,16 @@ class Named:
             return {}
         levels = module_name.count(".") + (Path(file).name == "__init__.py")
         folder = Path(file).parents[levels]
-        own = set(sys.modules) - self._before
-        return {
-            name: module
-            for name, module in [*sys.modules.items()]
-            if name in own and _is_in(module, folder, name.partition(".")[0] == top)
-        }
-
-
-def _is_in(module: ModuleType, folder: Path, is_named: bool) -> bool:
-    file = getattr(module, "__file__", None)
-    if not file or not file.endswith(".py"):
-        return False
-    path = Path(file)
-    if is_named:
-        return True
-    installed = any(part in _INSTALLED for part in path.parts)
-    return not installed and path.is_relative_to(folder)
+        found: dict[str, ModuleType] = {}
+        for name, module in [*sys.modules.items()]:
+            path = Path(getattr(module, "__file__", None) or "")
+            if path.suffix != ".py":
+                continue
+            beside = name not in self._before and path.is_relative_to(folder)
+            installed = any(part in _INSTALLED for part in path.parts)
+            if name.partition(".")[0] == top or (beside and not installed):
+                found[name] = module
+        return found
 
 
 def checked(found: object, name: str) -> Agent | AgentFactory:

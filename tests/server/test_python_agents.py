@@ -485,6 +485,7 @@ async def test_reloading_may_change_the_tools_that_clients_are_offered(
     tmp_path: Path, module: Callable[[str], Path]
 ) -> None:
     module(MODULE.format(answer="one"))
+    importlib.import_module("served_app")  # as a program may, before it serves it
     settings = load_settings({"state_dir": str(tmp_path / "state")}, {})
     source = AgentSource("served_app:agent", reload=True, owns_process=True)
     with anyio.fail_after(60):
