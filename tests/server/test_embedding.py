@@ -262,6 +262,48 @@ async def test_another_process_serves_an_agent_over_stdio(place: Path, mode: Mod
             assert await answer_of(client) == "Hello from Python."
 
 
+ORDERS = """
+from deep_agent_mcp import ScriptedModel, create_agent, tool
+
+@tool
+def order(item: str) -> str:
+    "Order an item."
+    with open("orders.txt", "a") as file:
+        print(item, file=file)
+    return "ordered"
+
+def call(item):
+    return {"tool_calls": [{"name": "order", "args": {"item": item}}]}
+
+agent = create_agent(ScriptedModel([call("pears"), {"text": "Done."}]), [order])
+"""
+
+
+async def test_a_run_goes_on_after_its_server_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "orders_app.py").write_text(ORDERS)
+    env = environment(tmp_path, DEEP_AGENT_STATE_DIR=str(tmp_path / "state"))
+    words = ["serve", "orders_app:agent", "--transport", "http", "--port", "0"]
+    command = [sys.executable, "-m", "deep_agent_mcp", *words, "--approve", "ord*"]
+    run: dict[str, Any] = {}
+    with TemporaryFile() as log, anyio.fail_after(60):
+        for _ in range(2):
+            said, out = os.pipe()
+            process = start(command, env, tmp_path, stdout=out, stderr=log.fileno())
+            os.close(out)
+            listening = json.loads(await anyio.to_thread.run_sync(_line_of, said))
+            async with Client(listening["url"]) as client:
+                if not run:
+                    done = await client.call_tool("task", {"goal": "Order."})
+                else:
+                    answer = {"run_id": run["run_id"], "decision": "approve"}
+                    done = await client.call_tool("reply", answer)
+                run = dict(done.structured_content or {})
+            process.send_signal(signal.SIGKILL)
+            process.wait(30)
+    assert (run["status"], run["answer"]) == ("done", "Done.")
+    assert (tmp_path / "orders.txt").read_text() == "pears\n"
+
+
 @pytest.mark.parametrize(
     ("module", "args", "told"),
     [
