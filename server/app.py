@@ -9,15 +9,12 @@ and files are watched once the first client has been served.
 from __future__ import annotations
 
 import logging
-import os
-import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     nullcontext,
-    suppress,
 )
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -135,10 +132,8 @@ class App:
 
     def status(self) -> Mapping[str, JsonValue]:
         """Return what `/healthz` adds."""
-        nothing: Mapping[str, str] = {}
-        code = None if self.source is None else self.source.files
         broken = {
-            "broken_code": nothing if code is None else code.errors,
+            "broken_code": dict[str, str]() if self.source is None else self.source.errors,
             "broken_agents": self.agent.files(lambda parts: parts.subagents).errors,
             "broken_memory": self.agent.files(lambda parts: parts.memory).errors,
             "broken_policy": self.policy.snapshot.errors,
@@ -183,9 +178,7 @@ async def create_app(
             "oauth, or name one directory."
         )
     own = None if source is None else await source.open(settings)
-    state = StateDir.open(
-        settings.state_dir if own is None else own.path.with_name(f"{own.path.name}.server")
-    )
+    state = StateDir.open(settings.state_dir if own is None else own.state)
     with state.claim() as owner:
         async with (
             _telemetry(settings) as telemetry,
@@ -205,8 +198,7 @@ async def create_app(
                 cache = await stack.enter_async_context(_cache(settings))
                 make = _builder(common, models, mounted, journal, telemetry, tasks, store, cache)
                 if source is not None:
-                    added = () if telemetry is None else (telemetry,)
-                    source.attach(common, journal, settings.state_dir, models.of, added)
+                    source.attach(common, journal, settings.state_dir, models.of, telemetry)
                 app = _assemble(
                     live, make, common, mounted, state, journal, group, owner, tasks, source
                 )
@@ -385,6 +377,8 @@ def _assemble(
 
     def follow(settings: Settings) -> None:
         places.take(settings)
+        if source is not None:
+            source.outdate()
         if tasks is None:
             places.outdate()
         runs.bound(Limits(**settings.limits.model_dump()), settings.max_runs)
@@ -395,7 +389,7 @@ def _assemble(
     if tasks is not None:
         tasks.attach(runs.carrier)
     services = Services(live, places, OwnedJournal(journal), runs, announcements, principals)
-    face = Face(services, _state_key(state.path / "request_state.key"))
+    face = Face(services, state.key("request_state.key"))
     return App(
         face.server,
         runs,
@@ -452,8 +446,7 @@ async def _watch(app: App) -> None:
             else:
                 app.agent.outdate()
 
-    code = None if app.source is None else app.source.files
-
+    code = app.source and app.source.files
     registries: dict[Kind, Reloadable] = {
         "settings": app.settings,
         "skills": skills,
@@ -465,19 +458,3 @@ async def _watch(app: App) -> None:
     if code is not None:
         registries["code"] = code
     await watch(registries, on_change, untrusted=app.settings.current.untrusted)
-
-
-def _state_key(path: Path) -> bytes:
-    """Return the key that seals questions sent to clients; made once, so that restarts keep it.
-
-    It appears whole or not at all, so that servers that start together agree on it.
-    """
-    if not path.exists():
-        own = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(32))
-        with suppress(FileExistsError):
-            os.link(own, path)
-        own.unlink()
-    return path.read_bytes()

@@ -85,6 +85,11 @@ class EncryptedCheckpointer:
         self._journal = journal
         self._sealer = RecordCipher(Cipher(keys))
 
+    @property
+    def journal(self) -> Checkpointer:
+        """Where it is stored."""
+        return self._journal
+
     async def __aenter__(self) -> EncryptedCheckpointer:
         return self
 

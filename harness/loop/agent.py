@@ -14,19 +14,25 @@ from collections.abc import (
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from anyio.from_thread import start_blocking_portal
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from pydantic import JsonValue
 
+from ..checkpoint.base import Checkpointer
+from ..policy import CallPolicy, NarrowedPolicy
 from .agent_runs import LEFT, AgentRuns
 from .drawing import draw_mermaid
-from .run.context import RunControl
+from .run.context import RunControl, StateCache
 from .run.events import Event, StreamMode
 from .run_executor import RunOptions, RunResult
 from .run_input import AgentInput
+from .tools.execution import ToolPipeline
+
+if TYPE_CHECKING:
+    from .hooks.middleware import AgentMiddleware
 
 __all__ = ["Agent"]
 
@@ -91,6 +97,42 @@ class Agent(AgentRuns):
             return items, partial(control.pause, LEFT)
 
         return iterate(begin)
+
+    def over(
+        self,
+        checkpointer: Checkpointer,
+        rules: Sequence[CallPolicy] = (),
+        middleware: Sequence[AgentMiddleware] = (),
+    ) -> Agent:
+        """Return the same agent over another journal, under further rules.
+
+        The rules hold for its subagents too, which are judged by their callers' rules. Both agents
+        share model, tools and middleware, so closing one closes the other.
+
+        Args:
+            checkpointer: The journal.
+            rules: Further policies; of all verdicts on a call the strictest holds.
+            middleware: Further middleware, around all that it has. Of the main agent alone, and
+                without state of its own.
+        """
+        known = self.definition
+        wraps = (*middleware, *known.middleware)
+        own = known.pipeline.policy
+        policies = (*(one for one in rules if one is not own), own)
+        definition = replace(
+            known,
+            middleware=wraps,
+            pipeline=ToolPipeline(
+                known.tools,
+                wraps,
+                NarrowedPolicy(policies) if len(policies) > 1 else policies[0],
+                known.pipeline.cache,
+            ),
+            states=StateCache(),
+        )
+        agent = Agent(definition, checkpointer, limits=self.limits, debug=self.debug)
+        agent._context = self._context
+        return agent
 
     def draw_mermaid(self) -> str:
         """Return the agent's loop as a Mermaid flowchart."""

@@ -370,7 +370,7 @@ async def _main(
     if application is not None:
         from ..python_agents.source import AgentSource
 
-        source = AgentSource(application, reload=reload)
+        source = AgentSource(application, reload=reload, owns_process=True)
     with stop_on_signals() as stop:
         async with create_app(settings, read, source) as app:
             gc.freeze()

@@ -54,7 +54,7 @@ def serve(
     from ..python_agents.source import AgentSource
 
     chosen = keyword_settings(settings)
-    source = AgentSource(agent, reload=reload)
+    source = AgentSource(agent, reload=reload, owns_process=True)
     logging.basicConfig(stream=sys.stderr, format="deep-agent-mcp: %(levelname)s: %(message)s")
     logging.getLogger("deep_agent_mcp").setLevel(chosen.log_level.upper())
     anyio.run(partial(_served, source, chosen), backend="asyncio")

@@ -1,4 +1,4 @@
-"""Calls of other people's Python: bounded in time, away from the event loop and from stdout."""
+"""Calls of other people's Python: bounded in time, and away from the event loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from contextvars import copy_context
 from threading import Thread
 from typing import Any, cast
@@ -20,12 +20,17 @@ __all__ = ["call", "place_of_function"]
 
 
 async def call(
-    function: Callable[..., Any], *args: object, what: str, seconds: float, file: str | None = None
+    function: Callable[..., Any],
+    *args: object,
+    what: str,
+    seconds: float,
+    file: str | None = None,
+    owns_stdout: bool = False,
 ) -> Any:
     """Call a function that is not ours, and wait for what it returns, awaitable or not.
 
     A plain function runs in a thread of its own, which nobody waits for any longer once the time
-    is over. What it prints goes to stderr, because stdout is the protocol's.
+    is over.
 
     Args:
         function: The function.
@@ -33,11 +38,13 @@ async def call(
         what: What is called, for messages.
         seconds: How long it may take.
         file: Where it is written, if that is known.
+        owns_stdout: Whether stdout is the protocol's. What is printed goes to stderr then, and
+            only one call is made at a time.
 
     Raises:
         HarnessError: It raised, or took too long; the text says where.
     """
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr) if owns_stdout else nullcontext():
         try:
             with anyio.move_on_after(seconds) as scope:
                 if inspect.iscoroutinefunction(function):

@@ -35,10 +35,12 @@ class Named:
 
     Args:
         name: `module:attribute`.
+        owns_process: Whether what the module prints must not reach stdout.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, owns_process: bool = False) -> None:
         self.name = name
+        self._owns_process = owns_process
         self._before = frozenset(sys.modules)
 
     async def load(self) -> Agent | AgentFactory:
@@ -48,7 +50,12 @@ class Named:
             HarnessError: There is none, it takes too long, or it is of another kind.
         """
         found = await call(
-            load_object, self.name, "agent", what=f"importing {self.name}", seconds=IMPORT_SECONDS
+            load_object,
+            self.name,
+            "agent",
+            what=f"importing {self.name}",
+            seconds=IMPORT_SECONDS,
+            owns_stdout=self._owns_process,
         )
         return checked(found, self.name)
 
@@ -83,23 +90,16 @@ class Named:
             return {}
         levels = module_name.count(".") + (Path(file).name == "__init__.py")
         folder = Path(file).parents[levels]
-        own = set(sys.modules) - self._before
-        return {
-            name: module
-            for name, module in [*sys.modules.items()]
-            if name in own and _is_in(module, folder, name.partition(".")[0] == top)
-        }
-
-
-def _is_in(module: ModuleType, folder: Path, is_named: bool) -> bool:
-    file = getattr(module, "__file__", None)
-    if not file or not file.endswith(".py"):
-        return False
-    path = Path(file)
-    if is_named:
-        return True
-    installed = any(part in _INSTALLED for part in path.parts)
-    return not installed and path.is_relative_to(folder)
+        found: dict[str, ModuleType] = {}
+        for name, module in [*sys.modules.items()]:
+            path = Path(getattr(module, "__file__", None) or "")
+            if path.suffix != ".py":
+                continue
+            beside = name not in self._before and path.is_relative_to(folder)
+            installed = any(part in _INSTALLED for part in path.parts)
+            if name.partition(".")[0] == top or (beside and not installed):
+                found[name] = module
+        return found
 
 
 def checked(found: object, name: str) -> Agent | AgentFactory:

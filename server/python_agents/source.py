@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
+from ...harness._internal.records import changed
 from ...harness.agent import Agent
 from ...harness.backends.base import Backend
 from ...harness.backends.mounts import directories_of
@@ -21,12 +22,11 @@ from ..runs.workplaces import Common, Parts
 from ..settings.settings import Settings, SettingsError
 from .calling import call
 from .context import ServeContext
-from .journals import own_journal
+from .journals import OwnJournal, own_journal
 from .loading import AgentFactory, ModuleFiles, Named, checked
 from .rules import backends_of, governed, own_of, require_governable
 
 if TYPE_CHECKING:
-    from ...harness.checkpoint.sqlite import SqliteCheckpointer
     from ...harness.models.base import ChatModel
 
 __all__ = ["AgentSource"]
@@ -57,13 +57,22 @@ class AgentSource:
     Args:
         given: An agent, a function that makes one, or the name of either as `module:attribute`.
         reload: Whether the files of a named one's modules are followed.
+        owns_process: Whether the process is there for the server alone: what modules print goes to
+            stderr, because stdout is the protocol's, and the agent's journal is closed at the end.
+
+    Attributes:
+        name: What it is called in messages.
+        files: Those that are followed; None without `reload`, or before it is open.
 
     Raises:
         HarnessError: It is none of these.
     """
 
-    def __init__(self, given: Agent | AgentFactory | str, *, reload: bool = False) -> None:
-        self._named = Named(given) if isinstance(given, str) else None
+    def __init__(
+        self, given: Agent | AgentFactory | str, *, reload: bool = False, owns_process: bool = False
+    ) -> None:
+        self._named = Named(given, owns_process) if isinstance(given, str) else None
+        self._owns_process = owns_process
         self._object: Agent | AgentFactory | None = None
         if isinstance(given, str):
             self.name = given
@@ -78,12 +87,14 @@ class AgentSource:
         self._lock = anyio.Lock()
         self._made: dict[str, Agent] = {}
         self._contexts: dict[str, ServeContext] = {}
+        self._stale: set[str] = set()
+        self._replaced: list[Agent] = []
         self._own_journal: Path | None = None
         self.files: ModuleFiles | None = None
 
     # --- beginning -----------------------------------------------------------------------------
 
-    async def open(self, settings: Settings) -> SqliteCheckpointer | None:
+    async def open(self, settings: Settings) -> OwnJournal | None:
         """Find the agent, or what makes it; return the journal it brings, if it brings one.
 
         Raises:
@@ -111,7 +122,7 @@ class AgentSource:
         require_governable(self._object, self.name)
         journal = own_journal(self._object, self.name, settings)
         self._own_journal = None if journal is None else journal.path
-        return journal
+        return journal if journal is None else changed(journal, closes=self._owns_process)
 
     def attach(
         self,
@@ -119,7 +130,7 @@ class AgentSource:
         journal: Checkpointer,
         state_dir: Path,
         model: Callable[[Settings], ChatModel],
-        middleware: Sequence[AgentMiddleware],
+        telemetry: AgentMiddleware | None,
     ) -> None:
         """Say what agents are made with.
 
@@ -128,16 +139,17 @@ class AgentSource:
             journal: Where threads are.
             state_dir: Where the long-term store is.
             model: Returns the model that settings name.
-            middleware: What the server adds.
+            telemetry: What the server adds to every agent, if anything.
         """
         self._lock = anyio.Lock()
         self._made = {}
         self._contexts = {}
+        self._stale = set()
         self._common = common
         self._journal = journal
         self._store = SqliteStore(state_dir / "store.sqlite3")
         self._model = model
-        self._middleware = tuple(middleware)
+        self._middleware = () if telemetry is None else (telemetry,)
 
     # --- agents --------------------------------------------------------------------------------
 
@@ -148,14 +160,37 @@ class AgentSource:
             HarnessError: It cannot be made.
         """
         principal = parts.principal
-        if principal in self._made:
+        if principal in self._made and principal not in self._stale:
             return
         async with self._lock:
-            if principal in self._made:
-                return
-            if principal not in self._contexts:
-                self._contexts[principal] = self._context(parts)
-            self._take(parts, await self._make(self._contexts[principal]))
+            if principal not in self._made:
+                if principal not in self._contexts:
+                    self._contexts[principal] = self._context(parts)
+                self._take(parts, await self._make(self._contexts[principal]))
+            elif principal in self._stale:
+                self._stale.discard(principal)
+                await self._make_anew(parts)
+
+    def outdate(self) -> None:
+        """Have functions make their agents anew, because settings have changed. Safe on any thread.
+
+        An agent that is made already follows by itself: its rules are laid over it when it is
+        built.
+        """
+        if not isinstance(self._object, Agent):
+            self._stale = set(self._made)
+
+    async def _make_anew(self, parts: Parts) -> None:
+        before = self._contexts[parts.principal]
+        settings = parts.settings
+        context = changed(before, settings=settings, model=self._model(settings))
+        try:
+            agent = await self._make(context)
+        except HarnessError as error:
+            logger.error("the agent stays as it was, because it cannot be made: %s", error)
+            return
+        self._contexts[parts.principal] = context
+        self._take(parts, agent)
 
     def build(self, parts: Parts) -> Agent:
         """Return a principal's agent, which was prepared, under the rules as they are now.
@@ -167,11 +202,11 @@ class AgentSource:
         given = self._given(parts.principal)
         return governed(agent, parts, self._common.policy, given, self._journal, self._middleware)
 
-    async def reload(self, changed: Collection[str], all_parts: Collection[Parts]) -> bool:
+    async def reload(self, saved: Collection[str], all_parts: Collection[Parts]) -> bool:
         """Import the modules again and make all agents anew; return whether that worked.
 
         Args:
-            changed: The files that were saved.
+            saved: The files that were saved.
             all_parts: Of those whose agents there are.
         """
         assert self._named is not None and self.files is not None
@@ -193,7 +228,7 @@ class AgentSource:
                     self._governable(parts, agent)
             except HarnessError as error:
                 self._object = before
-                self.files.failed(changed, error)
+                self.files.failed(saved, error)
                 return False
             for parts, agent in made:
                 self._take(parts, agent)
@@ -201,9 +236,14 @@ class AgentSource:
             self.files.reload()
             return True
 
+    @property
+    def errors(self) -> Mapping[str, str]:
+        """Why what was saved last is not in use, by path."""
+        return {} if self.files is None else self.files.errors
+
     async def aclose(self) -> None:
         """Release what the agents in use hold open."""
-        for one in self._made.values():
+        for one in (*self._made.values(), *self._replaced):
             await one.aclose()
         await self._store.close()
 
@@ -216,7 +256,12 @@ class AgentSource:
 
     def _take(self, parts: Parts, agent: Agent) -> None:
         own = own_of(agent)
+        before = self._made.get(parts.principal)
+        if before is not None and before is not agent:
+            self._replaced.append(before)  # runs may still use it
         self._made[parts.principal] = agent
+        context = self._contexts[parts.principal]
+        parts.given = (context.skills, context.subagents)
         parts.backend, parts.skills, parts.subagents = own.backend, own.skills, own.subagents
 
     def _context(self, parts: Parts) -> ServeContext:
@@ -244,7 +289,14 @@ class AgentSource:
         given = (context,) if _takes_context(factory) else ()
         what = f"agent {self.name}"
         file = getattr(getattr(factory, "__code__", None), "co_filename", None)
-        agent: Any = await call(factory, *given, what=what, seconds=FACTORY_SECONDS, file=file)
+        agent: Any = await call(
+            factory,
+            *given,
+            what=what,
+            seconds=FACTORY_SECONDS,
+            file=file,
+            owns_stdout=self._owns_process,
+        )
         if not isinstance(agent, Agent):
             raise HarnessError(
                 f"{what} returned {agent!r:.200}, which is no Agent. Return what create_agent or "

@@ -285,8 +285,8 @@ class RunSupervisor:
 
         async def work(main: Agent, options: RunOptions) -> RunResult:
             agent = self.agent_of(run, main)
-            if agent is not main:
-                options = replace(options, limits=agent.limits or options.limits)
+            if agent is not main and agent.limits is not None:
+                options = replace(options, limits=agent.limits)
             return await agent.aresume(run.id, answers, options=options)
 
         passed_on = False

@@ -81,6 +81,7 @@ class Parts:
 
     Attributes:
         settings: Those it follows, with the principal's own paths.
+        given: The skills and subagents of the settings, where the agent has others.
     """
 
     skills: SkillRegistry
@@ -91,6 +92,7 @@ class Parts:
     commands: ExecuteMiddleware | None
     settings: Settings
     principal: str
+    given: tuple[SkillRegistry, SubAgentRegistry] | None = None
 
     @classmethod
     def of(cls, settings: Settings, policy: PolicyFiles, principal: str = "") -> Parts:
@@ -122,11 +124,12 @@ class Parts:
             HarnessError: They cannot hold.
         """
         own = settings.of(self.principal)
+        skills, subagents = self.given or (self.skills, self.subagents)
         with self.rules.moving(settings):
             common.profiles.use(own.profiles)
             common.policy.use(own.policy)
-            self.skills.use(_skill_sources(own))
-            self.subagents.use(own.agents, _given(own))
+            skills.use(_skill_sources(own))
+            subagents.use(own.agents, _given(own))
             self.memory.use(own.memory)
         self.settings = own
 

@@ -64,6 +64,22 @@ class StateDir:
         """The SQLite file of the checkpoint journal."""
         return self.path / "journal.sqlite3"
 
+    def key(self, name: str) -> bytes:
+        """Return the key in a file of that name; made once, so that restarts keep it.
+
+        It appears whole or not at all, so that servers that start together agree on it.
+        """
+        path = self.path / name
+        if not path.exists():
+            own = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+            descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(32))
+            with suppress(FileExistsError):
+                os.link(own, path)
+            own.unlink()
+        return path.read_bytes()
+
     @property
     def _servers(self) -> Path:
         return self.path / "servers"

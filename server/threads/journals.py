@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import cast
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
+from typing import TYPE_CHECKING, cast
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer
@@ -13,6 +18,9 @@ from ...harness.checkpoint.keyring import Keyring
 from ...harness.checkpoint.sqlite import SqliteCheckpointer
 from ..settings.settings import Settings, SettingsError
 from ..settings.state_dir import StateDir, StateDirError
+
+if TYPE_CHECKING:
+    from ..python_agents.journals import OwnJournal
 
 __all__ = ["Sealed", "keys_of", "open_journal", "seal_journal", "unseal_journal"]
 
@@ -24,7 +32,7 @@ async def open_journal(
     owner: str | None = None,
     *,
     beside: bool = False,
-    own: SqliteCheckpointer | None = None,
+    own: OwnJournal | None = None,
 ) -> AsyncGenerator[Checkpointer]:
     """Open the journal of a state directory that the caller has claimed.
 
@@ -41,9 +49,12 @@ async def open_journal(
             settings' keys do not fit; or it is not, and there are keys; or another server uses it.
     """
     if own is not None:
-        await own.open()
-        await require_plain(own)
-        yield own
+        async with own.journal if own.closes else nullcontext():
+            if isinstance(own.journal, EncryptedCheckpointer):
+                await own.journal.check()
+            else:
+                await require_plain(own.journal)
+            yield own.journal
         return
     async with AsyncExitStack() as stack:
         if settings.journal is not None and owner is not None:

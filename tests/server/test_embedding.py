@@ -17,12 +17,14 @@ import pytest
 import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from deep_agent_mcp import Agent, ScriptedModel, create_agent, create_deep_agent
-from deep_agent_mcp.server import asgi_app, serve
+from deep_agent_mcp.server import ServeContext, asgi_app, serve
 from deep_agent_mcp.server.auth.tokens import TokenFile
 from deep_agent_mcp.server.embedding.asgi import MountedServer
 from deep_agent_mcp.server.settings.settings import SettingsError
@@ -260,6 +262,48 @@ async def test_another_process_serves_an_agent_over_stdio(place: Path, mode: Mod
             assert await answer_of(client) == "Hello from Python."
 
 
+ORDERS = """
+from deep_agent_mcp import ScriptedModel, create_agent, tool
+
+@tool
+def order(item: str) -> str:
+    "Order an item."
+    with open("orders.txt", "a") as file:
+        print(item, file=file)
+    return "ordered"
+
+def call(item):
+    return {"tool_calls": [{"name": "order", "args": {"item": item}}]}
+
+agent = create_agent(ScriptedModel([call("pears"), {"text": "Done."}]), [order])
+"""
+
+
+async def test_a_run_goes_on_after_its_server_was_killed(tmp_path: Path) -> None:
+    (tmp_path / "orders_app.py").write_text(ORDERS)
+    env = environment(tmp_path, DEEP_AGENT_STATE_DIR=str(tmp_path / "state"))
+    words = ["serve", "orders_app:agent", "--transport", "http", "--port", "0"]
+    command = [sys.executable, "-m", "deep_agent_mcp", *words, "--approve", "ord*"]
+    run: dict[str, Any] = {}
+    with TemporaryFile() as log, anyio.fail_after(60):
+        for _ in range(2):
+            said, out = os.pipe()
+            process = start(command, env, tmp_path, stdout=out, stderr=log.fileno())
+            os.close(out)
+            listening = json.loads(await anyio.to_thread.run_sync(_line_of, said))
+            async with Client(listening["url"]) as client:
+                if not run:
+                    done = await client.call_tool("task", {"goal": "Order."})
+                else:
+                    answer = {"run_id": run["run_id"], "decision": "approve"}
+                    done = await client.call_tool("reply", answer)
+                run = dict(done.structured_content or {})
+            process.send_signal(signal.SIGKILL)
+            process.wait(30)
+    assert (run["status"], run["answer"]) == ("done", "Done.")
+    assert (tmp_path / "orders.txt").read_text() == "pears\n"
+
+
 @pytest.mark.parametrize(
     ("module", "args", "told"),
     [
@@ -301,3 +345,37 @@ def test_importing_the_server_package_imports_nothing_of_it(tmp_path: Path) -> N
     command, env = [sys.executable, "-c", code], environment(tmp_path)
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     assert ended.stdout.strip() == "[]", ended.stderr
+
+
+async def test_a_function_makes_an_agent_for_each_user_with_a_root_of_their_own(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "roots").mkdir()
+    (tmp_path / "state").mkdir(mode=0o700)
+    tokens = TokenFile(tmp_path / "state" / "tokens.json")
+    made: list[str] = []
+
+    def make(context: ServeContext) -> Agent:
+        made.append(context.principal)
+        model = ScriptedModel([{"text": f"Hello {context.principal}."}] * 9)
+        return create_deep_agent(model, backend=context.backend)
+
+    mounted = asgi_app(
+        make,
+        state_dir=tmp_path / "state",
+        root=str(tmp_path / "roots" / "{principal}"),
+        auth=["token"],
+    )
+    app, prefix = with_lifespan(mounted)
+    async with web(app) as base:
+        for user in ("ada", "ben", "ada"):
+            _, token = tokens.create(user, ("delegate", "drive"))
+            async with create_mcp_http_client({"Authorization": f"Bearer {token}"}) as http:
+                target = streamable_http_client(f"{base}{prefix}/mcp", http_client=http)
+                async with Client(target) as client:
+                    assert await answer_of(client) == f"Hello {user}."
+                    await client.call_tool("write_file", {"path": "/a.txt", "content": user})
+                    seen = str((await client.call_tool("ls", {"path": "/"})).content)
+                    assert "a.txt" in seen
+    assert made == ["ada", "ben"]
+    assert (tmp_path / "roots" / "ben" / "a.txt").read_text() == "ben"

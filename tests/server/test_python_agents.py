@@ -1,6 +1,7 @@
 """An agent made in Python behind the server: offered, judged, restarted and refused."""
 
 import importlib
+import json
 import re
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -26,15 +27,17 @@ from deep_agent_mcp import (
     create_deep_agent,
     tool,
 )
+from deep_agent_mcp.harness.checkpoint.encryption import EncryptedCheckpointer
 from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
+from deep_agent_mcp.harness.skills.registry import SkillRegistry
 from deep_agent_mcp.server import ServeContext
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.python_agents import source as source_module
 from deep_agent_mcp.server.python_agents.source import AgentSource
-from deep_agent_mcp.server.settings.settings import SettingsError
+from deep_agent_mcp.server.settings.settings import Settings, SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +70,7 @@ def buyer(**options: Any) -> Agent:
 async def served(given: Any, place: Path, **flags: object) -> AsyncIterator[App]:
     settings = load_settings({"state_dir": str(place / "state"), **flags}, {})
     with anyio.fail_after(60):
-        async with create_app(settings, source=AgentSource(given)) as app:
+        async with create_app(settings, source=AgentSource(given, owns_process=True)) as app:
             yield app
 
 
@@ -240,8 +243,53 @@ async def test_a_journal_of_the_agents_own_is_served_and_shared_by_servers(tmp_p
     again = buyer(checkpointer=SqliteCheckpointer(path))
     async with client_of(again, tmp_path / "elsewhere") as client:  # the locks are beside the file
         assert run["thread_id"] in (await ask(client, "threads"))["text"]
-    assert (await again.get_state(run["thread_id"])).next == "end"
-    await again.checkpointer.close()  # type: ignore[attr-defined]
+    assert (tmp_path / "own.sqlite3.server" / "servers").is_dir()
+
+
+async def test_a_sealed_journal_of_the_agents_own_stays_sealed(tmp_path: Path) -> None:
+    key = Keyring.parse(Keyring.generate())
+    path = tmp_path / "own.sqlite3"
+    async with client_of(
+        buyer(checkpointer=EncryptedCheckpointer(SqliteCheckpointer(path), key)), tmp_path
+    ) as client:
+        run = await ask(client, "task", goal="Buy secret pears.")
+    plain = SqliteCheckpointer(path)
+    async with plain:
+        with pytest.raises(HarnessError, match="this journal is encrypted"):
+            async with served(buyer(checkpointer=plain), tmp_path):
+                pass
+    again = buyer(checkpointer=EncryptedCheckpointer(SqliteCheckpointer(path), key))
+    async with client_of(again, tmp_path) as client:
+        assert (await ask(client, "wait", run_id=run["run_id"]))["answer"] == "Done."
+
+
+async def test_settings_that_are_saved_reach_what_a_function_makes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        runs = [{"match": "hello", "agents": {"main": [{"text": name}]}}]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"name": name, "runs": runs}))
+    config = tmp_path / "config.toml"
+    (tmp_path / "skills").mkdir()
+    own_skills = SkillRegistry([tmp_path / "skills"])
+
+    def make(context: ServeContext) -> Agent:
+        return create_deep_agent(context.model, [order], skills=own_skills)
+
+    def read() -> Settings:
+        return load_settings({"state_dir": str(tmp_path / "state")}, {}, config=config)
+
+    config.write_text(f'model = "scripted:{tmp_path}/one.json"\n')
+    with anyio.fail_after(60):
+        async with (
+            create_app(read(), read, AgentSource(make)) as app,
+            Client(app.server) as client,
+        ):
+            assert (await ask(client, "task", goal="hello"))["answer"] == "one"
+            config.write_text(f'model = "scripted:{tmp_path}/two.json"\napprove = ["order"]\n')
+            await anyio.to_thread.run_sync(app.settings.reload)
+            assert (await ask(client, "task", goal="hello"))["answer"] == "two"
+            assert [*own_skills.roots] == [tmp_path / "skills"]  # they are the agent's, not ours
+            rules = app.agent().definition.pipeline.policy
+            assert rules.judge("order", {"item": "figs"}).action == "ask"
 
 
 @pytest.mark.parametrize("kind", ["redis", "key", "inside"])
@@ -411,7 +459,7 @@ async def test_a_saved_module_reaches_new_runs_and_a_broken_one_does_not(
 ) -> None:
     module(MODULE.format(answer="one"))
     settings = load_settings({"state_dir": str(tmp_path / "state")}, {})
-    source = AgentSource("served_app:agent", reload=True)
+    source = AgentSource("served_app:agent", reload=True, owns_process=True)
     with anyio.fail_after(60):
         async with create_app(settings, source=source) as app, Client(app.server) as client:
             assert source.files is not None
@@ -437,8 +485,9 @@ async def test_reloading_may_change_the_tools_that_clients_are_offered(
     tmp_path: Path, module: Callable[[str], Path]
 ) -> None:
     module(MODULE.format(answer="one"))
+    importlib.import_module("served_app")  # as a program may, before it serves it
     settings = load_settings({"state_dir": str(tmp_path / "state")}, {})
-    source = AgentSource("served_app:agent", reload=True)
+    source = AgentSource("served_app:agent", reload=True, owns_process=True)
     with anyio.fail_after(60):
         async with create_app(settings, source=source) as app, Client(app.server) as client:
             assert await names(client) == DELEGATION
@@ -454,12 +503,11 @@ async def test_a_saved_module_is_noticed_by_itself(
 ) -> None:
     module(MODULE.format(answer="one"))
     settings = load_settings({"state_dir": str(tmp_path / "state")}, {})
-    source = AgentSource("served_app:agent", reload=True)
+    source = AgentSource("served_app:agent", reload=True, owns_process=True)
     with anyio.fail_after(60):
         async with create_app(settings, source=source) as app, Client(app.server) as client:
             answer, path = "one", module(MODULE.format(answer="two"))
             while answer == "one":  # changes before the watch stands are noticed then
                 answer = (await ask(client, "task", goal="?"))["answer"]
-                await anyio.sleep(0.02)
             assert path.exists()
             assert answer == "two"
