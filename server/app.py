@@ -40,6 +40,7 @@ from .auth.challenges import ScopesOf
 from .auth.owned_journal import OwnedJournal
 from .face import Face
 from .mcp.announcements import Announcements
+from .mcp.mounted_servers import mounted_servers
 from .mcp.services import Services
 from .mcp.sessions import SessionRegistry
 from .reload.file_reports import FileReports
@@ -54,6 +55,7 @@ from .settings.reloadable_settings import ReloadableSettings
 from .settings.settings import Settings, SettingsError
 from .settings.state_dir import StateDir
 from .threads.journals import open_journal
+from .threads.stores import open_agents_store
 
 if TYPE_CHECKING:
     from ..harness.store.base import Store
@@ -117,7 +119,11 @@ class App:
         names: dict[str, list[JsonValue]] = {
             kind: [Path(path).name for path in errors] for kind, errors in broken.items() if errors
         }
-        return {"active_runs": self.runs.active, **names}
+        return {
+            "active_runs": self.runs.active,
+            **names,
+            **mounted_servers(self.agent.all.values()),
+        }
 
 
 @asynccontextmanager
@@ -161,7 +167,7 @@ async def create_app(
             if tasks is not None:
                 await stack.enter_async_context(tasks.launcher)
             try:
-                store = await stack.enter_async_context(_store(settings))
+                store = await stack.enter_async_context(open_agents_store(settings))
                 make = _builder(common, models, journal, telemetry, tasks, store)
                 app = _assemble(live, make, common, state, journal, group, owner, tasks)
                 group.start_soon(app.announcements.run)
@@ -204,21 +210,6 @@ def _telemetry(settings: Settings) -> AbstractAsyncContextManager[TelemetryMiddl
     from .telemetry import exporting
 
     return exporting(settings)
-
-
-@asynccontextmanager
-async def _store(settings: Settings) -> AsyncGenerator[Store | None]:
-    """Yield the store of all agents, which connects at its first use."""
-    if settings.store is None:
-        yield None
-        return
-    from ..harness.agent_file.places import open_store
-
-    store = open_store(settings.store.get_secret_value())
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 def _traced(journal: Checkpointer, telemetry: TelemetryMiddleware | None) -> Checkpointer:
