@@ -322,6 +322,9 @@ class _Stack:
 
     def _subagent(self, definition: SubAgent, model: ChatModel, profile: Profile) -> Agent:
         tools, names = tools_of(definition, self.tools)
+        mounted = self._mcp(definition.mcp_servers)
+        if names is not None:  # what finds tools of its servers is one of theirs
+            names = [*names, *(tool.name for one in mounted for tool in one.tools)]
         return create_agent(
             model,
             tools,
@@ -329,7 +332,7 @@ class _Stack:
             middleware=self._around(
                 profile,
                 *(self.execute if names is None or "execute" in names else ()),
-                *self._mcp(definition.mcp_servers),
+                *mounted,
                 definition=definition,
                 teaches_skills=names is None or "skill" in names,
             ),

@@ -9,7 +9,7 @@ and files are watched once the first client has been served.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -17,7 +17,7 @@ from contextlib import (
     nullcontext,
 )
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -37,6 +37,7 @@ from .auth.challenges import ScopesOf
 from .auth.owned_journal import OwnedJournal
 from .face import Face
 from .mcp.announcements import Announcements
+from .mcp.mounted_servers import mounted_servers
 from .mcp.services import Services
 from .mcp.sessions import SessionRegistry
 from .reload.file_reports import FileReports
@@ -53,6 +54,7 @@ from .settings.reloadable_settings import ReloadableSettings
 from .settings.settings import Settings, SettingsError
 from .settings.state_dir import StateDir
 from .threads.journals import open_journal
+from .threads.stores import open_agents_cache, open_agents_store
 
 if TYPE_CHECKING:
     from ..harness.cache.base import Cache
@@ -82,7 +84,6 @@ class App:
         agent: Returns the agent of a thread, a run or the caller.
         announcements: Tells clients of changes.
         common: What is the same for all agents.
-        mounted: MCP servers whose tools agents have.
         settings: What the operator chose, and has changed since.
         scopes_of: Returns of which scopes a tool needs one.
         requests: What clients are being asked.
@@ -95,7 +96,6 @@ class App:
     agent: Workplaces
     announcements: Announcements
     common: Common
-    mounted: MountedServers
     settings: ReloadableSettings
     scopes_of: ScopesOf
     requests: OpenRequests
@@ -144,9 +144,11 @@ class App:
         names: dict[str, list[JsonValue]] = {
             kind: [Path(path).name for path in errors] for kind, errors in broken.items() if errors
         }
-        servers = self.mounted.status()
-        facts: dict[str, JsonValue] = {"mcp_servers": servers} if servers else {}
-        return {"active_runs": self.runs.active, **names, **facts}
+        return {
+            "active_runs": self.runs.active,
+            **names,
+            **mounted_servers(self.agent.all.values()),
+        }
 
 
 @asynccontextmanager
@@ -194,14 +196,12 @@ async def create_app(
             if tasks is not None:
                 await stack.enter_async_context(tasks.launcher)
             try:
-                store = await stack.enter_async_context(_store(settings))
-                cache = await stack.enter_async_context(_cache(settings))
+                store = await stack.enter_async_context(open_agents_store(settings))
+                cache = await stack.enter_async_context(open_agents_cache(settings))
                 make = _builder(common, models, mounted, journal, telemetry, tasks, store, cache)
                 if source is not None:
                     source.attach(common, journal, settings.state_dir, models.of, telemetry)
-                app = _assemble(
-                    live, make, common, mounted, state, journal, group, owner, tasks, source
-                )
+                app = _assemble(live, make, common, state, journal, group, owner, tasks, source)
                 if source is not None and not settings.per_principal:
                     await app.refit()
                 group.start_soon(app.announcements.run)
@@ -249,41 +249,6 @@ def _telemetry(settings: Settings) -> AbstractAsyncContextManager[TelemetryMiddl
     from .telemetry import exporting
 
     return exporting(settings)
-
-
-@asynccontextmanager
-async def _store(settings: Settings) -> AsyncGenerator[Store | None]:
-    """Yield the store of all agents, which connects at its first use."""
-    if settings.store is None:
-        yield None
-        return
-    from ..harness.agent_file.places import open_store
-
-    described = definition_of(settings)
-    vectors: Mapping[str, Any] = {} if described is None else described.parts.vectors
-    store = open_store(settings.store.get_secret_value(), **vectors)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-@asynccontextmanager
-async def _cache(settings: Settings) -> AsyncGenerator[Cache | None]:
-    """Yield the cache of all agents, which is opened at its first use."""
-    described = definition_of(settings)
-    if described is None or described.parts.cache is None:
-        yield None
-        return
-    from ..harness.agent_file.places import open_cache
-
-    cache = open_cache(described.parts.cache, base=described.path.parent)
-    try:
-        yield cache
-    finally:
-        close = cast("Callable[[], Awaitable[None]] | None", getattr(cache, "close", None))
-        if close is not None:
-            await close()
 
 
 def _traced(journal: Checkpointer, telemetry: TelemetryMiddleware | None) -> Checkpointer:
@@ -348,7 +313,6 @@ def _assemble(
     live: ReloadableSettings,
     build: Callable[[Parts], Agent],
     common: Common,
-    mounted: MountedServers,
     state: StateDir,
     journal: Checkpointer,
     group: TaskGroup,
@@ -396,7 +360,6 @@ def _assemble(
         places,
         announcements,
         common,
-        mounted,
         live,
         face.scopes_of,
         services.requests,

@@ -65,8 +65,6 @@ _EXAMPLES: Mapping[Scheme, str] = {
     "postgresql": "postgresql://user@host/database",
     "redis": "redis://host:6379/0",
 }
-_EXTRAS: Mapping[Scheme, str] = {"postgresql": "postgres", "redis": "redis"}
-
 _TIMEOUT = 30.0
 _CONNECT_SECONDS = 10
 
@@ -349,8 +347,7 @@ def _file(what: str, url: str, base: Path | None) -> Path:
         )
     if path.startswith("/"):
         path = "/" + path.lstrip("/")
-    drive = path[1:3]
-    if drive[1:] == ":" and drive[:1].isalpha():  # sqlite:///C:/data.db
+    if path[1:2].isalpha() and path[2:3] == ":":  # sqlite:///C:/data.db
         path = path[1:]
     return (base or Path.cwd()) / Path(path).expanduser()
 
@@ -375,7 +372,7 @@ def _imported(what: str, scheme: Scheme, module: str) -> Any:
     try:
         return import_module(module, __package__)
     except ImportError as error:
-        extra = _EXTRAS[scheme]
+        extra = "postgres" if scheme == "postgresql" else "redis"
         raise AgentBuildError(
             f"a {what} at {scheme}: needs the extra `{extra}`; nothing was opened. Install it "
             f"with: pip install 'deep-agent-mcp[{extra}]'"

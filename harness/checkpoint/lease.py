@@ -71,10 +71,13 @@ class FileLease:
 
     Args:
         journal: The journal.
+        holder: Who we are.
     """
 
-    def __init__(self, journal: Path) -> None:
+    def __init__(self, journal: Path, holder: Holder) -> None:
         self._file = journal.with_name(f"{journal.name}.lease")
+        self._note = journal.with_name(f"{journal.name}.holder")  # a locked file may be unreadable
+        self._holder = holder
         self._lock = FileLock(self._file, mode=0o600, thread_local=False)
 
     async def acquire(self) -> Holder | None:
@@ -87,8 +90,12 @@ class FileLease:
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.acquire(blocking=False)
+            self._note.write_text(self._holder.text(), encoding="ascii")
         except Timeout:
-            return Holder()
+            try:
+                return Holder.parse(self._note.read_text(encoding="ascii"))
+            except (OSError, ValueError):
+                return Holder()
         except OSError as error:
             why = error.strerror or error
             raise CheckpointError(f"{self._file} cannot be locked: {why}") from error

@@ -121,7 +121,8 @@ def _told(name: str, value: object, depth: int = 4) -> JsonValue:
     if depth == 0:
         return "…"
     if is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "name"):
-        value = {one.name: getattr(value, one.name) for one in fields(value)}
+        # What a class keeps out of its `repr` may hold a secret.
+        value = {one.name: getattr(value, one.name) if one.repr else "…" for one in fields(value)}
     if isinstance(value, Mapping):
         items = cast("Mapping[object, object]", value).items()
         return {str(key): _told(str(key), one, depth - 1) for key, one in items}

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
-
 from ..settings.definition import definition_of
 from ..settings.settings import Settings
 
@@ -41,13 +39,6 @@ class MountedServers:
         middleware = MCPToolsMiddleware(with_tokens(wanted, settings))
         self._made.append((wanted, middleware))
         return middleware
-
-    def status(self) -> dict[str, JsonValue]:
-        """Return how each server of the newest agent is doing, in a few words."""
-        if not self._made:
-            return {}
-        status = self._made[-1][1].status()
-        return {name: one.reason or one.state for name, one in status.items()}
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -55,6 +55,11 @@ class ReloadableAgent:
                 logger.error("the agent stays as it was, because it cannot be built: %s", error)
         return self._agent
 
+    @property
+    def built(self) -> Agent | None:
+        """The agent, if there is one already."""
+        return self._agent
+
     def outdate(self) -> None:
         """Have it built anew for the next run. Safe on any thread."""
         self._outdated = True

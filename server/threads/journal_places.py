@@ -151,7 +151,7 @@ def _lease(settings: Settings, us: Holder) -> Lease | None:
         case "sqlite":
             file = journal_file(settings)
             assert file is not None
-            return FileLease(file)
+            return FileLease(file, us)
         case _:
             return None
 

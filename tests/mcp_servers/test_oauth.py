@@ -28,7 +28,8 @@ def _serving():
 def remote(_serving):
     """A server that nobody has logged in to."""
     _serving.lifetime, _serving.refreshed = 3600.0, 0
-    _serving.refuses = _serving.open = False
+    _serving.refuses = _serving.open = _serving.dawdles = False
+    _serving.asked = 0
     _serving.access.clear()
     _serving.refresh.clear()
     return _serving
@@ -79,6 +80,22 @@ async def test_an_access_token_that_has_ended_is_refreshed_and_kept(remote, toke
     assert (message.content, remote.refreshed) == ("pong", 1)
     message, _ = await ping(mount, guarded(remote, tokens))  # as another process would
     assert (message.content, remote.refreshed) == ("pong", 1)
+
+
+async def test_a_refresh_token_is_used_once_by_all_processes(remote, tokens, mount):
+    remote.lifetime = 0
+    await log_in("guarded", guarded(remote, tokens), browse)
+    remote.lifetime, remote.dawdles = 3600.0, True
+    said = []
+
+    async def one() -> None:  # with middleware of its own, as another process has
+        message, _ = await ping(mount, guarded(remote, TokenFiles(tokens.folder)))
+        said.append(message.content)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(one)
+    assert (said, remote.refreshed) == (["pong"] * 3, 1)
 
 
 async def test_a_token_that_was_revoked_is_refreshed(remote, tokens, mount):

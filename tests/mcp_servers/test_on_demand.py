@@ -8,6 +8,7 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.mcp_servers import MCPToolsMiddleware, StdioServer
+from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from tests.loop.models import Turns, call, says
 from tests.mcp_servers.support import agent_with, raw_server, results
 
@@ -121,3 +122,27 @@ async def test_the_state_of_each_server_is_known(mount, tmp_path):
     await agent_with(tools, (call("1", "well_die"),)).ainvoke("go")
     assert tools.status()["well"].state != "failed"  # it is started again by its next use
     assert (await tools.connect())["well"].state == "connected"
+
+
+async def test_a_subagent_with_few_tools_can_look_for_those_of_its_servers():
+    model = Turns(
+        says("", call("1", "task", description="echo", subagent_type="small")),
+        says("", call("2", "find_tools", query="echo")),
+        says("", call("3", "raw_echo", text="hi")),
+        says("ok"),
+        says("ok"),
+    )
+    small = SubAgent("small", "Small.", "Echo.", tools=["ls"])
+    agent = create_deep_agent(
+        model, mcp_servers={"raw": raw_server(on_demand=True)}, subagents=[small]
+    )
+    mounted = next(
+        one for one in agent.definition.middleware if isinstance(one, MCPToolsMiddleware)
+    )
+    try:
+        await agent.ainvoke("go")
+        of_subagent = [one for one in offered(model) if "task" not in one]
+        assert of_subagent[0] == ["ls", "find_tools"]
+        assert of_subagent[-1] == ["ls", "find_tools", "raw_echo"]
+    finally:
+        await mounted.aclose()

@@ -138,9 +138,8 @@ def test_commands_work_beside_a_server_of_the_same_directory_only(tmp_path, plac
                 return [threads(tmp_path / one, place, "list", "--json") for one in ("one", "two")]
 
             beside, elsewhere = await anyio.to_thread.run_sync(both)
-            if not place.startswith("sqlite"):  # a file does not tell who holds its lock
-                assert beside.exit_code == 0, beside.output
-                assert thread in beside.stdout
+            assert beside.exit_code == 0, beside.output
+            assert thread in beside.stdout
             assert elsewhere.exit_code == 1
             assert "is in use by another server" in elsewhere.stderr
 

@@ -9,7 +9,14 @@ import httpx2
 import pytest
 from click.testing import CliRunner
 
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.mcp_servers import HttpServer, MCPToolsMiddleware, StdioServer
+from deep_agent_mcp.harness.models.scripted import ScriptedModel
+from deep_agent_mcp.server.app import create_app
 from deep_agent_mcp.server.cli.main import cli
+from deep_agent_mcp.server.cli.middleware_listing import list_middleware
+from deep_agent_mcp.server.doctor.mounted_servers import examine_mounted
+from deep_agent_mcp.server.settings.sources import load_settings
 from tests.mcp_servers.oauth_server import oauth_server
 
 ROOT = Path(__file__).parents[2]
@@ -132,3 +139,52 @@ def test_a_clients_file_may_be_named_in_it(tmp_path):
     for file in (path, tmp_path / ".mcp.json"):
         listed = json.loads(mcp(tmp_path, "list", "--agent", str(file), "--json").stdout)
         assert [one["name"] for one in listed] == ["x"]
+
+
+def test_secrets_of_servers_are_not_listed_with_the_middleware():
+    servers = {
+        "a": StdioServer("c", ["--token=s3cret"], env={"K": "s3cret"}),
+        "b": HttpServer("https://x/?key=s3cret", {"A": "s3cret"}),
+    }
+    agent = create_deep_agent(ScriptedModel([]), mcp_servers=servers)
+    listed = list_middleware(agent)
+    assert "MCPToolsMiddleware" in listed.text
+    assert "s3cret" not in listed.text + json.dumps(listed.data)
+
+
+@pytest.mark.anyio
+async def test_the_health_of_a_server_says_how_mounted_servers_are(tmp_path, monkeypatch):
+    command = [sys.executable, "-S", "-E", "-m", "tests.mcp_servers.raw_server", "behaves"]
+    servers = {"raw": StdioServer(command[0], command[1:], cwd=ROOT)}
+    monkeypatch.setattr(
+        "deep_agent_mcp.server.app.create_deep_agent",
+        lambda *args, **options: create_deep_agent(*args, **options, mcp_servers=servers),
+    )
+    async with create_app(load_settings({"state_dir": str(tmp_path)}, {})) as app:
+        assert "mcp_servers" not in app.status()  # no agent was needed yet
+        agent = app.agent.of().agent()
+        assert app.status()["mcp_servers"] == {"raw": "not connected"}
+        (mounted,) = [
+            one for one in agent.definition.middleware if isinstance(one, MCPToolsMiddleware)
+        ]
+        await mounted.connect()
+        assert app.status()["mcp_servers"] == {"raw": "connected"}
+        await mounted.aclose()
+
+
+@pytest.mark.anyio
+async def test_the_doctor_says_which_servers_cannot_be_used():
+    command = [sys.executable, "-S", "-E", "-m", "tests.mcp_servers.raw_server"]
+    servers = {
+        "raw": StdioServer(command[0], [*command[1:], "behaves"], cwd=ROOT),
+        "odd": StdioServer(command[0], [*command[1:], "cycles"], cwd=ROOT),
+        "hangs": StdioServer(command[0], [*command[1:], "silent"], cwd=ROOT, connect_timeout=0.3),
+    }
+    found = {one.about: one for one in await examine_mounted(servers)}
+    assert {name: one.status for name, one in found.items()} == {
+        "MCP server raw": "ok",
+        "MCP server odd": "note",
+        "MCP server hangs": "broken",
+    }
+    assert "it did not answer within 0.3 s" in found["MCP server hangs"].text
+    assert await examine_mounted({}) == []
