@@ -38,7 +38,7 @@ class TaskFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = ""
+    name: str | None = None
     text: str | None = None
     data: str | None = None
     uri: str | None = None
