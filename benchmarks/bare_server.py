@@ -2,19 +2,25 @@
 
 Run as `python -m benchmarks.bare_server [http] [--ours]`: on stdio, or over HTTP on any free port,
 which is then said on stdout as our server says it. With `--ours` the same no-op is served over our
-transports, which is what tells them apart from the SDK's.
+transports, which is what tells them apart from the SDK's. With `--rows FILE` the tool stores its
+arguments as one row of a SQLite file: the least that a durable tool does.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import aiosqlite
 import anyio
 from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+
+Handler = Callable[[Any, Any], Awaitable[types.CallToolResult]]
 
 NOOP = types.Tool(
     name="noop",
@@ -34,9 +40,30 @@ async def call_tool(_ctx: Any, _params: Any) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text="done")])
 
 
+@asynccontextmanager
+async def rows() -> AsyncGenerator[Handler]:
+    """Give the tool that stores its arguments as one row of the file named after `--rows`."""
+    async with aiosqlite.connect(sys.argv[sys.argv.index("--rows") + 1]) as conn:
+        await conn.execute("PRAGMA journal_mode = WAL")
+        await conn.execute("PRAGMA synchronous = NORMAL")
+        await conn.execute("CREATE TABLE rows (id INTEGER PRIMARY KEY, value TEXT NOT NULL)")
+
+        async def call(_ctx: Any, params: Any) -> types.CallToolResult:
+            value = json.dumps(params.arguments)
+            await conn.execute("INSERT INTO rows (value) VALUES (?)", (value,))
+            await conn.commit()
+            return types.CallToolResult(content=[types.TextContent(type="text", text="done")])
+
+        yield call
+
+
 async def main() -> None:
-    server = _server()
-    async with stdio_server() as (read, write):
+    async with AsyncExitStack() as stack:
+        call = call_tool
+        if "--rows" in sys.argv:
+            call = await stack.enter_async_context(rows())
+        server = _server(call)
+        read, write = await stack.enter_async_context(stdio_server())
         await server.run(read, write, server.create_initialization_options())
 
 
@@ -75,8 +102,8 @@ async def main_ours(transport: str) -> None:
             await serve_http(_server(), settings, stop, listener=listener)
 
 
-def _server() -> Server[Any]:
-    return Server("bare", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+def _server(call: Handler = call_tool) -> Server[Any]:
+    return Server("bare", version="1", on_list_tools=list_tools, on_call_tool=call)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
 """The step loop with the default deep stack against a bare loop, in one process.
 
 Model and tool are scripted, instant and the same on both sides, so what differs is the loop. The
-deep agent keeps its journal in memory, which has the bars, and in SQLite, which is shown beside.
+deep agent keeps its journal in memory, and in SQLite, which is shown beside.
+
+The bar on a durable round compares sides that do the same work, see `durable_round`: by processor
+time, kernel included, as both wait for the same disk. Instructions are shown beside. The two-line
+loop without middleware and journal does less than an agent has to: it shows what the rest costs.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,8 +26,9 @@ from typing import Any
 
 import anyio
 
+from benchmarks import durable_round, instructions
 from benchmarks.bare_loop import ScriptModel, bare_loop, bare_parent, noop
-from benchmarks.client import REPO, ServerProcess
+from benchmarks.client import REPO, ServerProcess, environment
 from benchmarks.report import Bar, Report, spread
 from deep_agent_mcp.harness.agent import Agent, RunOptions
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
@@ -55,6 +60,7 @@ def run(rounds: int = 5) -> Report:
     """Measure everything, contestants in turn, `rounds` times; the largest things less often."""
     measures: Measures = {}
     bars = [
+        *_durable_round(measures, rounds),
         *anyio.run(_rounds, measures, rounds),
         *anyio.run(_concurrent, measures, rounds),
         *anyio.run(_subagents, measures, rounds),
@@ -121,6 +127,32 @@ async def _sample(
 
 
 # --- measures ------------------------------------------------------------------------------
+
+
+def _durable_round(measures: Measures, rounds: int) -> list[Bar]:
+    sides = {"bare": durable_round.bare, "ours": durable_round.ours}
+    series: dict[str, list[float]] = {label: [] for label in sides}
+    ratios: list[float] = []
+    for _ in range(2 * rounds):
+        for label, side in sides.items():
+            with tempfile.TemporaryDirectory() as folder:
+                began = time.process_time()
+                anyio.run(side, "rounds-0-100", Path(folder) / "rows.db")
+                series[label].append(10 * (time.process_time() - began))
+        ratios.append(series["ours"][-1] / series["bare"][-1])
+    for label in sides:
+        measures[f"durable round, {label}, processor ms"] = spread(series[label])
+        if instructions.valgrind():
+            count = instructions.per_piece(partial(_durable_rounds, label))
+            measures[f"durable round, {label}, million instructions"] = {
+                "median": round(count / 1e6, 3)
+            }
+    return [Bar("durable round: ours / bare, processor time", statistics.median(ratios), 1.7, "x")]
+
+
+def _durable_rounds(side: str, words: Sequence[str], pieces: int) -> None:
+    command = (*words, sys.executable, "-m", "benchmarks.durable_round", side, str(pieces))
+    subprocess.run(command, check=True, env=environment(), cwd=REPO)
 
 
 async def _rounds(measures: Measures, rounds: int) -> list[Bar]:

@@ -95,7 +95,7 @@ def create_deep_agent(
     interrupt_after: Collection[str] = (),
     cache: Cache | None = None,
     limits: Limits | None = None,
-    mcp_servers: Mapping[str, MCPServer] | None = None,
+    mcp_servers: Mapping[str, MCPServer] | MCPToolsMiddleware | None = None,
     name: str = "main",
     debug: bool = False,
     profile: Profile | ProfileRegistry | None = None,
@@ -136,7 +136,7 @@ def create_deep_agent(
         cache: Where model answers and results of cacheable tools are kept.
         limits: Bounds for each run, unless it brings its own.
         mcp_servers: Other MCP servers, by the prefix of their tools; subagents get those they
-            name, by default all.
+            name, by default all. Or the middleware itself, which several agents may share.
         name: Shown in paths and events.
         debug: Print each step to stderr.
         profile: What suits the model: a `Profile`, or where to find it by the model's name; by

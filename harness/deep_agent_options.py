@@ -138,7 +138,9 @@ def made_model(model: ChatModel | str, profile: Profile) -> ChatModel:
     return init_chat_model(model, **profile.init_kwargs)
 
 
-def mounted_servers(servers: Mapping[str, MCPServer]) -> MCPToolsMiddleware:
+def mounted_servers(
+    servers: Mapping[str, MCPServer] | MCPToolsMiddleware,
+) -> MCPToolsMiddleware:
     """Return what offers the tools of these servers.
 
     Raises:
@@ -146,7 +148,7 @@ def mounted_servers(servers: Mapping[str, MCPServer]) -> MCPToolsMiddleware:
     """
     from .mcp_servers.middleware import MCPToolsMiddleware
 
-    return MCPToolsMiddleware(servers)
+    return MCPToolsMiddleware(servers) if isinstance(servers, Mapping) else servers
 
 
 def as_tool(given: Tool | Callable[..., Any]) -> Tool:

@@ -13,6 +13,7 @@ __all__ = [
     "HarnessError",
     "InvalidAnswer",
     "InvalidUpdate",
+    "LeaseLost",
     "MiddlewareError",
     "ModelError",
     "NewerDatabase",
@@ -108,6 +109,10 @@ class NewerDatabase(CheckpointError):
 
 class StaleThread(CheckpointError):
     """Somebody else moved the thread in the meantime; nothing was written."""
+
+
+class LeaseLost(CheckpointError):
+    """Another process has taken the journal over."""
 
 
 class UnknownThread(HarnessError):

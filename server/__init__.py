@@ -1,4 +1,31 @@
-"""The MCP face of the harness: command line, transports and handlers."""
+"""The MCP face of the harness: command line, transports and handlers.
+
+`serve` and `asgi_app` put an agent of yours behind it. They are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .embedding.asgi import asgi_app
+    from .embedding.serving import serve
+    from .python_agents.context import ServeContext
 
 if __name__ == "server":
     raise ImportError("server is a part of a package: import deep_agent_mcp.server instead")
+
+__all__ = ["ServeContext", "asgi_app", "serve"]
+
+_HOMES = {
+    "ServeContext": ".python_agents.context",
+    "asgi_app": ".embedding.asgi",
+    "serve": ".embedding.serving",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -20,7 +20,7 @@ from contextlib import (
     suppress,
 )
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -44,6 +44,7 @@ from .mcp.services import Services
 from .mcp.sessions import SessionRegistry
 from .reload.file_reports import FileReports
 from .reload.files_of_all import RulesOfAll
+from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
 from .runs.server_processes import ServerProcesses
@@ -57,7 +58,10 @@ from .settings.state_dir import StateDir
 from .threads.journals import open_journal
 
 if TYPE_CHECKING:
+    from ..harness.cache.base import Cache
+    from ..harness.store.base import Store
     from ..harness.telemetry import TelemetryMiddleware
+    from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
 
 __all__ = ["App", "built_agent", "create_app"]
@@ -81,9 +85,12 @@ class App:
         agent: Returns the agent of a thread, a run or the caller.
         announcements: Tells clients of changes.
         common: What is the same for all agents.
+        mounted: MCP servers whose tools agents have.
         settings: What the operator chose, and has changed since.
         scopes_of: Returns of which scopes a tool needs one.
         requests: What clients are being asked.
+        fit: Lets clients be offered the tools of an agent that was made in Python.
+        source: Where that comes from; None for the built-in one.
     """
 
     server: Server[Any]
@@ -91,9 +98,31 @@ class App:
     agent: Workplaces
     announcements: Announcements
     common: Common
+    mounted: MountedServers
     settings: ReloadableSettings
     scopes_of: ScopesOf
     requests: OpenRequests
+    fit: Callable[[Agent], None]
+    source: AgentSource | None = None
+
+    async def refit(self) -> None:
+        """Build the agent that was made in Python, and offer the tools it has.
+
+        Raises:
+            HarnessError: It cannot be made; clients are offered what they were.
+        """
+        await self.agent.prepare()
+        self.fit(self.agent())
+
+    async def reload_code(self, files: frozenset[str]) -> None:
+        """Make the agent of new runs anew, because its code was saved."""
+        assert self.source is not None
+        places = self.agent.all.values()
+        if await self.source.reload(files, [one.parts for one in places]):
+            self.agent.outdate()
+            if not self.settings.current.per_principal:
+                await self.refit()
+            await self.announcements.menus_changed(tools=True)
 
     @property
     def policy(self) -> GuardedRules | RulesOfAll:
@@ -106,7 +135,10 @@ class App:
 
     def status(self) -> Mapping[str, JsonValue]:
         """Return what `/healthz` adds."""
+        nothing: Mapping[str, str] = {}
+        code = None if self.source is None else self.source.files
         broken = {
+            "broken_code": nothing if code is None else code.errors,
             "broken_agents": self.agent.files(lambda parts: parts.subagents).errors,
             "broken_memory": self.agent.files(lambda parts: parts.memory).errors,
             "broken_policy": self.policy.snapshot.errors,
@@ -117,12 +149,16 @@ class App:
         names: dict[str, list[JsonValue]] = {
             kind: [Path(path).name for path in errors] for kind, errors in broken.items() if errors
         }
-        return {"active_runs": self.runs.active, **names}
+        servers = self.mounted.status()
+        facts: dict[str, JsonValue] = {"mcp_servers": servers} if servers else {}
+        return {"active_runs": self.runs.active, **names, **facts}
 
 
 @asynccontextmanager
 async def create_app(
-    settings: Settings, read: Callable[[], Settings] | None = None
+    settings: Settings,
+    read: Callable[[], Settings] | None = None,
+    source: AgentSource | None = None,
 ) -> AsyncGenerator[App]:
     """Open the journal, put the server together, and continue what a dead server left.
 
@@ -132,12 +168,13 @@ async def create_app(
     Args:
         settings: What the operator chose.
         read: Reads it again when the configuration file was saved; None lets it stay as it is.
+        source: An agent made in Python; None for the built-in one.
 
     Raises:
         SettingsError: Each user has a root, and nobody says who a user is.
         StateDirError: The state directory cannot be used.
         HarnessError: The journal cannot be opened, was written by a newer version, or the
-            settings' keys do not fit it; or a profile breaks a rule.
+            settings' keys do not fit it; a profile breaks a rule; or the agent cannot be made.
     """
     if settings.per_principal and not settings.serves_several:
         raise SettingsError(
@@ -145,24 +182,36 @@ async def create_app(
             "apart over HTTP by their tokens. Serve with --transport http and --auth token or "
             "oauth, or name one directory."
         )
-    state = StateDir.open(settings.state_dir)
+    own = None if source is None else await source.open(settings)
+    state = StateDir.open(
+        settings.state_dir if own is None else own.path.with_name(f"{own.path.name}.server")
+    )
     with state.claim() as owner:
         async with (
             _telemetry(settings) as telemetry,
-            open_journal(settings, state) as plain_journal,
+            open_journal(settings, state, owner, own=own) as plain_journal,
             anyio.create_task_group() as group,
             AsyncExitStack() as stack,
         ):
             journal = _traced(plain_journal, telemetry)
             common = Common.of(settings)
             live = ReloadableSettings(settings, read)
-            models = ReloadableModels(common.profiles)
+            models, mounted = ReloadableModels(common.profiles), MountedServers()
             tasks = _tasks(settings, journal)
             if tasks is not None:
                 await stack.enter_async_context(tasks.launcher)
             try:
-                make = _builder(common, models, journal, telemetry, tasks)
-                app = _assemble(live, make, common, state, journal, group, owner, tasks)
+                store = await stack.enter_async_context(_store(settings))
+                cache = await stack.enter_async_context(_cache(settings))
+                make = _builder(common, models, mounted, journal, telemetry, tasks, store, cache)
+                if source is not None:
+                    added = () if telemetry is None else (telemetry,)
+                    source.attach(common, journal, settings.state_dir, models.of, added)
+                app = _assemble(
+                    live, make, common, mounted, state, journal, group, owner, tasks, source
+                )
+                if source is not None and not settings.per_principal:
+                    await app.refit()
                 group.start_soon(app.announcements.run)
                 group.start_soon(_recover, app.runs)
                 group.start_soon(_watch, app)
@@ -171,6 +220,10 @@ async def create_app(
                 group.cancel_scope.cancel()
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                     await models.aclose()
+                    if source is not None:
+                        await source.aclose()
+                with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                    await mounted.aclose()
 
 
 def built_agent(settings: Settings, subagents: SubAgentRegistry | None = None) -> Agent:
@@ -191,7 +244,8 @@ def built_agent(settings: Settings, subagents: SubAgentRegistry | None = None) -
     journal = MemoryCheckpointer()
     common = Common.of(settings)
     models = ReloadableModels(common.profiles)
-    build = _builder(common, models, journal, telemetry, _tasks(settings, journal))
+    tasks = _tasks(settings, journal)
+    build = _builder(common, models, MountedServers(), journal, telemetry, tasks, None, None)
     parts = Parts.of(settings, common.policy)
     parts.subagents = subagents or parts.subagents
     return build(parts)
@@ -203,6 +257,41 @@ def _telemetry(settings: Settings) -> AbstractAsyncContextManager[TelemetryMiddl
     from .telemetry import exporting
 
     return exporting(settings)
+
+
+@asynccontextmanager
+async def _store(settings: Settings) -> AsyncGenerator[Store | None]:
+    """Yield the store of all agents, which connects at its first use."""
+    if settings.store is None:
+        yield None
+        return
+    from ..harness.agent_file.places import open_store
+
+    described = definition_of(settings)
+    vectors: Mapping[str, Any] = {} if described is None else described.parts.vectors
+    store = open_store(settings.store.get_secret_value(), **vectors)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def _cache(settings: Settings) -> AsyncGenerator[Cache | None]:
+    """Yield the cache of all agents, which is opened at its first use."""
+    described = definition_of(settings)
+    if described is None or described.parts.cache is None:
+        yield None
+        return
+    from ..harness.agent_file.places import open_cache
+
+    cache = open_cache(described.parts.cache, base=described.path.parent)
+    try:
+        yield cache
+    finally:
+        close = cast("Callable[[], Awaitable[None]] | None", getattr(cache, "close", None))
+        if close is not None:
+            await close()
 
 
 def _traced(journal: Checkpointer, telemetry: TelemetryMiddleware | None) -> Checkpointer:
@@ -225,9 +314,12 @@ def _tasks(settings: Settings, journal: Checkpointer) -> ServedTasks | None:
 def _builder(
     common: Common,
     models: ReloadableModels,
+    mounted: MountedServers,
     journal: Checkpointer,
     telemetry: TelemetryMiddleware | None,
     tasks: ServedTasks | None,
+    store: Store | None,
+    cache: Cache | None,
 ) -> Callable[[Parts], Agent]:
     """Return what builds agents."""
 
@@ -239,6 +331,7 @@ def _builder(
         return create_deep_agent(
             models.of(settings),
             **({} if described is None else described.options),
+            mcp_servers=mounted.of(settings),
             backend=parts.backend,
             skills=parts.skills,
             beyond_allowed_tools=settings.beyond_allowed_tools,
@@ -248,6 +341,8 @@ def _builder(
             policy=parts.rules,
             middleware=(*(() if telemetry is None else (telemetry,)), *further),
             checkpointer=journal,
+            store=store,
+            cache=cache,
             profile=common.profiles.current,
             execution_policy=parts.commands,
             background=None if tasks is None else tasks.launcher,
@@ -261,15 +356,20 @@ def _assemble(
     live: ReloadableSettings,
     build: Callable[[Parts], Agent],
     common: Common,
+    mounted: MountedServers,
     state: StateDir,
     journal: Checkpointer,
     group: TaskGroup,
     owner: str,
     tasks: ServedTasks | None,
+    source: AgentSource | None,
 ) -> App:
     settings = live.current
     principals = Principals(state.path / "principals.jsonl")
-    places = Workplaces(settings, common, build, principals)
+    if source is None:
+        places = Workplaces(settings, common, build, principals)
+    else:
+        places = Workplaces(settings, common, source.build, principals, source.prepare)
     announcements = Announcements(sessions=SessionRegistry(settings.max_sessions))
     runs = RunManager(
         places,
@@ -302,9 +402,12 @@ def _assemble(
         places,
         announcements,
         common,
+        mounted,
         live,
         face.scopes_of,
         services.requests,
+        face.fit,
+        source,
     )
 
 
@@ -333,6 +436,9 @@ async def _watch(app: App) -> None:
     from .reload.hot_reload import Kind, Reloadable, watch
 
     async def on_change(kind: Kind, names: frozenset[str]) -> None:
+        if kind == "code" and code is not None:
+            await app.reload_code(names)
+            reports.report(kind, code.errors)
         if kind in broken:  # memory files say it themselves
             reports.report(kind, broken[kind].errors)
         if kind in ("skills", "agents"):
@@ -346,6 +452,8 @@ async def _watch(app: App) -> None:
             else:
                 app.agent.outdate()
 
+    code = None if app.source is None else app.source.files
+
     registries: dict[Kind, Reloadable] = {
         "settings": app.settings,
         "skills": skills,
@@ -354,6 +462,8 @@ async def _watch(app: App) -> None:
         "policy": app.policy,
         "profiles": profiles,
     }
+    if code is not None:
+        registries["code"] = code
     await watch(registries, on_change, untrusted=app.settings.current.untrusted)
 
 

@@ -28,6 +28,7 @@ from mcp.types import (
 )
 from pydantic import JsonValue
 
+from ..harness.agent import Agent
 from ..harness.errors import HarnessError
 from ..harness.tools.tool import InvalidArguments
 from .auth.caller import Scope, current_caller
@@ -60,7 +61,7 @@ from .tasks.registration import add_tasks
 from .tasks.states import find_task
 from .tools.base import FaceTool, TaskStarted, ToolReply, without_advice
 from .tools.delegation import Delegation, with_subagents
-from .tools.driven import DRIVEN, DRIVING, driven_tool
+from .tools.driven import DRIVEN, DRIVING, drivable, driven_tool
 from .tools.history import History
 from .tools.task_options import with_options
 from .version import NAME, version
@@ -144,9 +145,10 @@ class Face:
     def tools(self) -> Mapping[str, FaceTool]:
         """The tools by name that are offered, in the order they are listed; always the same."""
         if not self._made:
-            agent_tools = self._services.places().tools
-            names = [*DRIVEN, *(one for one in DRIVEN_COMMANDS if one in agent_tools)]
-            driven = [driven_tool(agent_tools[name], self._services) for name in names]
+            agent = self._services.places()
+            ours = drivable(agent)
+            names = [one for one in (*DRIVEN, *DRIVEN_COMMANDS) if one in ours]
+            driven = [driven_tool(agent.tools[name], self._services) for name in names]
             made = {one.definition.name: one for one in [*driven, *self._own]}
             self._made = {
                 name: one.unaware_of(self._withheld)
@@ -154,6 +156,17 @@ class Face:
                 if name not in self._withheld
             }
         return self._made
+
+    def fit(self, agent: Agent) -> None:
+        """Offer the tools an agent has, and speak of no others; one made in Python may lack some.
+
+        Args:
+            agent: The agent as it is now; all principals' have the same tools.
+        """
+        absent = {*DRIVEN, *DRIVEN_COMMANDS} - drivable(agent)
+        self._withheld = withheld_tools(self._services.settings) | absent
+        self._made = {}
+        self.server.instructions = instructions(self._withheld)
 
     def scopes_of(self, name: str) -> frozenset[Scope]:
         """Return the scopes of which a tool needs one; none if there is no such tool."""

@@ -1,13 +1,23 @@
 """docs/agent-file.md explains every key, and its examples are files that the server takes."""
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+import deep_agent_mcp.harness as harness
+from deep_agent_mcp.harness import middleware
 from deep_agent_mcp.harness.agent_file.middlewares import BUILT_IN, class_names
 from deep_agent_mcp.harness.agent_file.reading import read_agent_file
-from deep_agent_mcp.harness.agent_file.schema import AgentTable, MiddlewareTable, SubAgentTable
+from deep_agent_mcp.harness.agent_file.schema import (
+    AgentTable,
+    FilesTable,
+    MiddlewareTable,
+    SubAgentTable,
+)
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.server.settings.settings import Settings
 from tests.doc_pages import DocPage
 
 PAGE = DocPage("agent-file.md")
@@ -37,9 +47,10 @@ def keys(title: str) -> set[str]:
 @pytest.mark.parametrize(
     ("title", "model", "elsewhere"),
     [
-        ("`[agent]`", AgentTable, {"limits", "models", "backend"}),
+        ("`[agent]`", AgentTable, {"limits", "models"}),
         ("`[[middleware]]`", MiddlewareTable, set[str]()),
         ("`[agents.NAME]`", SubAgentTable, set[str]()),
+        ("`[files]`", FilesTable, set[str]()),
     ],
 )
 def test_every_key_of_a_table_is_explained(
@@ -62,5 +73,26 @@ def test_every_example_is_taken(
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "our_models.py").write_text(MODELS, encoding="utf-8")
     file = tmp_path / "deep-agent.toml"
-    file.write_text(example, encoding="utf-8")
+    file.write_text(example.replace("/srv/handbook", str(tmp_path)), encoding="utf-8")
     read_agent_file(file, {})
+
+
+def test_every_parameter_of_an_agent_has_its_key() -> None:
+    rows = re.findall(r"^\| (`.*?`) \| (.*) \|$", PAGE.text("From Python to the file"), re.M)
+    reached = {name: key for names, key in rows for name in re.findall(r"`(\w+)`", names)}
+    assert {*reached} == {*inspect.signature(create_deep_agent).parameters}
+    for name, key in reached.items():
+        for table, field in re.findall(r"`(\w+)\.(\w+)`", key):
+            model = {"agent": AgentTable, "server": Settings}[table]
+            assert field in model.model_fields, f"{name}: there is no {table}.{field}"
+
+
+def test_every_middleware_that_ships_has_a_name_in_files() -> None:
+    kinds = [one for one in middleware.__all__ if one.endswith(("Middleware", "Emulator"))]
+    assert sorted(class_names().values()) == sorted(kinds)
+
+
+def test_every_backend_has_its_key() -> None:
+    text = PAGE.text("From Python to the file")
+    found = {name for name in harness.__all__ if name.endswith("Backend")} - {"Backend"}
+    assert found and {name for name in found if f"`{name}`" not in text} == set()

@@ -1,11 +1,11 @@
-"""Task groups of one task: what it raises is raised as it is, without a group around it."""
+"""Errors of task groups: what one task raises, without the groups around it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-__all__ = ["raising_one"]
+__all__ = ["leaves", "raising_one"]
 
 
 @asynccontextmanager
@@ -17,3 +17,11 @@ async def raising_one() -> AsyncGenerator[None, None]:
         if len(errors.exceptions) != 1:
             raise
         raise errors.exceptions[0] from None
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """Return the errors inside a group, whatever groups wrap them."""
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]  # pyright: ignore[reportUnknownArgumentType]
+    return found

@@ -13,8 +13,8 @@ from ..definitions.registry import no_such
 from ..errors import AgentBuildError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..middleware.stack import Placed
+from ..plugins import entry_points, resolve
 from .errors import AgentFileError, at
-from .objects import resolve
 from .schema import MiddlewareTable
 from .values import python_values
 
@@ -138,12 +138,10 @@ def _class(use: str) -> type[AgentMiddleware]:
     name = class_names().get(use, use)
     if name in shipped.__all__ and isinstance(getattr(shipped, name), type):
         return cast("type[AgentMiddleware]", getattr(shipped, name))
-    if ":" not in use:
-        with at("use"):
-            kind = resolve(use, "middleware", also=class_names())
-    else:
-        with at("use"):
-            kind = resolve(use, "middleware")
+    with at("use"):
+        if ":" not in use and use not in (plugins := entry_points("middleware")):
+            raise AgentFileError((), no_such("middleware", use, [*class_names(), *plugins]))
+        kind = resolve(use, "middleware")
     if not (isinstance(kind, type) and issubclass(kind, AgentMiddleware)):
         raise AgentFileError(("use",), f"{use!r} is no subclass of AgentMiddleware; got {kind!r}")
     return kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._internal.records import record
@@ -11,13 +12,13 @@ from ..loop.hooks.middleware import AgentMiddleware
 from ..middleware.stack import Placed
 from ..models.init_chat_model import init_chat_model
 from ..models.registry import full_name
+from ..plugins import load_object, resolve
 from ..policy import Policy
 from ..structured_output.strategies import StructuredOutput
 from ..subagents.definitions import SubAgent
 from ..tools.tool import Tool, tool
 from .errors import AgentFileError, at
 from .middlewares import made_middleware, stack_changes
-from .objects import load_object, resolve
 from .schema import (
     AgentFile,
     AnswerTable,
@@ -31,6 +32,8 @@ from .schema import (
 from .values import expanded
 
 if TYPE_CHECKING:
+    from ..backends.base import Backend
+    from ..mcp_servers.config import MCPServer
     from ..models.base import ChatModel
 
 __all__ = ["AgentParts", "parts_of"]
@@ -48,6 +51,10 @@ class AgentParts:
         middleware_options: Options of built-in middleware by class name; None leaves it out.
         response_format: A JSON Schema of the answer; None for text.
         subagents: Those of `[agents.NAME]`.
+        mcp_servers: Mounted servers by name; where logins to them are kept is not said yet.
+        routes: Backends of `[files]` by path, but for the root.
+        vectors: Keywords of the store for search by meaning.
+        cache: URL of cached answers of models and tools.
         state_schema: Further state.
         interrupt_before: Nodes before which a run stops.
         interrupt_after: Nodes after which it does.
@@ -60,17 +67,22 @@ class AgentParts:
     middleware_options: Mapping[str, Mapping[str, Any] | None]
     response_format: Mapping[str, Any] | None
     subagents: tuple[SubAgent, ...]
+    mcp_servers: Mapping[str, MCPServer]
+    routes: Mapping[str, Backend]
+    vectors: Mapping[str, Any]
+    cache: str | None
     state_schema: type | None
     interrupt_before: tuple[str, ...]
     interrupt_after: tuple[str, ...]
 
 
-def parts_of(file: AgentFile, environ: Mapping[str, str]) -> AgentParts:
+def parts_of(file: AgentFile, environ: Mapping[str, str], base: Path) -> AgentParts:
     """Import, make and check everything that an agent file names. Blocks.
 
     Args:
         file: What the file says; text of other files is in it already.
         environ: Where `${NAME}` is looked up.
+        base: Where relative paths start.
 
     Raises:
         AgentFileError: Something is missing or does not fit; it knows the key.
@@ -96,6 +108,10 @@ def parts_of(file: AgentFile, environ: Mapping[str, str]) -> AgentParts:
         options,
         answer,
         tuple(subagents),
+        _servers(file, environ, base),
+        _routes(file, base),
+        _vectors(file),
+        _cache(file, environ, base),
         state,
         agent.interrupt_before,
         agent.interrupt_after,
@@ -123,6 +139,72 @@ def _model(given: Model | None, environ: Mapping[str, str]) -> ChatModel | str |
     if given is not None:
         full_name(given)
     return given
+
+
+def _servers(file: AgentFile, environ: Mapping[str, str], base: Path) -> Mapping[str, MCPServer]:
+    if not file.mcp_servers:
+        return {}
+    from ..mcp_servers.mapping import servers_from_json, servers_from_mapping
+
+    with at("mcp_servers"):
+        if isinstance(file.mcp_servers, str):
+            path = base / Path(file.mcp_servers).expanduser()
+            return servers_from_json(path, environ=environ)
+        made: dict[str, MCPServer] = {}
+        for name, table in file.mcp_servers.items():
+            with at(name):
+                made |= servers_from_mapping({name: table}, environ=environ, base=base)
+        return servers_from_mapping(file.mcp_servers, environ=environ, base=base)
+
+
+def _routes(file: AgentFile, base: Path) -> Mapping[str, Backend]:
+    """Return the backends of routes; the root itself is a setting of the server."""
+    from .places import route_backend
+
+    made: dict[str, Backend] = {}
+    for path, table in file.files.items():
+        with at("files", path):
+            if table.root is not None and not table.read_only and path != "/":
+                raise AgentFileError(
+                    ("root",),
+                    "only the directory at / can be written to, because rules and protected files "
+                    "are found there; add read_only = true",
+                )
+            if table.root is not None and path == "/":
+                if table.read_only:
+                    raise AgentFileError(
+                        ("read_only",),
+                        "a root that nobody writes to is a matter of rules: add a policy that "
+                        "denies write_file and edit_file",
+                    )
+                continue
+            if table.backend is not None:
+                with at("backend"):
+                    made[path] = _object(table.backend, "open", "a backend")
+                continue
+            given = table.model_dump(exclude={"backend"}, exclude_none=True)
+            made[path] = route_backend(path, given, base=base)
+    return made
+
+
+def _vectors(file: AgentFile) -> Mapping[str, Any]:
+    table = None if file.store is None else file.store.vectors
+    if table is None:
+        return {}
+    with at("store", "vectors", "embed"):
+        embed = load_object(table.embed)
+    return {"embed": embed, "dims": table.dims, "index": table.fields}
+
+
+def _cache(file: AgentFile, environ: Mapping[str, str], base: Path) -> str | None:
+    if file.cache is None:
+        return None
+    from .places import open_cache
+
+    with at("cache", "url"):
+        url: str = expanded(file.cache.url, environ)
+        open_cache(url, base=base)  # to find what is wrong with it; that opens no file
+        return url
 
 
 def _object(given: Imported, attribute: str, what: str) -> Any:

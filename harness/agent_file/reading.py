@@ -78,7 +78,7 @@ class AgentFileText:
             DefinitionError: Something it names is missing or does not fit.
         """
         try:
-            return parts_of(file, environ)
+            return parts_of(file, environ, self.path.parent)
         except AgentFileError as error:
             raise self.error(error.keys, error.problem) from error
 
@@ -152,7 +152,9 @@ def python_names(file: AgentFile) -> list[tuple[tuple[str | int, ...], str]]:
         found += _of_middleware(("agents", name, "middleware"), one.middleware)
     found += _of_middleware(("middleware",), file.middleware)
     _imports((), file.model_dump(by_alias=True), found)
-    if isinstance(file.mcp_servers, dict):
+    if isinstance(file.mcp_servers, str):
+        found.append((("mcp_servers",), file.mcp_servers))
+    else:
         for name, server in file.mcp_servers.items():
             if "command" in server:
                 found.append((("mcp_servers", name, "command"), str(server["command"])))
@@ -208,6 +210,8 @@ def _named_by(file: AgentFile) -> list[str]:
             found.append(table.instructions.file)
         if table.answer is not None and isinstance(table.answer.json_schema, str):
             found.append(table.answer.json_schema)
+    if isinstance(file.mcp_servers, str):
+        found.append(file.mcp_servers)
     return found
 
 

@@ -149,7 +149,6 @@ class AgentTable(_AgentKeys):
     model_patience: float | None = Field(default=None, ge=0, description="seconds, at least 0")
     background_subagents: bool | None = Field(default=None, description="true or false")
     models: Names = Field(default=(), description="globs over models that callers may choose")
-    backend: Imported | None = Field(default=None, description="{ import = 'module:object' }")
     state_schema: Imported | None = Field(default=None, description="{ import = 'module:Class' }")
     interrupt_before: Names = Field(default=(), description="nodes, such as 'tools'")
     interrupt_after: Names = Field(default=(), description="nodes, such as 'model'")

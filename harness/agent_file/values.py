@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
+from ..plugins import load_object
 from .errors import AgentFileError
-from .objects import load_object
 
 __all__ = ["expanded", "python_values"]
 

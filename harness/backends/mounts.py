@@ -17,6 +17,7 @@ __all__ = [
     "MountedDirectory",
     "directories_of",
     "mounted_directories",
+    "parts_of",
     "with_workspace",
 ]
 
@@ -98,6 +99,11 @@ def mounted_directories(backend: Backend, *, confined: bool) -> Sequence[Mounted
                 f"as {WORKSPACE}"
             )
     return [one for one in parts if one.place]
+
+
+def parts_of(backend: Backend) -> Sequence[MountedDirectory]:
+    """Return all parts of a backend, wherever commands could see them."""
+    return tuple(_parts(backend, ""))
 
 
 def directories_of(backend: Backend) -> tuple[Path, ...]:

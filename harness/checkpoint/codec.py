@@ -194,6 +194,7 @@ def unpack_all(
         ValueError: They are damaged.
     """
     writes: list[StoredWrite] = []
+    channels: dict[bytes, str] = {}
     for place, end in spans:
         if not 0 <= place <= end <= len(data):
             raise ValueError("stored writes are beyond the end of what holds them")
@@ -211,7 +212,10 @@ def unpack_all(
                 if length != _BLOB.size:
                     raise ValueError("a stored write names its shared value wrongly")
                 value = shared(_BLOB.unpack(value)[0])
-            channel = data[name:start].decode()
+            key = data[name:start]
+            channel = channels.get(key)
+            if channel is None:
+                channel = channels[key] = key.decode()
             writes.append(StoredWrite(channel, value, flags & _OVERWRITES != 0))
     return writes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import anyio
 from pydantic import JsonValue
@@ -16,22 +16,25 @@ from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownThread
 from ..limits.limits import Limits, Meter
 from ..limits.thread_usage import used_before, used_by
 from ..messages.message import AIMessage, ToolCall
+from ..policy import CallPolicy, NarrowedPolicy
 from ..state.schema import Mark
 from .answers import checked_answers, screened_answers
 from .definition import AgentDefinition
 from .engine import AgentLoop
 from .model.sanitize_answer import sanitize_answer
 from .run.commit_buffer import JOURNALS
-from .run.context import RunContext, RunControl
+from .run.context import RunContext, RunControl, StateCache
 from .run.events import Event, EventBuffer, StreamMode, printing
 from .run_choices import InvalidChoice, RunChoices
 from .run_executor import RunExecutor, RunOptions, RunResult, screened_result
 from .run_input import AgentInput, as_update, goal_of, new_run, newest_results
 from .state.thread_input import accept_input, open_for_run
 from .thread_access import ThreadAccess
+from .tools.execution import ToolPipeline
 
 if TYPE_CHECKING:
     from .context_schema import ContextSchema
+    from .hooks.middleware import AgentMiddleware
 
 __all__ = ["LEFT", "AgentRuns"]
 
@@ -64,6 +67,41 @@ class AgentRuns(ThreadAccess):
             from .run.redaction import rules_of
 
             definition.states.rules = rules_of(definition.middleware, definition.store)
+
+    def over(
+        self,
+        checkpointer: Checkpointer,
+        rules: Sequence[CallPolicy] = (),
+        middleware: Sequence[AgentMiddleware] = (),
+    ) -> Self:
+        """Return the same agent over another journal, under further rules.
+
+        The rules hold for its subagents too, which are judged by their callers' rules. Both agents
+        share model, tools and middleware, so closing one closes the other.
+
+        Args:
+            checkpointer: The journal.
+            rules: Further policies; of all verdicts on a call the strictest holds.
+            middleware: Further middleware, around all that it has. Of the main agent alone, and
+                without state of its own.
+        """
+        known = self.definition
+        wraps = (*middleware, *known.middleware)
+        policies = (*rules, known.pipeline.policy) if rules else (known.pipeline.policy,)
+        definition = replace(
+            known,
+            middleware=wraps,
+            pipeline=ToolPipeline(
+                known.tools,
+                wraps,
+                NarrowedPolicy(policies) if len(policies) > 1 else policies[0],
+                known.pipeline.cache,
+            ),
+            states=StateCache(),
+        )
+        agent = type(self)(definition, checkpointer, limits=self.limits, debug=self.debug)
+        agent._context = self._context
+        return agent
 
     async def aclose(self) -> None:
         """Release what its middleware and model hold open; the journal stays open."""

@@ -4,8 +4,11 @@
 protocol's SDK before a server is first used.
 """
 
-from .config import HttpServer, MCPServer, SseServer, StdioServer
+from .config import HttpServer, MCPServer, OAuth, SseServer, StdioServer
+from .connection import ServerStatus
+from .mapping import servers_from_json, servers_from_mapping
 from .middleware import MCPToolsMiddleware
+from .oauth_tokens import TokenFiles
 from .tools import MCPTool
 
 __all__ = [
@@ -13,6 +16,11 @@ __all__ = [
     "MCPServer",
     "MCPTool",
     "MCPToolsMiddleware",
+    "OAuth",
+    "ServerStatus",
     "SseServer",
     "StdioServer",
+    "TokenFiles",
+    "servers_from_json",
+    "servers_from_mapping",
 ]

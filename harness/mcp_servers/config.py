@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import cast
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
+from .._internal.name_globs import fits
 from ..errors import AgentBuildError
+from .oauth_tokens import TokenFiles
 
-__all__ = ["HttpServer", "MCPServer", "SseServer", "StdioServer", "check_servers"]
+__all__ = ["HttpServer", "MCPServer", "OAuth", "SseServer", "StdioServer", "check_servers"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,9 @@ class MCPServer:
 
     Attributes:
         tools: Globs over the server's own tool names; only matching tools are used. None for all.
+        approve: Globs over the same names; a person has to approve each call of such a tool.
+        on_demand: Whether the model looks for the server's tools with `find_tools` instead of
+            being shown all of them.
         timeout: Seconds a call may take, the wait for its turn included.
         connect_timeout: Seconds the server may take to start and say what it offers.
 
@@ -32,6 +37,8 @@ class MCPServer:
 
     _: KW_ONLY
     tools: Sequence[str] | None = None
+    approve: Sequence[str] = ()
+    on_demand: bool = False
     timeout: float = 60.0
     connect_timeout: float = 20.0
 
@@ -39,12 +46,18 @@ class MCPServer:
         kind = type(self).__name__
         if type(self) is MCPServer:
             raise AgentBuildError("MCPServer is abstract; use StdioServer, HttpServer or SseServer")
-        if isinstance(cast(object, self.tools), str):
-            raise AgentBuildError(f"{kind}: tools is a sequence of globs; write [{self.tools!r}]")
+        for name in ("tools", "approve"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise AgentBuildError(f"{kind}: {name} is a sequence of globs; write [{value!r}]")
         for name in ("timeout", "connect_timeout"):
             value = getattr(self, name)
             if not value > 0:
                 raise AgentBuildError(f"{kind}: {name} must be more than 0 seconds; got {value}")
+
+    def needs_approval(self, tool: str) -> bool:
+        """Whether a person has to approve calls of a tool, by its own name."""
+        return fits(tool, self.approve)
 
 
 @dataclass(frozen=True)
@@ -62,7 +75,7 @@ class StdioServer(MCPServer):
     """
 
     command: str
-    args: Sequence[str] = ()
+    args: Sequence[str] = field(default=(), repr=False)
     env: Mapping[str, str] | None = field(default=None, repr=False)
     cwd: str | Path | None = None
 
@@ -72,7 +85,41 @@ class StdioServer(MCPServer):
             raise AgentBuildError("StdioServer: the command is empty")
         if isinstance(cast(object, self.args), str):
             raise AgentBuildError(
-                f"StdioServer: args is a sequence, one argument each; got {self.args!r}"
+                "StdioServer: args is a sequence, one argument each; got one text"
+            )
+
+
+@dataclass(frozen=True)
+class OAuth:
+    """How a person logs in to a remote server. The defaults suit servers that register clients.
+
+    Attributes:
+        tokens: Where the tokens are kept. Without it the server cannot be used.
+        client_id: The id of a client that was registered beforehand.
+        client_secret: Its secret, if it has one.
+        client_metadata_url: An https URL of a client id metadata document. It is used instead of
+            registration where the authorization server supports it.
+        callback_port: The port on 127.0.0.1 that the browser is sent back to; 0 for any free one.
+    """
+
+    tokens: TokenFiles | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    client_metadata_url: str | None = None
+    callback_port: int = 0
+
+    def __post_init__(self) -> None:
+        if self.client_secret is not None and self.client_id is None:
+            raise AgentBuildError("OAuth: client_secret needs the client_id it belongs to")
+        if not 0 <= self.callback_port <= 65_535:
+            raise AgentBuildError(
+                f"OAuth: callback_port is a number from 0 to 65535; got {self.callback_port}"
+            )
+        document = urlsplit(self.client_metadata_url or "https://example.com/client.json")
+        if document.scheme != "https" or document.path in ("", "/"):
+            raise AgentBuildError(
+                "OAuth: client_metadata_url is an https URL with a path; got "
+                f"{self.client_metadata_url!r}"
             )
 
 
@@ -83,23 +130,44 @@ class HttpServer(MCPServer):
     Attributes:
         url: The endpoint, such as `https://example.com/mcp`.
         headers: Sent with every request, such as `Authorization`.
+        auth: How a person logs in to it, where it asks for OAuth.
     """
 
-    url: str
+    url: str = field(repr=False)
     headers: Mapping[str, str] | None = field(default=None, repr=False)
+    auth: OAuth | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise AgentBuildError(
-                f"{type(self).__name__}: an http or https URL is expected; got {self.url!r}"
+                f"{type(self).__name__}: an http or https URL is expected; got {self.place!r}"
             )
+        given = {name.lower() for name in self.headers or ()}
+        if self.auth is not None and "authorization" in given:
+            raise AgentBuildError(
+                f"{type(self).__name__}: auth and an Authorization header exclude each other"
+            )
+
+    @property
+    def place(self) -> str:
+        """The URL without what may be secret in it: user, password, query."""
+        return shown_url(self.url)
 
 
 @dataclass(frozen=True)
 class SseServer(HttpServer):
     """A server behind the older HTTP+SSE endpoint, such as `http://localhost:8000/sse`."""
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without user, password, query and fragment."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(not a URL)"
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def check_servers(servers: Mapping[str, MCPServer]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 from pydantic import JsonValue
 
+from .._internal.records import record
 from ..errors import ToolError
 from ..tools.tool import ToolFunction, ToolResult
 from .call_channel import CallChannel, Floor, NotSent, Unavailable
@@ -20,12 +22,30 @@ from .tools import Listing, listing
 if TYPE_CHECKING:
     from .session import ServerSession
 
-__all__ = ["PAUSES", "Connection"]
+__all__ = ["PAUSES", "Connection", "ServerStatus"]
 
 logger = logging.getLogger(__name__)
 
 PAUSES = (1.0, 5.0, 15.0, 60.0)
 """Seconds to leave a server alone after it failed for the first, second … time in a row."""
+
+
+@record
+class ServerStatus:
+    """How a server is doing.
+
+    Attributes:
+        state: Whether it can be used. A server that nobody has needed yet is `not connected`, and
+            so is one whose connection ended: the next use opens it again.
+        reason: Why it cannot be used.
+        tools: How many of its tools are offered.
+        left_out: Why some of them are missing, by the server's own names.
+    """
+
+    state: Literal["connected", "failed", "not connected"]
+    reason: str | None = None
+    tools: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class Connection:
@@ -73,6 +93,16 @@ class Connection:
             return True
         link = self._link
         return self._listed == self._changes and link is not None and link.alive
+
+    @property
+    def status(self) -> ServerStatus:
+        """How the server is doing, as far as that is known."""
+        if self.problem is not None:
+            return ServerStatus("failed", self.problem)
+        link, known = self._link, self.listing
+        if link is None or not link.alive or known is None:
+            return ServerStatus("not connected")
+        return ServerStatus("connected", None, len(known.tools), known.left_out)
 
     @property
     def _resting(self) -> bool:

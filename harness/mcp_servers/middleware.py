@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import ClassVar
 
 from ..definitions.registry import no_such
 from ..errors import AgentBuildError
@@ -18,9 +19,12 @@ from ..loop.hooks.requests import (
     ToolHandler,
 )
 from ..messages.message import ToolMessage
+from ..policy import ALL_DECISIONS, Verdict
 from ..tools.tool import Tool
 from .config import MCPServer
+from .connection import ServerStatus
 from .names import digest_name, prefix_of
+from .on_demand import FoundTools, find_tools_tool
 from .pool import Pool
 from .tools import MCPTool
 
@@ -51,6 +55,9 @@ class MCPToolsMiddleware(AgentMiddleware):
     server of protocol 2026-07-28 goes on from its sealed state instead, as long as this process
     lives and the server accepts the state. What follows when a person declines is up to the server.
 
+    A server with `on_demand` is connected when the model first looks for its tools with
+    `find_tools`. Only what was found is offered, from then on and for the rest of the thread.
+
     Descriptions, hints and results are the servers' words: mount only servers you trust with what
     the agent can see, and let the policy, not the hints, protect what matters.
 
@@ -61,9 +68,12 @@ class MCPToolsMiddleware(AgentMiddleware):
         AgentBuildError: A value is no server (a string never is), or two names read alike.
     """
 
+    state_schema: ClassVar[type | None] = FoundTools
+
     def __init__(self, servers: Mapping[str, MCPServer]) -> None:
         self._pool = Pool(servers)
         self._servers: tuple[str, ...] = tuple(servers)
+        self.tools = self._finder()
 
     @property
     def servers(self) -> Mapping[str, MCPServer]:
@@ -81,7 +91,17 @@ class MCPToolsMiddleware(AgentMiddleware):
                 raise AgentBuildError(no_such("MCP server", name, self._servers))
         narrowed = copy(self)
         narrowed._servers = tuple(name for name in self._servers if name in servers)
+        narrowed.tools = narrowed._finder()
         return narrowed
+
+    def status(self) -> Mapping[str, ServerStatus]:
+        """Return how each server is doing, as far as that is known; connects to none."""
+        return {name: self._pool.connection(name).status for name in self._servers}
+
+    async def connect(self) -> Mapping[str, ServerStatus]:
+        """Connect to all servers, and return how each is doing; bounded by `connect_timeout`."""
+        await self._pool.refresh(self._servers)
+        return self.status()
 
     async def aclose(self) -> None:
         """Close all connections, also those of `only`; a later use opens them again."""
@@ -89,9 +109,17 @@ class MCPToolsMiddleware(AgentMiddleware):
 
     async def wrap_model_call(self, request: ModelRequest, handler: ModelHandler) -> ModelResponse:
         """Offer the tools of the servers that can be used."""
-        await self._pool.refresh(self._servers)
+        found: Sequence[str] = request.state.get("found_tools") or ()
+        shown = [one for one in self._servers if not self.servers[one].on_demand]
+        searched = [
+            one
+            for one in self._servers
+            if one not in shown and any(name.startswith(prefix_of(one)) for name in found)
+        ]
+        await self._pool.refresh([*shown, *searched])
         taken = {one.name for one in request.tools if isinstance(one, Tool)}
-        offered = tuple(_renamed(one, taken) for one in self._known(self._servers))
+        listed = [*self._known(shown), *self._found(found, searched)]
+        offered = tuple(_renamed(one, taken) for one in listed)
         if offered:
             request = request.override(tools=(*request.tools, *offered))
         notice = self._notice()
@@ -115,6 +143,38 @@ class MCPToolsMiddleware(AgentMiddleware):
             return await handler(request.override(tool=found))
         return self._missing(request, servers)
 
+    def judge(self, request: ToolCallRequest) -> Verdict | None:
+        """Ask a person about a tool that its server's `approve` names."""
+        tool = request.tool
+        if not isinstance(tool, MCPTool) or tool.server not in self._servers:
+            return None
+        if not self._pool.servers[tool.server].needs_approval(tool.remote_name):
+            return None
+        reason = f"{tool.remote_name} of MCP server {tool.server} requires approval"
+        return Verdict("ask", reason, ALL_DECISIONS)
+
+    def _finder(self) -> tuple[Tool, ...]:
+        """Return `find_tools`, if there is something to find."""
+        servers = [one for one in self._servers if self._pool.servers[one].on_demand]
+        if not servers:
+            return ()
+
+        async def tools() -> Sequence[MCPTool]:
+            await self._pool.refresh(servers)
+            return [*self._known(servers)]
+
+        return (find_tools_tool(servers, tools, lambda: self._problems(servers)),)
+
+    def _found(self, names: Sequence[str], servers: Sequence[str]) -> Iterable[MCPTool]:
+        return filter(None, (self._find(name, servers) for name in names))
+
+    def _problems(self, servers: Iterable[str]) -> list[str]:
+        return [
+            f"MCP server {one!r} cannot be used now ({problem})"
+            for one in servers
+            if (problem := self._pool.connection(one).problem) is not None
+        ]
+
     def _known(self, servers: Iterable[str]) -> Iterable[MCPTool]:
         for server in servers:
             connection = self._pool.connection(server)
@@ -134,11 +194,7 @@ class MCPToolsMiddleware(AgentMiddleware):
 
     def _missing(self, request: ToolCallRequest, servers: Sequence[str]) -> ToolCallOutcome:
         call = request.call
-        problems = [
-            f"MCP server {one!r} cannot be used now ({problem})"
-            for one in servers
-            if (problem := self._pool.connection(one).problem) is not None
-        ]
+        problems = self._problems(servers)
         if problems:
             text = f"{call.name} was not run: {'; '.join(problems)}. Go on without it."
         else:

@@ -36,6 +36,7 @@ from ..tools.tool import ToolResult
 from .call_channel import CallChannel, Floor, NotSent, Unavailable
 from .config import MCPServer
 from .elicitation import Answer, Question, Round
+from .oauth_tokens import LoginNeeded, TokensUnusable
 from .tools import tool_result, usable_schema
 from .transports import FORGOTTEN, LOST, UNSENT, transport
 
@@ -118,7 +119,7 @@ class ServerSession:
 
     def _open(self) -> Client:
         return Client(
-            transport(self._server, self._cut),
+            transport(self._name, self._server, self._cut),
             client_info=Implementation(name="deep-agent-mcp", version=_version()),
             elicitation_callback=self._elicited,
             message_handler=self._heard,
@@ -352,7 +353,7 @@ def _reason(error: BaseException) -> str:
     """Return the first cause in a group of errors, in words."""
     while isinstance(error, BaseExceptionGroup):
         error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
-    if isinstance(error, MCPError):
+    if isinstance(error, MCPError | LoginNeeded | TokensUnusable):
         return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 

@@ -25,6 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
 
 from .config import HttpServer, MCPServer, SseServer, StdioServer
+from .oauth_tokens import LoginNeeded, TokensUnusable
 
 __all__ = ["FORGOTTEN", "LOST", "UNSENT", "sse_streams", "transport"]
 
@@ -42,19 +43,19 @@ _HTTP_SECONDS = 30.0
 
 @asynccontextmanager
 async def transport(
-    server: MCPServer, on_end: Callable[[], None]
+    name: str, server: MCPServer, on_end: Callable[[], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """Open the streams to a server; `on_end` is called when the server's has ended.
+    """Open the streams to a server of that name; `on_end` is called when the server's has ended.
 
     Raises:
         OSError: The process cannot be started.
     """
-    async with _streams(server) as (read, write):
+    async with _streams(name, server) as (read, write):
         yield _Watched(read, on_end), write
 
 
 @asynccontextmanager
-async def _streams(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
+async def _streams(name: str, server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
     match server:
         case StdioServer():
             parameters = StdioServerParameters(
@@ -67,12 +68,14 @@ async def _streams(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
                 async with stdio_client(parameters, errlog) as streams:
                     yield streams
         case SseServer():
-            async with sse_streams(server.url, server.headers) as streams:
+            auth = _login(name, server)
+            async with sse_streams(server.url, server.headers, auth) as streams:
                 yield streams
         case HttpServer():
             # A call's own timeout bounds the wait for its answer.
             limits = httpx2.Timeout(_HTTP_SECONDS, read=None)
-            async with _HttpClient(headers=dict(server.headers or {}), timeout=limits) as client:
+            headers, auth = dict(server.headers or {}), _login(name, server)
+            async with _HttpClient(headers=headers, timeout=limits, auth=auth) as client:
                 opened: AbstractAsyncContextManager[tuple[Any, Any]]
                 opened = streamable_http_client(server.url, http_client=client)
                 async with opened as streams:
@@ -83,7 +86,7 @@ async def _streams(server: MCPServer) -> AsyncGenerator[tuple[Any, Any]]:
 
 @asynccontextmanager
 async def sse_streams(
-    url: str, headers: Mapping[str, str] | None = None
+    url: str, headers: Mapping[str, str] | None = None, auth: httpx2.Auth | None = None
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """Open the streams of an SSE server; a message for a session that has left is dropped.
 
@@ -91,10 +94,18 @@ async def sse_streams(
     the streams are closed.
     """
     try:
-        async with sse_client(url, dict(headers or {})) as streams:
+        async with sse_client(url, dict(headers or {}), auth=auth) as streams:
             yield streams
     except* anyio.BrokenResourceError:
         pass
+
+
+def _login(name: str, server: HttpServer) -> httpx2.Auth | None:
+    if server.auth is None:
+        return None
+    from .oauth import stored_login  # few servers need a login
+
+    return stored_login(name, server)
 
 
 @contextmanager
@@ -154,22 +165,28 @@ class _HttpClient(httpx2.AsyncClient):
     """Answers a request that failed on its way, instead of raising."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request; a POST always gets an answer."""
-        if request.method != "POST":
-            return await super().send(request, **options)
+        """Send a request; a POST always gets an answer, and so does what needs a login."""
         try:
-            response = await super().send(request, **options)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return _failed(request, _words(error, "cannot connect"), UNSENT)
-        except httpx2.TransportError as error:
-            return _failed(request, _words(error, "connection lost"), LOST)
-        if response.status_code < 400 or _is_json(response):
+            response = await self._sent(request, **options)
+        except (LoginNeeded, TokensUnusable) as error:
+            return _failed(request, str(error), UNSENT)
+        if request.method != "POST" or response.status_code < 400 or _is_json(response):
             return response
         await response.aclose()
         if response.status_code == 404 and "mcp-session-id" in request.headers:
             return _failed(request, "the server has forgotten the session", FORGOTTEN)
         said = f"HTTP {response.status_code} {response.reason_phrase}".strip()
         return _failed(request, said, code=INTERNAL_ERROR)
+
+    async def _sent(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if request.method != "POST":
+            return await super().send(request, **options)
+        try:
+            return await super().send(request, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            return _failed(request, _words(error, "cannot connect"), UNSENT)
+        except httpx2.TransportError as error:
+            return _failed(request, _words(error, "connection lost"), LOST)
 
 
 def _is_json(response: httpx2.Response) -> bool:

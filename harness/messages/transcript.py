@@ -47,6 +47,15 @@ class Transcript(Sequence[Message]):
         place = self._places.get(message_id)
         return place if place is not None and place < self._length else None
 
+    def are_new(self, writes: Sequence[Message | RemoveMessage]) -> bool:
+        """Whether all of them are messages, and have ids of their own that are not in it."""
+        ids = {one.id for one in writes}
+        return (
+            len(ids) == len(writes)
+            and self._places.keys().isdisjoint(ids)
+            and not any(type(one) is RemoveMessage for one in writes)
+        )
+
     def appended(self, messages: Sequence[Message]) -> Transcript:
         """Return the transcript with further messages, whose ids are new and distinct."""
         with _growing:
@@ -111,8 +120,11 @@ def add_messages(
         ValueError: A `RemoveMessage` names an id that is not there.
     """
     merged = current if isinstance(current, Transcript) else Transcript(current)
+    writes = [*write]
+    if writes and merged.are_new(writes):  # as nearly always
+        return merged.appended(cast("Sequence[Message]", writes))
     fresh: dict[str, Message] = {}
-    for message in write:
+    for message in writes:
         place = merged.place(message.id)
         if place is None and message.id not in fresh and not isinstance(message, RemoveMessage):
             fresh[message.id] = message  # one appending for many is faster

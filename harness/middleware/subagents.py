@@ -117,6 +117,11 @@ class SubAgentMiddleware(AgentMiddleware):
         self._newest: tuple[Mapping[str, AnySubAgent], dict[str, str]] = {}, {}
         self.tools = (_template(task_description).with_body(self._task),)
 
+    @property
+    def registry(self) -> SubAgents:
+        """Who there is."""
+        return self._registry
+
     # --- who there is ------------------------------------------------------------------------
 
     def _now(self) -> dict[str, str]:

@@ -26,8 +26,9 @@ def init_chat_model(
     reads a file, so let only callers set `model` who may name files.
 
     Args:
-        name: `anthropic:<model id>`, a bare id that starts with `claude`, or `scripted:<path>`;
-            `DEFAULT_MODEL` when absent.
+        name: `anthropic:<model id>`, a bare id that starts with `claude`, `scripted:<path>`,
+            another vendor's, or `<plugin>:<model id>` for an entry point of
+            `deep_agent_mcp.models`; `DEFAULT_MODEL` when absent.
         configurable_fields: Fields a run may set: `model`, and settings of the provider. `any`
             lets every caller set everything, `base_url` and `api_key` too: whoever sets
             `base_url` is sent the key. Give it to trusted callers only.

@@ -1,7 +1,8 @@
 """Names of models, resolved to models.
 
-A name is `provider:rest`, or a bare Claude id. `vendors` has most of the providers. Nothing heavy
-is imported before a model of that provider is asked for, and its SDK not before its first call.
+A name is `provider:rest`, or a bare Claude id. `vendors` has most of the providers; installed
+packages bring more, as entry points of `deep_agent_mcp.models`. Nothing heavy is imported before a
+model of that provider is asked for, and its SDK not before its first call.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -48,6 +49,8 @@ PROVIDERS: Mapping[str, tuple[str, str]] = {
 def make_model(name: str, settings: Mapping[str, Any]) -> ChatModel:
     """Return the model of a name with these settings, as `init_chat_model` does."""
     provider, rest = _parts(name)
+    if not _ships(provider):
+        return _from_plugin(provider, rest, settings)
     factory = _factory(provider)
     _check_settings(provider, factory, settings)
     return factory(rest, **settings)
@@ -79,7 +82,12 @@ def _parts(name: str) -> tuple[str, str]:
 
     vendor = vendor_of(provider)
     if vendor is None or not rest:
-        known = ", ".join(f"{one}:…" for one in (*PROVIDERS, *VENDORS))
+        from ..plugins import entry_points  # on the way to an error, or to a plugin
+
+        plugins = entry_points("models")
+        if provider in plugins and rest:
+            return provider, rest
+        known = ", ".join(f"{one}:…" for one in (*PROVIDERS, *VENDORS, *plugins))
         raise UnknownModel(
             f"unknown model {name!r}. Accepted: {known} with a model id or, for scripted, a path; "
             f"or a bare Claude id such as {DEFAULT_MODEL.partition(':')[2]!r}. The default is "
@@ -88,14 +96,66 @@ def _parts(name: str) -> tuple[str, str]:
     return vendor.name, rest
 
 
+def _ships(provider: str) -> bool:
+    """Whether the provider is one of ours; what ships goes before plugins of the same name."""
+    if provider in PROVIDERS:
+        return True
+    from .vendors.vendors import VENDORS
+
+    return provider in VENDORS
+
+
 def _factory(provider: str) -> ModelFactory:
     if provider in PROVIDERS:
         module, attribute = PROVIDERS[provider]
         return getattr(import_module(module), attribute)
+    if not _ships(provider):
+        return _plugin(provider)
     from .vendors.model import VendorModel
     from .vendors.vendors import VENDORS
 
     return partial(VendorModel, VENDORS[provider])
+
+
+def _plugin(provider: str) -> ModelFactory:
+    """Return the factory an installed package has under that name.
+
+    Raises:
+        UnknownModel: It cannot be imported, or cannot be called.
+    """
+    from ..plugins import ObjectError, resolve
+
+    try:
+        factory = resolve(provider, "models")
+    except ObjectError as error:
+        raise UnknownModel(f"no model was made: {error}") from error
+    if not callable(factory):
+        raise UnknownModel(
+            f"no model was made: the plugin {provider!r} is {factory!r}, which cannot be called. "
+            "It must make a ChatModel of a model id."
+        )
+    return cast("ModelFactory", factory)
+
+
+def _from_plugin(provider: str, rest: str, settings: Mapping[str, Any]) -> ChatModel:
+    """Return a model of an installed package, which checks its settings itself."""
+    from ..plugins import place_of
+
+    factory = _plugin(provider)
+    try:
+        model = factory(rest, **settings)
+    except HarnessError:
+        raise
+    except Exception as error:
+        raise UnknownModel(
+            f"no model was made: the plugin {provider!r} raised {type(error).__name__} for "
+            f"{provider}:{rest}: {error}{place_of(error)}."
+        ) from error
+    if not all(hasattr(model, one) for one in ("stream", "name", "context_window", "aclose")):
+        raise UnknownModel(
+            f"no model was made: the plugin {provider!r} returned {model!r}, which is no ChatModel."
+        )
+    return model
 
 
 def _parameters(factory: ModelFactory) -> Sequence[inspect.Parameter]:

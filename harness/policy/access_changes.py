@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -72,13 +72,14 @@ def access_changes(
     nearby, rest = _split(policy)
     judge = _Judge(rest, agent, principal, tools)
     if not nearby.policies:
-        yield from _everywhere(judge, children)
+        for path, access, _ in _everywhere(judge, children):
+            yield path, access
         return
     near = _Judge(nearby, agent, principal, tools)
-    for path, access in _everywhere(judge, children):
-        yield path, _stricter(access, near(path))
-    for path, access in _nearby(near, children):
-        yield path, _stricter(access, judge(path))
+    for path, access, is_dir in _everywhere(judge, children):
+        yield path, _stricter(access, near(path, is_dir))
+    for path, access, is_dir in _nearby(near, children):
+        yield path, _stricter(access, judge(path, is_dir))
 
 
 def _split(policy: CallPolicy) -> tuple[NarrowedPolicy, CallPolicy]:
@@ -102,31 +103,31 @@ class _Judge(NamedTuple):
     principal: str
     tools: Mapping[str, Tool] | None
 
-    def __call__(self, path: str) -> Access:
-        return reach(
-            self.policy, path, agent=self.agent, principal=self.principal, tools=self.tools
-        )
+    def __call__(self, path: str, is_dir: bool) -> Access:
+        policy = _of_directories(self.policy) if is_dir else self.policy
+        return reach(policy, path, agent=self.agent, principal=self.principal, tools=self.tools)
+
+
+def _of_directories(policy: CallPolicy) -> CallPolicy:
+    """Return a policy without what is said of files alone."""
+    every = list(policies_in(policy))
+    kept = [one for one in every if not (isinstance(one, Policy) and one.files_only)]
+    return policy if len(kept) == len(every) else NarrowedPolicy(kept)
 
 
 def _stricter(one: Access, other: Access) -> Access:
     return max(one, other, key=_STRICTNESS.__getitem__)
 
 
-def _everywhere(judge: _Judge, children: Children) -> Iterator[tuple[str, Access]]:
-    """Yield `/` and the paths that the globs of a policy tell from their directory."""
-    known: dict[_Matched, Access] = {}
+def _everywhere(judge: _Judge, children: Children) -> Iterator[tuple[str, Access, bool]]:
+    """Yield `/` and the paths that the globs of a policy tell from their directory.
 
-    def judged(path: str, where: _Where) -> Access:
-        matched = _matched(where) if where is not None else None
-        if matched is None:
-            return judge(path)
-        if matched not in known:
-            known[matched] = judge(path)
-        return known[matched]
-
+    Besides, whether each is a directory.
+    """
+    judged = _remembering(judge)
     where = _begun(judge.policy)
-    above = judged("/", where)
-    yield "/", above
+    above = judged("/", where, True)
+    yield "/", above, True
     waiting = [("/", above, where)]
     while waiting:
         directory, above, where = waiting.pop()
@@ -134,20 +135,35 @@ def _everywhere(judge: _Judge, children: Children) -> Iterator[tuple[str, Access
         for name, is_dir in children(directory):
             path = f"{directory.rstrip('/')}/{name}"
             after = _after(where, name)
-            access = judged(path, after)
+            access = judged(path, after, is_dir)
             if access != above:
-                yield path, access
+                yield path, access, is_dir
             if is_dir and _differs_below(after):
                 inner.append((path, access, after))
         waiting += reversed(inner)
 
 
-def _nearby(judge: _Judge, children: Children) -> Iterator[tuple[str, Access]]:
+def _remembering(judge: _Judge) -> Callable[[str, _Where, bool], Access]:
+    """Return a judge that asks once for all paths that the same globs match."""
+    known: dict[tuple[_Matched, bool], Access] = {}
+
+    def judged(path: str, where: _Where, is_dir: bool) -> Access:
+        if where is None:
+            return judge(path, is_dir)
+        key = _matched(where), is_dir
+        if key not in known:
+            known[key] = judge(path, is_dir)
+        return known[key]
+
+    return judged
+
+
+def _nearby(judge: _Judge, children: Children) -> Iterator[tuple[str, Access, bool]]:
     """Yield what policies with a `search_depth` guard: the root first, then as far as that goes."""
-    known: dict[_Matched, Access] = {}
+    judged = _remembering(judge)
     where = _begun(judge.policy)
     assert where is not None  # there are only globs
-    ahead, waiting = [("/", judge("/"), where, True)], deque[_Waiting]()
+    ahead, waiting = [("/", judge("/", True), where, True)], deque[_Waiting]()
     found = 0
     while ahead or (waiting and found < _MOST_NEARBY):
         directory, above, where, wide = ahead.pop() if ahead else waiting.popleft()
@@ -155,16 +171,10 @@ def _nearby(judge: _Judge, children: Children) -> Iterator[tuple[str, Access]]:
         for name, is_dir in children(directory, optional=True):
             path = f"{directory.rstrip('/')}/{name}"
             after = _after(where, name)
-            matched = _matched(after) if after is not None else None
-            if matched is None:
-                access = judge(path)
-            elif matched in known:
-                access = known[matched]
-            else:
-                access = known[matched] = judge(path)
+            access = judged(path, after, is_dir)
             if access != above:
                 found += 1
-                yield path, access
+                yield path, access, is_dir
             if not is_dir or not after:
                 continue
             on = wide and access == above and name not in HEAVY

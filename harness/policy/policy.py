@@ -63,6 +63,8 @@ class Policy:
         search_depth: For rules about paths that shall neither slow commands down nor hide from
             them what there was no time to look at: how many levels below the `**` of a glob a
             sandbox looks for what it matches. None for all levels.
+        files_only: Whether sandboxes leave directories alone that the rules match: they are about
+            files of such names.
 
     Raises:
         PolicyError: A default is not known.
@@ -75,6 +77,7 @@ class Policy:
     )
     source: str = "the policy"
     search_depth: int | None = None
+    files_only: bool = False
     _known: dict[str, _Candidates] = field(
         init=False, repr=False, compare=False, default_factory=dict[str, _Candidates]
     )

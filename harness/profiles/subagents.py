@@ -47,6 +47,11 @@ class ProfiledSubAgents:
         }
 
     @property
+    def registry(self) -> SubAgentRegistry:
+        """The subagents as they were given."""
+        return self._registry
+
+    @property
     def can_have_any(self) -> bool:
         """Whether there are subagents, or may be once files are added."""
         return bool(self.subagents or self.roots)

@@ -20,8 +20,8 @@ class _Forms(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        if code >= 128 and character.isdecimal():
-            form = str(unicodedata.decimal(character))
+        if code >= 128 and character.isdigit():  # circled and raised ones, too
+            form = str(unicodedata.digit(character))
         else:
             form = chr(code - 0xFEE0) if 0xFF01 <= code <= 0xFF5E else character
         self[code] = form

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -54,7 +56,10 @@ def doctor(
         clients=clients or INSTALLABLE,
         live=live,
         machine=Machine.here(),
+        application=serve.application,
     )
+    if serve.application is not None:
+        sys.path.insert(0, os.getcwd())  # as `serve` does
     found = _run(examination, as_json)
     ctx.exit(1 if any(one.status == "broken" for one in found) else 0)
 

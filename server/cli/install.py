@@ -130,6 +130,8 @@ class ServeOptions:
         self.given = tuple(given)
         self.flags: dict[str, object] = dict(parsed.params)
         self.config = cast("str | None", self.flags.pop("config", None))
+        self.application = cast("str | None", self.flags.pop("application", None))
+        self.flags.pop("reload", None)
         self._by_option = {name: one for one in command.params for name in one.opts}
 
     @classmethod

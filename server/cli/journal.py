@@ -22,6 +22,8 @@ _new_file = click.argument("file", type=click.Path(dir_okay=False, path_type=Pat
 @click.group()
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
+@click.option("--journal", metavar="URL", help="The journal, if it is not in that directory.")
+@click.option("--journal-url-file", metavar="FILE", help="Read that URL from FILE.")
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
 @click.pass_context
 def journal(ctx: click.Context, **flags: str | None) -> None:

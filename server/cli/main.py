@@ -18,6 +18,7 @@ from .doctor import doctor
 from .install import install
 from .journal import journal
 from .models import models
+from .mounted_servers import mcp
 from .policy import policy
 from .threads import threads
 from .tokens import token
@@ -127,6 +128,14 @@ def cli(ctx: click.Context) -> None:
 @click.option("--profiles", multiple=True, metavar="DIR", help="Profiles of models. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option(
+    "--journal", metavar="URL", help="Keep threads there: postgresql://…, redis://…, sqlite:…."
+)
+@click.option("--journal-url-file", metavar="FILE", help="Read that URL from FILE.")
+@click.option(
+    "--store", metavar="URL", help="Long-term memory of agents: postgresql://… or sqlite:…."
+)
+@click.option("--store-url-file", metavar="FILE", help="Read that URL from FILE.")
+@click.option(
     "--journal-key-file",
     metavar="FILE",
     help="Encrypt the journal with the first key in FILE; `threads new-key` makes one.",
@@ -206,12 +215,19 @@ def cli(ctx: click.Context) -> None:
 )
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
-def serve(config: str | None, **flags: object) -> None:
+@click.option("--reload", is_flag=True, help="Follow the files of MODULE:ATTRIBUTE.")
+@click.argument("application", required=False, metavar="[MODULE:ATTRIBUTE]")
+def serve(application: str | None, config: str | None, reload: bool, **flags: object) -> None:
     """Serve MCP to one client on stdio, or to many over HTTP.
+
+    MODULE:ATTRIBUTE names an agent of yours in Python, or a function that makes one, in place of
+    the built-in agent.
 
     Each option is also read from DEEP_AGENT_<OPTION> and from the TOML file; flags win.
     """
-    _serve(flags, config)
+    if reload and application is None:
+        raise _Refused("--reload follows the files of MODULE:ATTRIBUTE, so name one")
+    _serve(flags, config, application, reload=reload)
 
 
 @cli.command()
@@ -240,7 +256,10 @@ def demo(live: bool) -> None:
 @click.option("--config", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def middleware(config: str | None, as_json: bool, **flags: object) -> None:
-    """List the middleware of the main agent, outermost first: hooks, tools, settings."""
+    """List the middleware of the main agent, outermost first: hooks, tools, settings.
+
+    Then the plugins that are installed, by what they bring.
+    """
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings
 
@@ -250,10 +269,10 @@ def middleware(config: str | None, as_json: bool, **flags: object) -> None:
         raise _Refused(str(error)) from None
     from ...harness.errors import HarnessError
     from ..app import built_agent
-    from .middleware_listing import list_middleware
+    from .middleware_listing import list_middleware, with_plugins
 
     try:
-        listed = list_middleware(built_agent(settings))
+        listed = with_plugins(list_middleware(built_agent(settings)))
     except HarnessError as error:
         raise _Refused(str(error)) from None
     click.echo(json.dumps(listed.data, indent=2) if as_json else listed.text)
@@ -263,13 +282,20 @@ cli.add_command(agent)
 cli.add_command(doctor)
 cli.add_command(install)
 cli.add_command(journal)
+cli.add_command(mcp)
 cli.add_command(models)
 cli.add_command(policy)
 cli.add_command(threads)
 cli.add_command(token)
 
 
-def _serve(flags: dict[str, object], config: str | None) -> None:
+def _serve(
+    flags: dict[str, object],
+    config: str | None,
+    application: str | None = None,
+    *,
+    reload: bool = False,
+) -> None:
     # Imports make only objects that stay; collecting among them is a twentieth of the start.
     gc.disable()
     from ..settings.settings import SettingsError
@@ -282,16 +308,22 @@ def _serve(flags: dict[str, object], config: str | None) -> None:
     except SettingsError as error:
         raise _not_started([error]) from None
     # Child processes, which may run what a model wrote, are not given it.
-    os.environ.pop("DEEP_AGENT_JOURNAL_KEY", None)
+    for secret in ("JOURNAL_KEY", "JOURNAL", "STORE"):
+        os.environ.pop(f"DEEP_AGENT_{secret}", None)
     logging.getLogger().setLevel(settings.log_level.upper())
     again = partial(load_settings, flags, environ, config=config, warn=lambda _: None)
-    _run(settings, again)
+    if application is not None:
+        # As `python -m` has it; nothing is imported from there unless the operator names a module.
+        sys.path.insert(0, os.getcwd())
+    _run(settings, again, application, reload=reload)
 
 
-def _run(settings: Settings, read: Callable[[], Settings]) -> None:
+def _run(
+    settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
+) -> None:
     import anyio
 
-    from ...harness.errors import HarnessError
+    from ...harness.errors import HarnessError, LeaseLost
     from ..settings.settings import SettingsError
     from ..settings.state_dir import StateDirError
     from ..transports.transports import AddressError
@@ -299,11 +331,14 @@ def _run(settings: Settings, read: Callable[[], Settings]) -> None:
     refused: list[Exception] = []
     try:
         try:
-            anyio.run(_main, settings, read, backend="asyncio")
+            main = partial(_main, settings, read, application, reload=reload)
+            anyio.run(main, backend="asyncio")
         except* (AddressError, SettingsError, StateDirError, HarnessError) as group:
             refused += _leaves(group)
     except KeyboardInterrupt:  # before the signal handlers stand
         sys.exit(130)
+    if any(isinstance(one, LeaseLost) for one in refused):
+        raise _Refused("\n".join(map(str, refused)))
     if refused:
         raise _not_started(refused)
 
@@ -321,7 +356,9 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
     return found
 
 
-async def _main(settings: Settings, read: Callable[[], Settings]) -> None:
+async def _main(
+    settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
+) -> None:
     from ..transports.transports import bind, serve_http, serve_stdio, stop_on_signals
 
     over_http = settings.transport != "stdio"
@@ -329,8 +366,13 @@ async def _main(settings: Settings, read: Callable[[], Settings]) -> None:
 
     from ..app import create_app  # the harness; not needed to find that a port is taken
 
+    source = None
+    if application is not None:
+        from ..python_agents.source import AgentSource
+
+        source = AgentSource(application, reload=reload)
     with stop_on_signals() as stop:
-        async with create_app(settings, read) as app:
+        async with create_app(settings, read, source) as app:
             gc.freeze()
             gc.enable()
             if listener is None:

@@ -14,7 +14,7 @@ from ...harness.agent import Agent
 from ...harness.loop.hooks.middleware import HOOKS, AgentMiddleware, hooks_of
 from ..results import Answer
 
-__all__ = ["list_middleware"]
+__all__ = ["list_middleware", "with_plugins"]
 
 MOST = 100
 """Characters of a setting's value in the text; the data have all of it."""
@@ -41,6 +41,30 @@ def list_middleware(agent: Agent) -> Answer:
             shown = ", ".join(f"{name}={_short(value)}" for name, value in settings.items())
             lines.append(f"   settings: {shown}")
     return Answer("\n".join(lines), {"agent": agent.name, "middleware": cast("JsonValue", rows)})
+
+
+def with_plugins(listed: Answer) -> Answer:
+    """Return a listing with the installed plugins; they are not imported."""
+    from ...harness.plugins import GROUPS, entry_points
+
+    found = {group: entry_points(group) for group in GROUPS}
+    lines = [
+        f"- {group}: {name} = {one.value} ({one.source})"
+        for group, plugins in found.items()
+        for name, same in plugins.items()
+        for one in same
+    ]
+    data: dict[str, JsonValue] = {
+        group: [
+            {"name": one.name, "value": one.value, "package": one.package, "version": one.version}
+            for same in plugins.values()
+            for one in same
+        ]
+        for group, plugins in found.items()
+        if plugins
+    }
+    text = "\n".join([listed.text, "Plugins installed:", *lines]) if lines else listed.text
+    return Answer(text, {**(listed.data or {}), "plugins": data})
 
 
 def _short(value: JsonValue) -> str:

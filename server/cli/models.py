@@ -35,6 +35,7 @@ def models(check: str | None) -> None:
 def _list() -> None:
     from ...harness.models.vendors.model import is_installed
     from ...harness.models.vendors.vendors import VENDORS
+    from ...harness.plugins import entry_points
 
     click.echo(_row("MODEL", "INSTALLED", "KEY", ""))
     click.echo(_row("anthropic:", "yes", _key(("ANTHROPIC_API_KEY",), True), "Claude"))
@@ -42,6 +43,8 @@ def _list() -> None:
         installed = "yes" if is_installed(vendor) else f"no: extra {vendor.extra}"
         key = _key(vendor.keys, vendor.key_required)
         click.echo(_row(f"{vendor.name}:", installed, key, vendor.title))
+    for name, found in entry_points("models").items():
+        click.echo(_row(f"{name}:", "yes", "", f"plugin of {found[0].source}"))
     click.echo("\nExtras: pip install 'deep-agent-mcp[NAME]'. `--check NAME` asks a model.")
 
 

@@ -45,6 +45,8 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option("--root", metavar="DIR", help="Where the files of threads are; `rewind` needs it.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
+@click.option("--journal", metavar="URL", help="The journal, if it is not in that directory.")
+@click.option("--journal-url-file", metavar="FILE", help="Read that URL from FILE.")
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
 @click.pass_context
 def threads(ctx: click.Context, **flags: str | None) -> None:

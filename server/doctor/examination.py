@@ -30,7 +30,8 @@ from .environment import (
 from .findings import Finding, broken, note, ok
 from .handshakes import Handshake, shake_hands
 from .known_clients import KNOWN_CLIENTS
-from .state import examine_journal, examine_state
+from .plugins import examine_agent, examine_plugins
+from .state import examine_journal, examine_state, examine_store
 
 __all__ = ["Examination", "examine_live_model"]
 
@@ -47,6 +48,7 @@ class Examination:
         clients: Names of the clients to be, in order.
         live: Whether to call the model.
         machine: Where we are.
+        application: The `module:attribute` of `serve`; None for the built-in agent.
     """
 
     options: Sequence[str]
@@ -56,10 +58,14 @@ class Examination:
     clients: Sequence[str]
     live: bool
     machine: Machine
+    application: str | None = None
 
     async def run(self) -> AsyncGenerator[Finding | Handshake]:
         """Look at everything; yield what was found as soon as it is known."""
-        for finding in await anyio.to_thread.run_sync(lambda: [*examine_packages()]):
+        looks = (examine_packages, examine_plugins)
+        for finding in await anyio.to_thread.run_sync(
+            lambda: [one for look in looks for one in look()]
+        ):
             yield finding
         try:
             settings = load_settings(
@@ -70,8 +76,10 @@ class Examination:
             return
         for finding in await anyio.to_thread.run_sync(lambda: self._around(settings)):
             yield finding
-        for finding in await examine_journal(settings):
+        for finding in [*await examine_journal(settings), *await examine_store(settings)]:
             yield finding
+        if self.application is not None:
+            yield await examine_agent(self.application, settings)
         if self.live:
             yield await examine_live_model(settings)
         if settings.per_principal:

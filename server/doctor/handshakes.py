@@ -86,12 +86,14 @@ class Handshake:
         }
 
 
-def server_command(options: Sequence[str], state: Path) -> list[str]:
-    """Return what starts a server with these options, but with a state directory of its own.
+def server_command(options: Sequence[str], state: Path, settings: Settings) -> list[str]:
+    """Return what starts a server with these options, but with threads and state of its own.
 
     So no run of another server is taken over, and no thread of the user is seen.
     """
     own = ["--state-dir", str(state), "--transport", "stdio"]
+    if settings.journal is not None:
+        own += ["--journal", "memory:", "--journal-url-file", ""]
     return [sys.executable, "-P", "-m", "deep_agent_mcp", "serve", *options, *own]
 
 
@@ -110,7 +112,7 @@ async def shake_hands(
     with tempfile.TemporaryDirectory(prefix="deep-agent-doctor-", dir=_outside(settings)) as place:
         folder = Path(place)
         env = {**os.environ, "PYTHONPATH": str(SOURCES)}
-        command = server_command(options, folder / "state")
+        command = server_command(options, folder / "state", settings)
         try:
             with anyio.fail_after(GIVE_UP_SECONDS):
                 async with Wire.to(command, client, env, folder / "log") as wire:

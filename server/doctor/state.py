@@ -9,11 +9,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
+
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir
 from .findings import Finding, broken, note, ok
 
-__all__ = ["examine_journal", "examine_state"]
+__all__ = ["examine_journal", "examine_state", "examine_store"]
+
+_DATABASE_SECONDS = 20.0
 
 
 def examine_state(settings: Settings) -> Iterator[Finding]:
@@ -45,6 +49,8 @@ def examine_state(settings: Settings) -> Iterator[Finding]:
 
 async def examine_journal(settings: Settings) -> list[Finding]:
     """Look whether the journal can be read with these settings; nothing in it is changed."""
+    if settings.journal is not None:
+        return [await _elsewhere(settings)]
     path = StateDir(settings.state_dir).journal
     if not path.exists():
         return [ok("journal", "there is none yet")]
@@ -67,6 +73,43 @@ async def examine_journal(settings: Settings) -> list[Finding]:
     return [await _opened(settings, f"{path} opens; its version is {version}")]
 
 
+async def examine_store(settings: Settings) -> list[Finding]:
+    """Look whether the long-term store can be opened; its tables are made if they are missing."""
+    if settings.store is None:
+        return []
+    from ...harness.agent_file.places import open_store, shown_place
+    from ...harness.errors import HarnessError
+
+    url = settings.store.get_secret_value()
+    fix = "Check --store or the file that --store-url-file names, and the database."
+    try:
+        store = open_store(url)
+        try:
+            with anyio.fail_after(_DATABASE_SECONDS):
+                await store.search(("doctor",), limit=1)
+        finally:
+            await store.close()
+    except TimeoutError:
+        text = f"{shown_place(url)} did not answer within {_DATABASE_SECONDS:.0f} s"
+        return [broken("store", text, fix)]
+    except HarnessError as error:
+        return [broken("store", str(error), fix)]
+    return [ok("store", f"{shown_place(url)} opens")]
+
+
+async def _elsewhere(settings: Settings) -> Finding:
+    from ..threads.journal_places import journal_name
+
+    name = journal_name(settings)
+    try:
+        with anyio.fail_after(_DATABASE_SECONDS):
+            return await _opened(settings, f"{name} opens")
+    except TimeoutError:
+        text = f"{name} did not answer within {_DATABASE_SECONDS:.0f} s"
+        fix = "Check --journal or the file that --journal-url-file names, and the database."
+        return broken("journal", text, fix)
+
+
 def _version(path: Path) -> int:
     with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5) as database:
         (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -84,6 +127,7 @@ async def _opened(settings: Settings, text: str) -> Finding:
         async with open_journal(settings, StateDir(settings.state_dir)):
             return ok("journal", text)
     except HarnessError as error:
-        return broken(
-            "journal", str(error), "Name the right keys with --journal-key-file, or none."
-        )
+        fix = "Name the right keys with --journal-key-file, or none."
+        if settings.journal is not None:
+            fix = f"Check --journal and the database. {fix}"
+        return broken("journal", str(error), fix)

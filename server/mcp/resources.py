@@ -12,6 +12,7 @@ import base64
 import json
 import mimetypes
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -34,6 +35,7 @@ from pydantic import JsonValue
 from ...harness.agent import StateSnapshot
 from ...harness.backends.base import FileError
 from ...harness.backends.file_tools.authorized_files import authorized_files
+from ...harness.backends.file_tools.media import media_type_of
 from ...harness.errors import UnknownThread
 from ...harness.policy import ALLOW
 from ...harness.skills import SKILL_FILE
@@ -41,6 +43,7 @@ from ..auth.caller import current_caller
 from ..results import moment
 from ..runs.events import event_page
 from ..threads.file_access import reading_policy, reading_runtime
+from ..threads.listing import todos_as_json
 from ..threads.transcripts import transcript
 from .offered_agents import offered_agents
 from .services import Context, Services
@@ -239,7 +242,7 @@ class Resources:
         except UnknownThread as error:
             raise unknown from error
         if part == "todos":
-            todos = agent.definition.schema["todos"].to_json(state.values.get("todos", []))
+            todos = todos_as_json(agent, state.values.get("todos", ()))
             return _json(uri, todos)
         if part == "transcript":
             text = transcript(thread_id, state.values.get("messages", ()))
@@ -304,13 +307,14 @@ _TEXT_TYPES: Mapping[str, str] = {".md": "text/markdown", ".yaml": "text/yaml", 
 
 
 def _content(uri: str, data: bytes, path: str) -> ReadResourceResult:
+    """Return a file: media as what their bytes say they are, whatever they are called."""
+    media = media_type_of(data)
     suffix = path[path.rfind(".") :].lower()
-    mime = _TEXT_TYPES.get(suffix) or mimetypes.guess_type(path)[0]
-    try:
-        return _text(uri, data.decode(), mime or "text/plain")
-    except UnicodeDecodeError:
-        blob = base64.b64encode(data).decode()
-        contents = BlobResourceContents(
-            uri=uri, mime_type=mime or "application/octet-stream", blob=blob
-        )
-        return ReadResourceResult(contents=[contents])
+    mime = media or _TEXT_TYPES.get(suffix) or mimetypes.guess_type(path)[0]
+    if media is None:
+        with suppress(UnicodeDecodeError):
+            return _text(uri, data.decode(), mime or "text/plain")
+    blob = base64.b64encode(data).decode()
+    mime = mime or "application/octet-stream"
+    contents = BlobResourceContents(uri=uri, mime_type=mime, blob=blob)
+    return ReadResourceResult(contents=[contents])

@@ -36,7 +36,7 @@ __all__ = ["Kind", "OnChange", "Reloadable", "watch"]
 
 logger = logging.getLogger(__name__)
 
-Kind: TypeAlias = Literal["skills", "agents", "memory", "policy", "profiles", "settings"]
+Kind: TypeAlias = Literal["skills", "agents", "memory", "policy", "profiles", "settings", "code"]
 
 OnChange: TypeAlias = Callable[[Kind, frozenset[str]], Awaitable[None]]
 """Called with the kind, and the names of definitions, or paths of files, that are different now."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ...harness.backends.base import Backend
 from ...harness.backends.state import StateBackend
 from ...harness.errors import AgentBuildError
+from ..settings.definition import definition_of
 from ..settings.launch_rules import places_in
 from ..settings.protected_paths import (
     ProtectedPath,
@@ -35,7 +36,21 @@ JOBS_DIRECTORY = "jobs"
 
 
 def files_of(settings: Settings) -> Backend:
-    """Return where files live: with commands on, the root is at `/workspace`."""
+    """Return where files live: with commands on, the root is at `/workspace`.
+
+    Routes of the agent file lie over it.
+    """
+    described = definition_of(settings)
+    routes = {} if described is None else dict(described.parts.routes)
+    base = routes.pop("/", None) or _main_files(settings)
+    if not routes:
+        return base
+    from ...harness.backends.composite import CompositeBackend
+
+    return CompositeBackend(base, routes)
+
+
+def _main_files(settings: Settings) -> Backend:
     if settings.root is None:
         return StateBackend()
     from ...harness.backends.directory import DirectoryBackend  # not needed without a root
@@ -68,7 +83,7 @@ def commands_of(
     told = instructing_paths(settings)
     settings = settings.of(principal)
     _require_root(settings)
-    _require_outside(settings)
+    require_outside(settings)
     _require_held(settings, told)
     try:
         return ExecuteMiddleware(
@@ -97,7 +112,7 @@ def _require_root(settings: Settings) -> None:
         )
 
 
-def _require_outside(settings: Settings) -> None:
+def require_outside(settings: Settings) -> None:
     """Refuse files in the root that commands must not read or write.
 
     Rules for the file tools are not enough: what a command cannot change is mounted so, and a

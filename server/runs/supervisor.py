@@ -17,6 +17,7 @@ from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Batch, Checkpointer, Run
 from ...harness.errors import HarnessError, RunEnded, ThreadBusy
 from ...harness.limits.limits import Limits
+from ...harness.limits.narrowed import narrowed
 from ...harness.loop.run.events import Event, StreamMode
 from ...harness.subagents.background.threads import parent_thread
 from ..auth.caller import Principals, owner_of
@@ -198,7 +199,11 @@ class RunSupervisor:
                 live.run_id, live.thread_id, live.control.pause, live.offer
             ) as live.sampled:
                 await self._agent.prepare(live.run_id)
-                live.result = await work(self._agent(live.run_id), options)
+                agent = self._agent(live.run_id)
+                if agent.limits is not None:
+                    bounds = narrowed(options.limits or self.limits, agent.limits)
+                    options = replace(options, limits=bounds)
+                live.result = await work(agent, options)
             self.structured.note_result(live.result)
         except HarnessError as error:
             live.error = error
@@ -280,7 +285,8 @@ class RunSupervisor:
 
         async def work(main: Agent, options: RunOptions) -> RunResult:
             agent = self.agent_of(run, main)
-            options = replace(options, limits=agent.limits or options.limits)
+            if agent is not main:
+                options = replace(options, limits=agent.limits or options.limits)
             return await agent.aresume(run.id, answers, options=options)
 
         passed_on = False

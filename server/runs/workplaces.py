@@ -7,7 +7,7 @@ sandbox of commands, the skills, subagents and memory, and the agent that is bui
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -167,6 +167,7 @@ class Workplaces:
         common: What is the same for all.
         build: Builds an agent.
         principals: Whose threads and runs are.
+        ready: Makes what building an agent needs and takes time, and may change the parts.
 
     Raises:
         HarnessError: The settings cannot hold.
@@ -178,8 +179,10 @@ class Workplaces:
         common: Common,
         build: Callable[[Parts], Agent],
         principals: Principals,
+        ready: Callable[[Parts], Awaitable[None]] | None = None,
     ) -> None:
         self._settings = settings
+        self._ready = ready
         self._common = common
         self._build = build
         self._principals = principals
@@ -211,6 +214,8 @@ class Workplaces:
         principal = self._whose(id_)
         if principal not in self._made:
             await anyio.to_thread.run_sync(self._of, principal)
+        if self._ready is not None:
+            await self._ready(self._of(principal).parts)
 
     @property
     def all(self) -> Mapping[str, Workplace]:
@@ -219,7 +224,7 @@ class Workplaces:
 
     def files(self, part: Callable[[Parts], F]) -> F | FilesOfAll:
         """Return a part of the one workplace, or what stands for that part of all."""
-        if not self._settings.per_principal:
+        if not self._settings.per_principal and self._ready is None:
             return part(self._of("").parts)
         return FilesOfAll(lambda: {name: part(one.parts) for name, one in self.all.items()})
 

@@ -7,7 +7,10 @@ out; they mean nothing to the client's.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from mcp.types import (
@@ -41,6 +44,7 @@ from ...harness.messages.message import (
     new_id,
 )
 from ...harness.models.base import ChatRequest
+from ...harness.models.wire import CONTINUE, OPENING, clean_text, sendable
 from ...harness.tools.spec import ToolSpec
 
 if TYPE_CHECKING:
@@ -58,13 +62,20 @@ Answer = CreateMessageResult | CreateMessageResultWithTools
 
 _NO_RESULT = "There is no result: the call was not finished."
 _EMPTY = "(empty)"
+_NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_ID = 64
 _MAX_NAME = 200
 _STOP_REASONS = {
     "endTurn": "end_turn",
     "toolUse": "tool_use",
     "maxTokens": "max_tokens",
     "stopSequence": "stop_sequence",
+    "length": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "MAX_TOKENS": "max_tokens",
+    "modelContextWindowExceeded": "model_context_window_exceeded",
 }
+"""Why an answer ended, by the protocol's words, and by those of providers that clients pass on."""
 
 
 def params_of(
@@ -130,18 +141,28 @@ def answer_of(result: Answer, request: ChatRequest) -> AIMessage:
         )
     if result.role != "assistant":
         raise _unusable(f"a message of role {result.role!r}")
-    if not any(not isinstance(one, TextBlock) or one.text.strip() for one in content):
-        raise _unusable("neither text nor a tool call")
     has_calls = any(isinstance(one, ToolCall) for one in content)
     if result.stop_reason == "toolUse" and not has_calls:
         raise _unusable("stopReason 'toolUse' without a tool call")
     reason = result.stop_reason
+    stop = _STOP_REASONS.get(reason, _label(reason)) if reason else None
     return AIMessage(
-        tuple(content),
+        _without_cut_call(content, stop),
         model=f"sampling:{_label(result.model)}",
-        stop_reason=_STOP_REASONS.get(reason, _label(reason)) if reason else None,
+        stop_reason=stop,
         name=request.agent or None,
     )
+
+
+def _without_cut_call(content: list[AnswerBlock], stop: str | None) -> tuple[AnswerBlock, ...]:
+    """Return the blocks that say something. A last call that was cut off must not run.
+
+    What a client could read of its arguments is not known to be all of them.
+    """
+    last = content[-1] if content else None
+    if isinstance(last, ToolCall) and stop in ("max_tokens", "model_context_window_exceeded"):
+        content[-1] = replace(last, args={}, invalid=json.dumps(last.args, ensure_ascii=False))
+    return tuple(one for one in content if not isinstance(one, TextBlock) or one.text)
 
 
 def _label(text: str) -> str:
@@ -161,23 +182,53 @@ def _unusable(what: str) -> ModelError:
 
 
 def _messages(messages: Sequence[Message]) -> list[SamplingMessage]:
+    """Return a transcript that any provider takes to which a client may pass it on.
+
+    The user begins and ends it, calls have ids and names that are allowed, and no text is blank.
+    """
     made: list[SamplingMessage] = []
+    used: set[str] = set()
     for turn in _turns(messages):
         first = turn[0]
-        calls = first.tool_calls if isinstance(first, AIMessage) else ()
-        results = {one.tool_call_id: one for one in turn if isinstance(one, ToolMessage)}
+        results = [one for one in turn if isinstance(one, ToolMessage)]
         if isinstance(first, AIMessage):
-            _add(made, "assistant", list(_said(first)))
-        if calls:
-            found = [_result(call, results.pop(call.id, None)) for call in calls]
-            made.append(SamplingMessage(role="user", content=[*found]))
+            calls = [_call(call, used) for call in first.tool_calls]
+            if not made:
+                _add(made, "user", [TextContent(text=OPENING)])
+            _add(made, "assistant", [*_said(first, calls)])
+            if calls:
+                answered = zip(calls, first.tool_calls, strict=True)
+                found = [_result(sent.id, _taken(results, call.id)) for sent, call in answered]
+                made.append(SamplingMessage(role="user", content=[*found]))
         for one in turn:
             if isinstance(one, HumanMessage):
                 _add(made, "user", list(_blocks(one.content)))
-            elif isinstance(one, ToolMessage) and one.tool_call_id in results:  # its call is gone
+            elif isinstance(one, ToolMessage) and one in results:  # its call is gone
                 text = f"Result of an earlier call of {one.name or 'a tool'}: {one.text}"
-                _add(made, "user", [TextContent(text=text)])
+                _add(made, "user", [TextContent(text=clean_text(text))])
+    if not made or made[-1].role == "assistant":
+        made.append(SamplingMessage(role="user", content=[TextContent(text=CONTINUE)]))
     return made
+
+
+def _call(call: ToolCall, used: set[str]) -> ToolUseContent:
+    """Return a call with an id of its own, which no other one of the transcript has."""
+    own = call_id = _NOT_IN_ID.sub("_", call.id)[:_MAX_ID] or "call"
+    count = 1
+    while call_id in used:
+        count += 1
+        call_id = f"{own}_{count}"
+    used.add(call_id)
+    name = _NOT_IN_ID.sub("_", call.name)[:_MAX_ID] or "unknown"
+    return ToolUseContent(id=call_id, name=name, input=sendable(call.args))
+
+
+def _taken(results: list[ToolMessage], call_id: str) -> ToolMessage | None:
+    """Take the first result of a call out of the list."""
+    found = next((one for one in results if one.tool_call_id == call_id), None)
+    if found is not None:
+        results.remove(found)
+    return found
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[list[Message]]:
@@ -209,21 +260,24 @@ def _has_results(message: SamplingMessage) -> bool:
     return any(one.type == "tool_result" for one in message.content_as_list)
 
 
-def _said(message: AIMessage) -> Iterator[SamplingMessageContentBlock]:
+def _said(
+    message: AIMessage, calls: Sequence[ToolUseContent]
+) -> Iterator[SamplingMessageContentBlock]:
+    left = iter(calls)
     for block in message.content:
-        if isinstance(block, TextBlock) and block.text:
-            yield TextContent(text=block.text)
+        if isinstance(block, TextBlock) and block.text.strip():
+            yield TextContent(text=clean_text(block.text))
         elif isinstance(block, ToolCall):
-            yield ToolUseContent(id=block.id, name=block.name, input=block.args)
+            yield next(left)
 
 
-def _result(call: ToolCall, message: ToolMessage | None) -> ToolResultContent:
+def _result(call_id: str, message: ToolMessage | None) -> ToolResultContent:
     if message is None:
         return ToolResultContent(
-            tool_use_id=call.id, content=[TextContent(text=_NO_RESULT)], is_error=True
+            tool_use_id=call_id, content=[TextContent(text=_NO_RESULT)], is_error=True
         )
     return ToolResultContent(
-        tool_use_id=call.id,
+        tool_use_id=call_id,
         content=list(_blocks(message.content)) or [TextContent(text=_EMPTY)],
         is_error=True if message.status == "error" else None,
     )
@@ -232,14 +286,14 @@ def _result(call: ToolCall, message: ToolMessage | None) -> ToolResultContent:
 def _blocks(content: Content) -> Iterator[TextContent | ImageContent | AudioContent]:
     """Yield what a person or a tool said; documents and films have no place in the protocol."""
     if isinstance(content, str):
-        if content:
-            yield TextContent(text=content)
+        if content.strip():
+            yield TextContent(text=clean_text(content))
         return
     for block in content:
         match block:
             case TextBlock(text):
-                if text:
-                    yield TextContent(text=text)
+                if text.strip():
+                    yield TextContent(text=clean_text(text))
             case ImageBlock(media_type, data):
                 yield ImageContent(data=data, mime_type=media_type)
             case AudioBlock(media_type, data):

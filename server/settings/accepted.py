@@ -21,6 +21,7 @@ __all__ = [
     "ExistingDirectory",
     "ExistingFile",
     "HostName",
+    "JournalUrl",
     "Keys",
     "Lowered",
     "ModelName",
@@ -28,6 +29,7 @@ __all__ = [
     "Place",
     "PolicyFile",
     "StateDirectory",
+    "StoreUrl",
     "Telemetry",
     "Url",
     "absolute",
@@ -156,6 +158,22 @@ def _journal_keys(value: SecretStr) -> SecretStr:
     return value
 
 
+def _journal_url(value: SecretStr) -> SecretStr:
+    return _place_url(value, "memory", "sqlite", "postgresql", "redis")
+
+
+def _store_url(value: SecretStr) -> SecretStr:
+    return _place_url(value, "memory", "sqlite", "postgresql")
+
+
+def _place_url(value: SecretStr, *accepted: str) -> SecretStr:
+    from ...harness.agent_file.places import scheme_of  # few name one
+
+    if scheme_of(value.get_secret_value()) not in accepted:
+        raise ValueError(f"not a URL that begins with {', '.join(f'{one}:' for one in accepted)}")
+    return value
+
+
 def _telemetry_installed(value: str) -> str:
     if value == "off":
         return value
@@ -183,6 +201,8 @@ PrincipalAgents = Annotated[
     BeforeValidator(_agents_by_principal),
 ]
 Keys = Annotated[SecretStr, AfterValidator(_journal_keys)]
+JournalUrl = Annotated[SecretStr, AfterValidator(_journal_url)]
+StoreUrl = Annotated[SecretStr, AfterValidator(_store_url)]
 Telemetry = Annotated[
     Literal["off", "otlp", "console"], Lowered, AfterValidator(_telemetry_installed)
 ]

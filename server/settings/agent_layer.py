@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...harness._internal.records import record
+from ...harness.agent_file.errors import AgentFileError
 from ...harness.agent_file.reading import AgentFileText, python_names
 from ...harness.agent_file.schema import AgentFile
+from ...harness.agent_file.values import expanded
 from ...harness.definitions.confined_files import ConfinedFiles
 from ...harness.definitions.frontmatter import DefinitionError
 from ...harness.definitions.registry import no_such
@@ -84,6 +86,7 @@ def served_definition(
         _take_server(text, rest, settings, known, tables)
         _take_agent(rest, settings)
         _take_root(rest, settings)
+        _take_urls(text, rest, settings, environ)
         _take_principals(rest, settings)
         file, named = text.validated(rest)
         if untrusted is not None:
@@ -178,6 +181,24 @@ def _take_root(rest: dict[str, Any], settings: dict[str, tuple[object, tuple[str
         settings["root"] = (main["root"], ("files", "/", "root"))
 
 
+def _take_urls(
+    text: AgentFileText,
+    rest: Mapping[str, Any],
+    settings: dict[str, tuple[object, tuple[str, ...]]],
+    environ: Mapping[str, str],
+) -> None:
+    """Take the URLs of `[journal]` and `[store]`, with the variables in them."""
+    for key in ("journal", "store"):
+        table = rest.get(key)
+        url: object = cast("dict[str, Any]", table).get("url") if isinstance(table, dict) else None
+        if isinstance(url, str):
+            keys = (key, "url")
+            try:
+                settings[key] = (expanded(url, environ), keys)
+            except AgentFileError as error:
+                raise text.error(keys, error.problem) from error
+
+
 def _require_plain(
     text: AgentFileText,
     file: AgentFile,
@@ -192,7 +213,7 @@ def _require_plain(
             "name it with --agent",
         )
     for key, (_, keys) in settings.items():
-        if keys[0] == "server" or key == "root":
+        if keys[0] in ("server", "journal", "store") or key == "root":
             raise text.error(
                 keys,
                 f"{key!r} is for the operator to say, and this file {where}. Use a flag, the "

@@ -18,7 +18,19 @@ from pathlib import Path, PurePosixPath
 from ..install.clients import PLACES, PROJECT_FILES
 from ..install.machine import Machine
 
-__all__ = ["SEARCH_DEPTH", "anchored", "client_files", "is_exempt", "launch_patterns", "moved"]
+__all__ = [
+    "REDIRECTS",
+    "SEARCH_DEPTH",
+    "anchored",
+    "client_files",
+    "is_exempt",
+    "launch_patterns",
+    "moved",
+]
+
+REDIRECTS = ("/**/.git",)
+"""Globs of what leads a program to settings elsewhere if it is a file. If it is a directory, what
+is in it is written every day."""
 
 SEARCH_DEPTH = 3
 """How many levels below the root commands' sandboxes look for such places, each time."""
@@ -27,21 +39,32 @@ _HOME = Path("/home/of/anybody")
 _PLATFORMS = ("linux", "darwin", "win32")
 
 _USUAL = (
-    # Other files of clients
-    ".claude/**", ".opencode/**",
+    # Other files of clients, and other clients
+    ".claude/**", ".opencode/**", ".copilot/**", ".windsurf/**", ".codeium/**", ".continue/**",
+    ".roo/**", ".kiro/**", ".amazonq/**", ".junie/**", ".aider.conf.yml",
     # Editors and development environments
-    ".devcontainer/**", ".devcontainer.json", ".idea/**", ".zed/**", ".vimrc", ".exrc",
-    # git: what it runs, and what says so
-    ".git/hooks/**", ".git/config", ".git/config.worktree", ".git/modules/**/config",
-    ".git/modules/**/hooks/**", ".gitconfig", ".config/git/**", ".githooks/**", ".husky/**",
-    ".pre-commit-config.yaml",
+    ".devcontainer/**", ".devcontainer.json", ".idea/**", ".fleet/**", ".zed/**", ".vimrc", ".exrc",
+    ".vim/**", ".nvimrc", ".nvim.lua", ".config/nvim/**", ".emacs", ".emacs.d/**", ".dir-locals.el",
+    # git: what it runs, what says so, and what says where that is
+    ".git/hooks/**", ".git/config", ".git/config.worktree", ".git/commondir",
+    ".git/modules/**/config", ".git/modules/**/config.worktree", ".git/modules/**/commondir",
+    ".git/modules/**/hooks/**", ".git/worktrees/**/commondir", ".git/worktrees/**/config.worktree",
+    ".gitconfig", ".config/git/**", ".githooks/**", ".husky/**", ".pre-commit-config.yaml",
+    "lefthook.yml", ".lefthook.yml", "lefthook-local.yml", ".overcommit.yml", ".hg/hgrc",
+    # Package managers, interpreters and debuggers, in the folder where they are started
+    ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".cargo/config", ".cargo/config.toml",
+    ".bazelrc", "mise.toml", ".mise.toml", ".config/mise/**", ".gdbinit", ".lldbinit", ".pdbrc",
+    ".Rprofile", ".irbrc", ".pryrc", ".ghci", ".ipython/**", ".psqlrc", ".sqliterc",
     # Shells
     ".envrc", ".direnvrc", ".config/direnv/**", ".profile", ".bashrc", ".bash_profile",
     ".bash_login", ".bash_logout", ".bash_aliases", ".zshrc", ".zshenv", ".zprofile", ".zlogin",
     ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".inputrc", ".config/fish/**",
-    # Sessions
+    "Documents/PowerShell/**", "Documents/WindowsPowerShell/**", ".config/powershell/**",
+    # Sessions, and what says how to get in elsewhere
     ".ssh/**", ".local/bin/**", ".config/autostart/**", ".config/systemd/**",
-    "Library/LaunchAgents/**",
+    ".config/environment.d/**", ".pam_environment", ".xinitrc", ".xprofile", ".xsession",
+    ".xsessionrc", ".tmux.conf", ".screenrc", ".aws/config", ".kube/config", ".docker/config.json",
+    "Library/LaunchAgents/**", "AppData/Roaming/Microsoft/Windows/Start Menu/Programs/Startup/**",
 )  # fmt: skip
 
 

@@ -11,7 +11,15 @@ from typing import Literal
 from ...harness.policy import CallPolicy, Policy, Rule
 from ...harness.policy.composite import CompositePolicy
 from ..install.machine import Machine
-from .launch_files import SEARCH_DEPTH, anchored, client_files, is_exempt, launch_patterns, moved
+from .launch_files import (
+    REDIRECTS,
+    SEARCH_DEPTH,
+    anchored,
+    client_files,
+    is_exempt,
+    launch_patterns,
+    moved,
+)
 from .settings import Settings
 from .toolsets import withheld_tools
 
@@ -38,12 +46,17 @@ class LaunchRules(CompositePolicy):
     def parts(self) -> Sequence[CallPolicy]:
         """Return the rules."""
         if not self._made:
-            self._made = (_at_start(*self._of),)
+            settings, root, prefix = self._of
+            globs = [_escaped(prefix) + one for one in REDIRECTS]
+            self._made = (
+                _at_start(settings, prefix, _launch_globs(settings, root, prefix)),
+                _at_start(settings, prefix, globs, files_only=True),
+            )
         return self._made
 
 
-def _at_start(settings: Settings, root: Path, prefix: str) -> Policy:
-    """Return the rules about what programs read when they start, see `launch_files`."""
+def _launch_globs(settings: Settings, root: Path, prefix: str) -> Sequence[str]:
+    """Return the globs of what programs read when they start, see `launch_files`."""
     given = settings.protect_paths
     globs = [
         _escaped(prefix) + anchored(one)
@@ -56,20 +69,36 @@ def _at_start(settings: Settings, root: Path, prefix: str) -> Policy:
         for place in places_in(root, path)
         if place != "/"
     ]
+    return list(dict.fromkeys(globs))
+
+
+def _at_start(
+    settings: Settings, prefix: str, globs: Sequence[str], *, files_only: bool = False
+) -> Policy:
+    """Return the rules about what programs read when they start.
+
+    Args:
+        settings: What the operator chose.
+        prefix: Where the file tools have the root.
+        globs: Where such files are.
+        files_only: See `Policy`.
+    """
     rules = [
-        Rule("allow", path=_escaped(prefix) + anchored(one)) for one in given if is_exempt(one)
+        Rule("allow", path=_escaped(prefix) + anchored(one))
+        for one in settings.protect_paths
+        if is_exempt(one)
     ]
     action, why = _who_decides(settings)
     rules.append(
         Rule(
             action,
-            path=list(dict.fromkeys(globs)),
+            path=globs,
             reason=f"{_AT_START}, {why}",
             read_only=False,
             source=_SOURCE,
         )
     )
-    return Policy(rules, source=_SOURCE, search_depth=SEARCH_DEPTH)
+    return Policy(rules, source=_SOURCE, search_depth=SEARCH_DEPTH, files_only=files_only)
 
 
 def _who_decides(settings: Settings) -> tuple[Literal["ask", "deny"], str]:

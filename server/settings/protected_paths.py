@@ -76,7 +76,12 @@ def protected_paths(settings: Settings) -> Sequence[ProtectedPath]:
     found = [
         ProtectedPath("the state directory", settings.state_dir, secret=True, is_directory=True)
     ]
-    keys = {"the journal's key": settings.journal_key_file, "the private key": settings.tls_key}
+    keys = {
+        "the journal's key": settings.journal_key_file,
+        "the journal's URL": settings.journal_url_file,
+        "the store's URL": settings.store_url_file,
+        "the private key": settings.tls_key,
+    }
     found += [
         ProtectedPath(name, path, secret=True) for name, path in keys.items() if path is not None
     ]
@@ -124,16 +129,23 @@ class GuardedRules(CompositePolicy):
         backend: Where agents have the root; see `files_of`.
         rules: The rules of the policy files.
         principal: Whose agents, where each principal has a root.
+        place: Where the file tools have the root, where that is no choice of the settings.
 
     Raises:
         AgentBuildError: All of the root is the server's own.
     """
 
     def __init__(
-        self, settings: Settings, backend: Backend, rules: PolicyFiles, principal: str = ""
+        self,
+        settings: Settings,
+        backend: Backend,
+        rules: PolicyFiles,
+        principal: str = "",
+        place: str | None = None,
     ) -> None:
         self._settings = settings
         self._backend = backend
+        self._place = place
         self._rules = rules
         self._principal = principal
         self._lock = threading.RLock()
@@ -184,7 +196,7 @@ class GuardedRules(CompositePolicy):
         own = settings.of(self._principal)
         if own.root is None:
             return self._rules
-        prefix = _prefix(own, self._backend)
+        prefix = _prefix(own, self._backend) if self._place is None else self._place
         parts: list[CallPolicy] = [_with_own(own, settings, prefix, self._rules)]
         if own.protect != "off":
             parts.append(LaunchRules(own, own.root, prefix))

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias, cast
+from urllib.parse import quote, urlsplit
 
 import platformdirs
 from pydantic import BaseModel, ValidationError
@@ -35,7 +36,13 @@ from .settings import (
     SettingsError,
 )
 
-__all__ = ["AGENT_FILE_NAME", "ENV_PREFIX", "default_config_file", "load_settings"]
+__all__ = [
+    "AGENT_FILE_NAME",
+    "ENV_PREFIX",
+    "default_config_file",
+    "keyword_settings",
+    "load_settings",
+]
 
 ENV_PREFIX = "DEEP_AGENT_"
 
@@ -70,14 +77,17 @@ _PATH_LISTS = frozenset({"skills", "memory", "policy", "profiles"})
 _NAME_LISTS = frozenset({"approve", "allow_hosts", "auth", "task_models", "trusted_proxies"})
 _GLOB_LISTS = frozenset({"protect_paths"})
 _KEY_FILE = "journal_key_file"
+_SECRET_FILES = {_KEY_FILE: "journal_key", "journal_url_file": "journal", "store_url_file": "store"}
+"""Settings that name a file, and the setting that is read from it."""
 _CONFIG_FILE = "config_file"
 """Named by `--config` and `DEEP_AGENT_CONFIG`, and by nothing else."""
 _NOT_SET = frozenset({_CONFIG_FILE, "definition"})
 """Fields that are no settings to choose."""
 _PATHS = (
-    frozenset({"agent_file", "root", "agents", "state_dir", "tls_cert", "tls_key", _KEY_FILE})
+    frozenset({"agent_file", "root", "agents", "state_dir", "tls_cert", "tls_key", *_SECRET_FILES})
     | _PATH_LISTS
 )
+_URLS = frozenset({"journal", "store"})
 _FLAGS = {
     "allow_hosts": "--allow-host",
     "agent_file": "--agent",
@@ -116,7 +126,7 @@ def load_settings(
     above = {**_environ_layer(environ, warn), **_flag_layer(flags)}
     _add_agent_file(merged, above, environ)
     merged.update(above)
-    _read_key_file(merged)
+    _read_secret_files(merged)
     return _validate(merged)
 
 
@@ -152,6 +162,29 @@ def _add_agent_file(merged: _Layer, above: _Layer, environ: Mapping[str, str]) -
 
 
 _TRUE = ("true", "1", "yes", "on")
+
+
+def keyword_settings(given: Mapping[str, object]) -> Settings:
+    """Return the settings of a program that names them itself: no environment, no file.
+
+    Args:
+        given: Values by field name; tables as mappings.
+
+    Raises:
+        SettingsError: A value is refused, or there is no such setting. Nothing has been started.
+    """
+    merged: _Layer = {}
+    for name, value in given.items():
+        if name in _TABLES and isinstance(value, Mapping):
+            table = cast("Mapping[str, object]", value)
+            merged |= {
+                f"{name}.{key}": _Value(one, f"argument {name}") for key, one in table.items()
+            }
+        elif value is not None:
+            merged[name] = _Value(value, f"argument {name}")
+    _refuse_unknown(merged)
+    _read_secret_files(merged)
+    return _validate(merged)
 
 
 def _keys() -> list[str]:
@@ -217,18 +250,42 @@ def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str
             f"shown around. Put the key into a file of its own, which only you can read, and name "
             f'that one: {_KEY_FILE} = "FILE".'
         )
+    for key in ("journal", "store"):
+        if key in layer:
+            _refuse_password(key, layer[key])
     return {**layer, _CONFIG_FILE: _Value(path, named_by or "the usual place")}
 
 
-def _read_key_file(merged: _Layer) -> None:
-    """Add the keys in the key file that is named."""
-    named = merged.get(_KEY_FILE)
-    if named is None:
-        return
-    if "journal_key" in merged:
+def _refuse_password(key: str, value: _Value) -> None:
+    try:
+        parts = urlsplit(str(value.raw))
+        secret = bool(parts.password) or "password=" in parts.query
+    except ValueError:
+        return  # it is refused as a URL
+    if secret:
         raise SettingsError(
-            f"settings 'journal_key' (from {merged['journal_key'].source}) and '{_KEY_FILE}' (from "
-            f"{named.source}) both name keys. Accepted: one of them; it may hold several keys."
+            f"setting {key!r} ({value.source}) is refused: it has a password, and such files are "
+            "shown around. Put the URL into a file of its own, which only you can read, and name "
+            f'that one: {key}_url_file = "FILE".'
+        )
+
+
+def _read_secret_files(merged: _Layer) -> None:
+    for file, setting in _SECRET_FILES.items():
+        _read_secret_file(merged, file, setting)
+
+
+def _read_secret_file(merged: _Layer, file: str, setting: str) -> None:
+    """Add the setting that is read from a file, if one is named."""
+    named = merged.get(file)
+    if named is None or named.raw == "":
+        merged.pop(file, None)
+        return
+    if setting in merged:
+        more = "; it may hold several keys" if file == _KEY_FILE else ""
+        raise SettingsError(
+            f"settings '{setting}' (from {merged[setting].source}) and '{file}' (from "
+            f"{named.source}) exclude each other. Accepted: one of them{more}."
         )
 
     path = absolute(Path(str(named.raw)))
@@ -236,11 +293,12 @@ def _read_key_file(merged: _Layer) -> None:
         text = read_key_file(path)
     except ValueError as error:
         raise SettingsError(
-            f"setting '{_KEY_FILE}' = {path} (from {named.source}) is refused: {error}. Accepted: "
+            f"setting '{file}' = {path} (from {named.source}) is refused: {error}. Accepted: "
             f"a file that only its owner can read, with "
-            f"{Settings.model_fields['journal_key'].description}."
+            f"{Settings.model_fields[setting].description}."
         ) from error
-    merged["journal_key"] = _Value(text, f"file {path}, named by {named.source}")
+    text = text if file == _KEY_FILE else text.strip()
+    merged[setting] = _Value(text, f"file {path}, named by {named.source}")
 
 
 def _read_toml(path: Path, named_by: str) -> dict[str, object]:
@@ -260,6 +318,11 @@ def _read_toml(path: Path, named_by: str) -> dict[str, object]:
 
 def _anchored(key: str, raw: object, folder: Path) -> object:
     """Make relative paths of a file relative to the file, not to where the server is started."""
+    if key in _URLS and isinstance(raw, str):
+        scheme, _, path = raw.partition(":")
+        if scheme.lower() == "sqlite" and path and not path.startswith("/"):
+            return "sqlite://" + quote((folder / path).absolute().as_posix(), safe="/:%")
+        return raw
     if key not in _PATHS:
         return raw
     if isinstance(raw, str):
@@ -319,7 +382,7 @@ def _explain(refused: ValidationError, merged: _Layer) -> list[str]:
         table = _TABLES.get(location[0])
         key = ".".join(location[: 1 if table is None else 2])
         field = (table or Settings).model_fields[key.rpartition(".")[2]]
-        value = "…" if key == "journal_key" else f"{error['input']!s:.200}"
+        value = "…" if key in _SECRET_FILES.values() else f"{error['input']!s:.200}"
         lines.append(
             f"setting {key!r} = {value} (from {merged[key].source}) is refused: {reason}. "
             f"Accepted: {field.description}."

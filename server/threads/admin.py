@@ -74,15 +74,20 @@ class ThreadAdmin:
             HarnessError: The journal cannot be opened, was written by a newer version, or the
                 settings' keys do not fit it.
         """
-        if not create and not StateDir(settings.state_dir).journal.exists():
+        if settings.journal is not None:
+            from .journal_places import require_kept
+
+            if not create:
+                require_kept(settings)
+        elif not create and not StateDir(settings.state_dir).journal.exists():
             raise StateDirError(
                 f"there are no threads in {settings.state_dir}: it has no journal. Nothing was "
                 "made. Name the directory of the server with --state-dir DIR or "
                 "DEEP_AGENT_STATE_DIR, or start the server once."
             )
         state = StateDir.open(settings.state_dir)
-        with state.claim():
-            async with open_journal(settings, state) as journal:
+        with state.claim() as owner:
+            async with open_journal(settings, state, owner, beside=True) as journal:
                 yield ThreadAdmin(settings, state, journal)
 
     @property

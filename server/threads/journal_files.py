@@ -107,6 +107,17 @@ def _line(one: SalvagedThread) -> str:
 
 def _journal(settings: Settings) -> Path:
     path = StateDir(settings.state_dir).journal
+    if settings.journal is not None:
+        from .journal_places import journal_file, journal_name
+
+        file = journal_file(settings)
+        if file is None:
+            raise StateDirError(
+                f"the journal is {journal_name(settings)}, not a file; nothing was done. Back it "
+                "up and check it with the tools of that database; `deep-agent-mcp threads export` "
+                "saves single threads."
+            )
+        path = file
     if not path.exists():
         raise StateDirError(
             f"there is no journal in {settings.state_dir}; nothing was done. Name the directory of "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import cast
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Checkpointer
@@ -17,14 +18,39 @@ __all__ = ["Sealed", "keys_of", "open_journal", "seal_journal", "unseal_journal"
 
 
 @asynccontextmanager
-async def open_journal(settings: Settings, state: StateDir) -> AsyncGenerator[Checkpointer]:
+async def open_journal(
+    settings: Settings,
+    state: StateDir,
+    owner: str | None = None,
+    *,
+    beside: bool = False,
+    own: SqliteCheckpointer | None = None,
+) -> AsyncGenerator[Checkpointer]:
     """Open the journal of a state directory that the caller has claimed.
+
+    Args:
+        settings: What the operator chose.
+        state: The state directory.
+        owner: The caller's id in it, so that no other server uses a journal that is elsewhere;
+            None to look at it only.
+        beside: Whether the caller may work beside a server of the same state directory.
+        own: A journal that an agent brings, in place of the settings'. It is left open.
 
     Raises:
         HarnessError: It cannot be opened, was written by a newer version, or is encrypted and the
-            settings' keys do not fit; or it is not, and there are keys.
+            settings' keys do not fit; or it is not, and there are keys; or another server uses it.
     """
-    async with SqliteCheckpointer(state.journal) as journal:
+    if own is not None:
+        await own.open()
+        await require_plain(own)
+        yield own
+        return
+    async with AsyncExitStack() as stack:
+        if settings.journal is not None and owner is not None:
+            from .journal_places import leased  # most journals are files of the state directory
+
+            await stack.enter_async_context(leased(settings, state, owner, beside=beside))
+        journal = await stack.enter_async_context(_plain(settings, state))
         if settings.journal_key is None:
             await require_plain(journal)
             yield journal
@@ -32,6 +58,15 @@ async def open_journal(settings: Settings, state: StateDir) -> AsyncGenerator[Ch
             encrypted = EncryptedCheckpointer(journal, keys_of(settings))
             await encrypted.check()
             yield encrypted
+
+
+def _plain(settings: Settings, state: StateDir) -> AbstractAsyncContextManager[Checkpointer]:
+    """Return the journal without encryption, to be opened."""
+    if settings.journal is None:
+        return SqliteCheckpointer(state.journal)
+    from .journal_places import journal_at
+
+    return cast("AbstractAsyncContextManager[Checkpointer]", journal_at(settings))
 
 
 @record
@@ -100,6 +135,10 @@ async def _journal_alone(
     settings: Settings, keys: Keyring
 ) -> AsyncGenerator[EncryptedCheckpointer]:
     """Open an existing journal while nobody else uses it."""
+    if settings.journal is not None:
+        async with _journal_elsewhere_alone(settings, keys) as journal:
+            yield journal
+        return
     if not StateDir(settings.state_dir).journal.exists():
         raise StateDirError(
             f"there is no journal in {settings.state_dir}; nothing was done. Name the directory of "
@@ -108,4 +147,17 @@ async def _journal_alone(
     state = StateDir.open(settings.state_dir)
     with state.alone():
         async with SqliteCheckpointer(state.journal) as journal:
+            yield EncryptedCheckpointer(journal, keys)
+
+
+@asynccontextmanager
+async def _journal_elsewhere_alone(
+    settings: Settings, keys: Keyring
+) -> AsyncGenerator[EncryptedCheckpointer]:
+    from .journal_places import leased, require_kept
+
+    require_kept(settings)
+    state = StateDir.open(settings.state_dir)
+    with state.claim() as owner:
+        async with leased(settings, state, owner), _plain(settings, state) as journal:
             yield EncryptedCheckpointer(journal, keys)

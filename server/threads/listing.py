@@ -96,8 +96,7 @@ async def show_thread(
     todos = [*state.values.get("todos", ())][todos_after:]
     if room is not None:
         todos = [_shortened(one) for one in todos]
-    shown_todos = agent().definition.schema["todos"].to_json(todos)
-    assert isinstance(shown_todos, list)
+    shown_todos = todos_as_json(agent(), todos)
     count = _fitting(shown_todos, room)
     history = await agent().get_state_history(thread_id, before=before, limit=limit + 1)
     shown = [_checkpoint(one) for one in history[:limit]]
@@ -128,6 +127,13 @@ async def show_thread(
         data["next_before"] = page[-1].id
         lines.append(more.format(thread_id=thread_id, before=page[-1].id))
     return Answer("\n".join(lines), data)
+
+
+def todos_as_json(agent: Agent, todos: Sequence[Todo]) -> list[JsonValue]:
+    """Return todos as data; none for an agent without a todo list."""
+    if not todos or "todos" not in agent.definition.schema.channels:
+        return []
+    return cast("list[JsonValue]", agent.definition.schema["todos"].to_json([*todos]))
 
 
 def _shortened(todo: Todo) -> Todo:

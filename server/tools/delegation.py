@@ -269,6 +269,10 @@ class Delegation:
             raise HarnessError(
                 "Nothing was started: task_id goes with the thread_id of the result it is from."
             )
+        if given.task_id and not services.subagents.subagents:
+            raise HarnessError(
+                "Nothing was started: this agent has no subagents to go on with. Leave task_id out."
+            )
         # Who goes on with a task is known to its thread.
         goes_on = bool(given.task_id) and not given.agent and not offered.bound
         agent = "" if goes_on else offered.chosen(given.agent)

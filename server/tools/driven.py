@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
+from mcp.types import (
+    AudioContent,
+    CallToolRequestParams,
+    CallToolResult,
+    ImageContent,
+    InputRequiredResult,
+)
 from pydantic import JsonValue
 
-from ...harness.messages.message import ToolMessage
+from ...harness.agent import Agent
+from ...harness.loop.hooks.middleware import AgentMiddleware
+from ...harness.messages.message import AudioBlock, ImageBlock, MediaBlock, ToolMessage, is_media
 from ...harness.tools.tool import Tool
 from ..auth.caller import Scope
 from ..mcp.services import Context, Services, wait_seconds
@@ -22,7 +30,7 @@ from .base import FaceTool, Handler, TaskStarted, ToolReply, define, plain
 from .run_results import run_result
 from .wait_for_run import resumed_run, wait_for_run
 
-__all__ = ["DRIVEN", "DRIVING", "driven_result", "driven_tool"]
+__all__ = ["DRIVEN", "DRIVING", "drivable", "driven_result", "driven_tool"]
 
 DRIVEN = ("write_todos", "ls", "read_file", "write_file", "edit_file", "glob", "grep", "skill")
 """Tools of the agent that clients may drive, in the order they are listed."""
@@ -33,8 +41,13 @@ DRIVING: frozenset[Scope] = frozenset({"drive"})
 TASK_AFTER_SECONDS = 0.5
 """How long a call may take before it goes on as a task, where the client takes one."""
 
+_OURS = f"{AgentMiddleware.__module__.partition('.harness.')[0]}.harness.middleware."
+
 DOCUMENTS = frozenset({"read_file", "skill"})
 ALWAYS_LOAD = frozenset({"write_todos", "skill"})
+
+MAX_MEDIA = 700_000
+"""Most characters of an encoded image or recording in a result; some clients bear no megabyte."""
 
 THREAD_ID: dict[str, JsonValue] = {
     "type": "string",
@@ -47,6 +60,17 @@ _THREAD_NOTE = (
     "the thread: pass it on in every later call of the same work. Agents started with `task` on "
     "that thread see the same todos and files."
 )
+
+
+def drivable(agent: Agent) -> frozenset[str]:
+    """Return names of an agent's tools that are ours: others of the same name are not driven."""
+    return frozenset(
+        tool.name
+        for one in agent.definition.middleware
+        if any(kind.__module__.startswith(_OURS) for kind in type(one).__mro__)
+        for tool in one.tools
+        if tool.name in agent.tools
+    )
 
 
 def driven_tool(tool: Tool, services: Services) -> FaceTool:
@@ -123,7 +147,7 @@ def _shown(
             "\n".join([text, *lines]), {"thread_id": thread_id, "error": text}, failed=True
         ).result()
     if tool.name in DOCUMENTS:
-        return Answer(text, None, lines).result()
+        return _with_media(message, thread_id, lines) or Answer(text, None, lines).result()
     data: dict[str, JsonValue] = {"thread_id": thread_id}
     if isinstance(message.artifact, dict):
         data.update(message.artifact)
@@ -134,3 +158,36 @@ def _shown(
     if notes:
         data["notes"] = [*notes]
     return Answer(text, data, lines).result()
+
+
+def _with_media(
+    message: ToolMessage, thread_id: str, lines: Sequence[str]
+) -> CallToolResult | None:
+    """Return a result with its images and recordings, None if it has no media.
+
+    Of films, documents and what is large a client is told where to get them: not many could show
+    them to their model, and some would show their code.
+    """
+    content = () if isinstance(message.content, str) else message.content
+    media = [block for block in content if is_media(block)]
+    if not media:
+        return None
+    shown = [block for one in media if (block := _protocols(one)) is not None]
+    if len(shown) < len(media):
+        lines = (*lines, f"Its bytes are in the resource thread://{thread_id}/files/<path>.")
+    result = Answer(message.text, None, tuple(lines)).result()
+    result.content += shown
+    return result
+
+
+def _protocols(block: MediaBlock) -> ImageContent | AudioContent | None:
+    """Return a block in the protocol's words, None if it is better not shown."""
+    if len(block.data) > MAX_MEDIA:
+        return None
+    match block:
+        case ImageBlock(media_type, data):
+            return ImageContent(data=data, mime_type=media_type)
+        case AudioBlock(media_type, data):
+            return AudioContent(data=data, mime_type=media_type)
+        case _:
+            return None

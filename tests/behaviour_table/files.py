@@ -37,6 +37,8 @@ ROWS: dict[str, Row] = {
     "C1.4": Row(
         "Images and documents are shown to the model, other binary files are named",
         (
+            "tests/backends/test_media.py::test_a_media_file_comes_as_a_block_of_its_kind",
+            "tests/server/test_face.py::test_who_reads_an_image_or_a_recording_gets_it",
             "tests/middleware/test_filesystem.py::test_images_are_shown_and_other_binaries_named",
             "tests/middleware/test_documents.py::test_a_pdf_that_is_read_reaches_the_model_after_a_restart_too",
             "tests/middleware/test_documents.py::test_what_a_model_does_not_take_becomes_a_notice",
@@ -48,8 +50,13 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "C1.5": Row(
-        "Video",
-        differs="Not offered: it needs a decoder. A tool of your own can return frames as images.",
+        "Audio and video are shown to a model that takes them",
+        (
+            "tests/models/test_vendors.py::test_a_film_and_a_recording_that_are_read_reach_a_model_that_takes_them",
+            "tests/models/test_vendors.py::test_gemini_is_sent_every_recording_and_film_that_it_takes",
+            "tests/middleware/test_documents.py::test_what_a_model_does_not_take_becomes_a_notice",
+        ),
+        differs="The file is sent whole, where others send frames of it; nothing is decoded here.",
     ),
     "C1.6": Row(
         "write_file creates or replaces a file",

@@ -146,7 +146,7 @@ ROWS: dict[str, Row] = {
     "A7.7": Row(
         "Two parallel tools that write one plain key conflict",
         (
-            "tests/loop/test_routing.py::test_parallel_writers_of_a_plain_key_the_later_call_gets_an_error",
+            "tests/loop/test_routing.py::test_of_parallel_writers_of_a_plain_key_the_one_that_finishes_second_gets_an_error",
         ),
         differs="The call that finishes second gets an error result; in LangGraph the run ends.",
     ),

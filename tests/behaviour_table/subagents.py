@@ -67,7 +67,7 @@ ROWS: dict[str, Row] = {
             "tests/subagents/test_shared_state.py::test_parallel_subagents_that_write_different_files_both_succeed",
             "tests/loop/test_subagent_calls.py::test_a_child_answers_and_its_shared_state_comes_back",
             "tests/middleware/test_delegated_work.py::test_two_subagents_that_write_one_plain_key_do_not_end_the_run",
-            "tests/loop/test_routing.py::test_parallel_writers_of_a_plain_key_the_later_call_gets_an_error",
+            "tests/loop/test_routing.py::test_of_parallel_writers_of_a_plain_key_the_one_that_finishes_second_gets_an_error",
             "tests/middleware/test_refused_results.py::test_the_report_of_a_subagent_whose_state_is_refused_is_read_by_its_caller",
             "tests/middleware/test_refused_results.py::test_what_joins_is_kept_of_a_refused_result_and_the_subagent_can_go_on",
         ),

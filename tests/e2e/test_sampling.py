@@ -219,7 +219,7 @@ EMPTY = CreateMessageResultWithTools(
 
 
 @pytest.mark.parametrize("mode", ERAS)
-@pytest.mark.parametrize(("rubbish", "says_what"), [(IMAGE, "'image'"), (EMPTY, "neither text")])
+@pytest.mark.parametrize(("rubbish", "says_what"), [(IMAGE, "'image'"), (EMPTY, "without a tool")])
 async def test_an_answer_no_agent_can_use_is_not_kept(
     mode: Era, rubbish: CreateMessageResultWithTools, says_what: str, house: House
 ) -> None:

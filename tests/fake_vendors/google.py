@@ -19,6 +19,11 @@ _FIELDS = {
 _STATUS = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED"}
 
 
+def _only_results(content: Mapping[str, Any]) -> bool:
+    """Whether a turn is the results of calls, which what the user says may follow by itself."""
+    return all("functionResponse" in part for part in content.get("parts") or [{}])
+
+
 class FakeGoogle(FakeVendor):
     """The Gemini API, strict about turns, calls and the signatures of thoughts."""
 
@@ -44,7 +49,11 @@ class FakeGoogle(FakeVendor):
         self._contents(body.get("contents") or [])
 
     def _contents(self, contents: Sequence[Mapping[str, Any]]) -> None:
-        roles = [content["role"] for content in contents]
+        roles = [
+            content["role"]
+            for place, content in enumerate(contents)
+            if not (place and content["role"] == "user" and _only_results(contents[place - 1]))
+        ]
         if roles[::2] != ["user"] * len(roles[::2]) or roles[1::2] != ["model"] * len(roles[1::2]):
             raise Refused("Please ensure that roles alternate, beginning with a user turn.")
         before: list[str] = []

@@ -121,9 +121,12 @@ async def test_an_edit_into_another_tool_is_judged_as_that_tool():
     agent = create_agent(model, ran.tools(), policy=policy)
     waiting = await agent.ainvoke("go")
     edit = {"decision": "edit", "tool": "delete", "args": {"path": "/a"}}
-    result = await agent.aresume(waiting.run.id, {waiting.interrupts[0].id: edit})
-    assert ran == []
-    assert results(result)[0].status == "error"
+    again = await agent.aresume(waiting.run.id, {waiting.interrupts[0].id: edit})
+    assert (again.run.status, ran) == ("needs_approval", [])
+    (question,) = again.interrupts
+    assert "The edit was not used: delete was refused" in question.message
+    await agent.aresume(again.run.id, {question.id: {"decision": "approve"}})
+    assert [name for name, *_ in ran] == ["read"]
 
 
 async def test_an_edit_runs_as_edited_and_says_so():

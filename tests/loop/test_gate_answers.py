@@ -65,9 +65,9 @@ async def test_an_edited_call_is_still_denied_by_a_path_rule():
     agent = create_agent(Turns(deletes("/a"), says("ok")), ran.tools(), policy=policy)
     waiting = await agent.ainvoke("go")
     edit = {"decision": "edit", "args": {"path": "/x/../etc/passwd"}}
-    result = await agent.aresume(waiting.run.id, {waiting.interrupts[0].id: edit})
-    assert ran == []
-    assert "refused" in results(result)[0].text
+    again = await agent.aresume(waiting.run.id, {waiting.interrupts[0].id: edit})
+    assert (again.run.status, ran) == ("needs_approval", [])
+    assert "The edit was not used: delete was refused" in again.interrupts[0].message
 
 
 async def test_answers_are_refused_once_given_or_for_another_run_or_after_the_end():

@@ -6,7 +6,7 @@ from typing import Annotated, NotRequired, TypedDict
 import anyio
 import pytest
 
-from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.loop.hooks.requests import Command
@@ -273,15 +273,32 @@ class Sums(TypedDict):
     last: NotRequired[int]
 
 
-async def test_parallel_writers_of_a_plain_key_the_later_call_gets_an_error():
+@pytest.mark.parametrize("first", [1, 2])
+async def test_of_parallel_writers_of_a_plain_key_the_one_that_finishes_second_gets_an_error(first):
+    written = anyio.Event()
+
+    class Waits(AgentMiddleware):
+        async def wrap_tool_call(self, request, handler):
+            if request.call.args["value"] != first:
+                await written.wait()
+            return await handler(request)
+
+    def wrote(event):
+        if event.data.get("event") == "tool_end":
+            written.set()
+
     @tool
     async def note(value: int) -> ToolResult:
         """Note a value."""
         return ToolResult("noted", update={"total": value, "last": value})
 
     model = Turns(says("", call("1", "note", value=1), call("2", "note", value=2)), says("ok"))
-    result = await create_agent(model, [note], state_schema=Sums).ainvoke("go")
-    statuses = [one.status for one in result.state["messages"] if isinstance(one, ToolMessage)]
-    assert sorted(statuses) == ["error", "success"]
-    assert result.state["total"] == result.state["last"]
+    agent = create_agent(model, [note], middleware=[Waits()], state_schema=Sums)
+    with anyio.fail_after(60):
+        options = RunOptions(emit=wrote, modes=("tasks",))
+        result = await agent.ainvoke("go", options=options)
+    told = {one.tool_call_id: one for one in result.state["messages"] if one.type == "tool"}
+    assert told[str(first)].status == "success"
+    assert told[str(3 - first)].status == "error"
+    assert result.state["total"] == result.state["last"] == first
     assert result.run.status == "done"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -136,3 +137,16 @@ async def test_an_answer_of_thoughts_alone_is_no_summary():
     with pytest.raises(SummaryFailed, match="empty answer"):
         model = Writer(says="<analysis>only thoughts")
         await writer(model).write([HumanMessage("go")], "", merge=False)
+
+
+@pytest.mark.parametrize("said", ["Half a", "<analysis>hm</analysis>\n<summary>\nHalf a"])
+async def test_a_summary_that_was_cut_off_says_so_at_its_end(said: str) -> None:
+    class Short(Writer):
+        async def stream(self, request: ChatRequest) -> AsyncGenerator[AIMessage, None]:
+            async for answer in super().stream(request):
+                yield replace(answer, stop_reason="max_tokens")
+
+    summary = await writer(Short(says=said)).write([HumanMessage("go")], "", merge=False)
+    assert summary == "Half a\n\n[The answer was cut off here.]"
+    with pytest.raises(SummaryFailed, match="empty answer"):
+        await writer(Short(says="<analysis>hm")).write([HumanMessage("go")], "", merge=False)

@@ -282,3 +282,12 @@ async def test_a_made_up_result_that_ends_the_run_is_counted_too() -> None:
     assert [line.agent for line in result.used.ledger if line.usage.input_tokens] == [
         "tool_emulation"
     ]
+
+
+async def test_a_result_that_was_cut_off_while_it_was_made_up_says_so() -> None:
+    half = replace(says("half a"), stop_reason="max_tokens")
+    model = Turns(says("", call("c1", "pay", amount=3)), says("Done."))
+    agent = create_agent(model, [pay], middleware=[LLMToolEmulator(["pay"], model=Turns(half))])
+    result = await agent.ainvoke("go")
+    (made,) = [one for one in result.state["messages"] if one.type == "tool"]
+    assert made.text.endswith("half a\n\n[The answer was cut off here.]")

@@ -55,9 +55,12 @@ async def test_an_edit_by_a_person_does_not_reach_an_excluded_tool() -> None:
     result = await agent.ainvoke("Go")
     (question,) = result.interrupts
     edit = {"decision": "edit", "tool": "delete_all", "args": {}}
-    result = await agent.aresume(result.run.id, {question.id: edit})
-    assert results(result)[0].status == "error"
-    assert ran == []
+    again = await agent.aresume(result.run.id, {question.id: edit})
+    assert (again.run.status, ran) == ("needs_approval", [])
+    (question,) = again.interrupts
+    assert "delete_all is not available to this agent" in question.message
+    done = await agent.aresume(again.run.id, {question.id: {"decision": "approve"}})
+    assert (results(done)[0].status, ran) == ("success", ["keep"])
 
 
 async def test_provider_tools_go_too_and_a_choice_of_an_excluded_tool_is_dropped() -> None:

@@ -80,7 +80,7 @@ def vendor(
     return stage
 
 
-def _deepseek(*replies: Reply) -> FakeChat:
+def deepseek(*replies: Reply) -> FakeChat:
     return FakeChat(
         *replies,
         path="/chat/completions",
@@ -89,15 +89,15 @@ def _deepseek(*replies: Reply) -> FakeChat:
     )
 
 
-def _ollama(*replies: Reply) -> FakeChat:
+def ollama(*replies: Reply) -> FakeChat:
     return FakeChat(*replies, thinking_field="reasoning")
 
 
-def _openrouter(*replies: Reply) -> FakeChat:
+def openrouter(*replies: Reply) -> FakeChat:
     return FakeChat(*replies, thinking_field="reasoning", wants_thinking=False)
 
 
-def _groq(*replies: Reply) -> FakeChat:
+def groq(*replies: Reply) -> FakeChat:
     path = "/openai/v1/chat/completions"
     return FakeChat(
         *replies, path=path, thinking_field="reasoning", wants_thinking=False, extras=("n",)
@@ -106,12 +106,12 @@ def _groq(*replies: Reply) -> FakeChat:
 
 STAGES: dict[str, Stage] = {
     "anthropic": anthropic,
-    "ollama": vendor("ollama:qwen3", _ollama, "/v1"),
-    "deepseek": vendor("deepseek:deepseek-v4-pro", _deepseek),
-    "openai": vendor("openai:my-model", _ollama, "/v1"),
+    "ollama": vendor("ollama:qwen3", ollama, "/v1"),
+    "deepseek": vendor("deepseek:deepseek-v4-pro", deepseek),
+    "openai": vendor("openai:my-model", ollama, "/v1"),
     "openai-responses": vendor("openai-responses:gpt-5.4", FakeResponses, "/v1"),
     "google": vendor("google:gemini-3-pro-preview", FakeGoogle, thinking=True),
-    "groq": vendor("groq:qwen3-32b", _groq),
-    "openrouter": vendor("openrouter:qwen/qwen3", _openrouter, "/v1"),
+    "groq": vendor("groq:qwen3-32b", groq),
+    "openrouter": vendor("openrouter:qwen/qwen3", openrouter, "/v1"),
     "mistral": vendor("mistral:magistral-medium", FakeMistral),
 }

@@ -1,17 +1,22 @@
 """What differs between vendors is handled by the adapter: names, schemas, media, thoughts."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
+    AudioBlock,
     DocumentBlock,
     HumanMessage,
     ImageBlock,
@@ -20,7 +25,9 @@ from deep_agent_mcp.harness.messages.message import (
     ThinkingBlock,
     ToolCall,
     ToolMessage,
+    VideoBlock,
 )
+from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.models.base import ChatModel
 from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
 from deep_agent_mcp.harness.tools.spec import ToolSpec
@@ -133,6 +140,36 @@ async def test_media_are_sent_where_they_are_taken_and_named_where_not() -> None
         blocks = server.requests[0]["messages"][-1]["content"]
     assert "image_url" in [block["type"] for block in blocks]
     assert "image/tiff: left out" in str(blocks)
+
+
+async def test_gemini_is_sent_every_recording_and_film_that_it_takes() -> None:
+    blocks = (
+        *(AudioBlock(f"audio/{kind}", "AAAA") for kind in ("mpeg", "wav", "ogg", "flac")),
+        *(VideoBlock(f"video/{kind}", "AAAA") for kind in ("mp4", "webm", "quicktime", "3gpp")),
+        ImageBlock("image/heic", "AAAA"),
+    )
+    unknown = VideoBlock("video/x-matroska", "AAAA")
+    async with FakeGoogle(Reply("ok")) as server:
+        async with model("google:gemini-3-pro-preview", server) as m:
+            await ask(m, HumanMessage((TextBlock("see"), *blocks, unknown)))
+        parts = server.requests[0]["contents"][-1]["parts"]
+    sent = [part["inlineData"]["mime_type"] for part in parts if "inlineData" in part]
+    assert sent == [block.media_type for block in blocks]
+    assert "video/x-matroska: left out" in str(parts)
+
+
+async def test_a_film_and_a_recording_that_are_read_reach_a_model_that_takes_them(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "film").write_bytes(b"\0\0\0\x18ftypisom\0\0\2\0isomiso2rest")
+    (tmp_path / "song").write_bytes(b"ID3\4\0\0xx")
+    calls = [ReplyCall("read_file", f'{{"path": "/{name}"}}') for name in ("film", "song")]
+    async with FakeGoogle(Reply(calls=calls), Reply("Seen.")) as server:
+        async with model("google:gemini-3-pro-preview", server) as m:
+            files = FilesystemMiddleware(DirectoryBackend(tmp_path))
+            assert (await create_agent(m, middleware=[files]).ainvoke("look")).run.answer == "Seen."
+        sent = json.dumps(server.requests[1])
+    assert '"video/mp4"' in sent and '"audio/mpeg"' in sent and "left out" not in sent
 
 
 async def test_an_image_in_a_result_reaches_the_model() -> None:

@@ -80,6 +80,26 @@ def test_plain_options_stay_allowed():
         assert policy.judge("shell", {"command": line}).action == "allow", line
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "jobs -x rm x",
+        "jobs -px rm x",
+        "/lib64/ld-linux-x86-64.so.2 /bin/rm x",
+        "/lib/ld-musl-x86_64.so.1 --preload a.so /bin/rm x",
+        "hyperfine 'rm x'",
+        "watchexec -- rm x",
+        "nc -e rm x 1",
+        "ncat --sh-exec 'rm x' x 1",
+        "socat - EXEC:'rm x'",
+        "socat EXEC:/bin/rm -",
+        "dc -e '!rm x'",
+    ],
+)
+def test_what_another_program_is_given_to_run_is_seen(line: str):
+    assert Policy([Rule("deny", command="rm")]).judge("shell", {"command": line}).action == "deny"
+
+
 def test_a_rule_for_any_agent_of_a_name_meets_the_main_one():
     policy = Policy([Rule("deny", "write_file", agent="**/main")])
     assert policy.judge("write_file", {}, agent=("main",)).action == "deny"

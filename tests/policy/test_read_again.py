@@ -103,6 +103,7 @@ COMMANDS = """
 compgen -C CODE
 compgen -CCODE
 builtin compgen -C CODE
+jobs -x bash -c CODE
 mapfile -c 1 -C CODE b <<< y
 mapfile -c 1 -CCODE b <<< y
 readarray -c 1 -C CODE b <<< y

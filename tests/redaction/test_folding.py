@@ -12,7 +12,11 @@ from deep_agent_mcp.harness.redaction.folding import folded
 from tests.redaction.samples import SECRETS
 from tests.redaction.test_streams import redactor, rule
 
-DIGITS = [chr(zero) for zero in range(128, sys.maxunicode) if folded(chr(zero)) == "0"]
+DIGITS = [
+    chr(zero)
+    for zero in range(128, sys.maxunicode)
+    if folded(chr(zero)) == "0" and chr(zero).isdecimal()
+]
 """The zeros of all scripts: their other digits follow them."""
 
 WIDE = {code: code + 0xFEE0 for code in range(33, 127)}
@@ -44,6 +48,21 @@ def test_any_dash_or_space_may_stand_between_groups(dash: str) -> None:
     for between in (dash, *"\u00a0\u2003\u2007\u2009\u202f\u3000"):
         text = between.join(["4111", "1111", "1111", "1111"])
         assert redactor(rule("credit_card"))(text) == "[REDACTED_CREDIT_CARD]"
+
+
+@pytest.mark.parametrize("digits", ["⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉", "⓪①②③④⑤⑥⑦⑧⑨", "0⑴⑵⑶⑷⑸⑹⑺⑻⑼"])
+def test_raised_lowered_and_circled_digits_are_digits(digits: str) -> None:
+    text = "card 4111111111111111".translate({48 + at: one for at, one in enumerate(digits)})
+    assert redactor(rule("credit_card"))(text) == "card [REDACTED_CREDIT_CARD]"
+
+
+@pytest.mark.parametrize("between", "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff")
+def test_what_nobody_sees_hides_no_card_number(between: str) -> None:
+    for groups in (["4111", "1111", "1111", "1111"], [*"4111111111111111"]):
+        text = f"{between.join(groups)}{between}, thanks"
+        said = redactor(rule("credit_card"))(text)
+        assert said == f"[REDACTED_CREDIT_CARD]{between}, thanks"
+        assert "1111" in redactor(rule("credit_card", "mask"))(text)
 
 
 def test_a_masked_card_shows_its_last_four_digits() -> None:

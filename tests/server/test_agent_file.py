@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.skills.folders import save_by_rename
 
 pytestmark = pytest.mark.anyio
 
+ROOT = Path(__file__).parents[2]
 TICKETS = '''
 def find(word: str) -> str:
     """Find tickets.
@@ -229,6 +231,112 @@ def test_wrong_settings_are_named_with_their_line(line: str, told: str, tmp_path
         load_settings({"agent_file": str(file)}, {})
 
 
+# --- mounted servers -------------------------------------------------------------------------
+
+RAW = ["-S", "-E", "-m", "tests.mcp_servers.raw_server"]
+
+
+def mounting(served: Served, **servers: str) -> None:
+    """Add servers by name, each with its habit; see `raw_server`."""
+    tables = [
+        f'[mcp_servers.{name}]\ncommand = "{sys.executable}"\n'
+        f'args = {json.dumps([*RAW, habit])}\ncwd = "{ROOT}"\ntools = ["echo"]\n'
+        for name, habit in servers.items()
+    ]
+    served.save("\n".join([served.text, *tables]))
+    script = {
+        "agents": {
+            "*": [
+                {"tool_calls": [{"name": "notes_echo", "args": {"text": "hello"}}]},
+                {"text": "Echoed."},
+            ]
+        }
+    }
+    (served.folder / "script.yaml").write_text(yaml.safe_dump(script), encoding="utf-8")
+
+
+async def test_tools_of_mounted_servers_work_and_broken_ones_stop_nothing(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    mounting(served, notes="behaves", gone="quits")
+    async with served.running() as (app, client):
+        await client.list_tools()
+        assert app.status()["mcp_servers"] == {"notes": "not connected", "gone": "not connected"}
+        done = await call(client, "task", goal="Use the notes")
+        assert done["status"] == "done"
+        messages = str((await app.agent().get_state(done["thread_id"])).values["messages"])
+        assert "hello" in messages
+        status = app.status()["mcp_servers"]
+        assert isinstance(status, dict) and status["notes"] == "connected"
+        assert "gone" in status and status["gone"] not in ("connected", "not connected")
+
+
+async def test_a_file_of_servers_as_clients_have_it_is_taken(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    entry = {"command": sys.executable, "args": [*RAW, "behaves"], "cwd": str(ROOT)}
+    file = tmp_path / ".mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"notes": entry}}), encoding="utf-8")
+    served.save(f'mcp_servers = ".mcp.json"\n{served.text}')
+    definition = served.read().definition
+    assert [*definition.parts.mcp_servers] == ["notes"] and file in definition.named
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ('comand = "x"', r"mcp_servers.notes: .*`command` or `url` is expected"),
+        ('command = "x"\nenv = { A = "${NO_SUCH}" }', r"mcp_servers.notes: .*NO_SUCH"),
+        ('url = "ftp://x"', r"mcp_servers.notes: .*ftp"),
+    ],
+)
+def test_wrong_tables_of_servers_are_named(table: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "deep-agent.toml"
+    file.write_text(f"[mcp_servers.notes]\n{table}\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"deep-agent\.toml:\d+: " + told):
+        load_settings({"agent_file": str(file)}, {})
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+async def test_routes_of_files_lie_over_the_root(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    handbook = tmp_path / "handbook"
+    handbook.mkdir()
+    (handbook / "a.md").write_text("Be kind.", encoding="utf-8")
+    routes = '"/scratch" = { thread = true }\n"/handbook" = { root = "handbook", read_only = true }'
+    text = served.text.replace("[files]", f"[files]\n{routes}").replace('"write_file"', '"x"')
+    served.save(text)
+    async with served.running() as (_, client):
+        thread = {"thread_id": (await call(client, "ls"))["thread_id"]}
+        await call(client, "write_file", path="/scratch/a.txt", content="x", **thread)
+        await call(client, "write_file", path="/b.txt", content="y", **thread)
+        assert [one.name for one in (tmp_path / "work").iterdir()] == ["b.txt"]
+        read = await client.call_tool("read_file", {"path": "/handbook/a.md", **thread})
+        assert "Be kind." in text_of(read)
+        wrote = await client.call_tool("write_file", {"path": "/handbook/b", "content": "x"})
+        assert wrote.is_error and not (handbook / "b").exists()
+        asked = await call(client, "write_file", path="/.mcp.json", content="{}", **thread)
+        assert asked["status"] == "needs_approval"
+
+
+@pytest.mark.parametrize(
+    ("route", "told"),
+    [
+        ('"/docs" = { root = "." }', "add read_only = true"),
+        ('"/" = { root = ".", read_only = true }', "a policy that denies write_file"),
+        ('"docs" = { store = true }', "begins with /"),
+        ('"/docs" = { store = true, thread = true }', "one of root"),
+        ('"/docs" = { stroe = true }', "'store'"),
+        ('"/docs" = { backend = { import = "os:sep" } }', "backend"),
+    ],
+)
+def test_wrong_routes_are_named(route: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "deep-agent.toml"
+    file.write_text(f"[files]\n{route}\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"deep-agent\.toml:2: files\..*" + told):
+        load_settings({"agent_file": str(file)}, {})
+
+
 # --- a file in the root ----------------------------------------------------------------------
 
 
@@ -249,7 +357,7 @@ def test_a_file_in_the_root_is_read_only_if_the_root_is_trusted(tmp_path: Path) 
     [
         '[agent]\ntools = ["os:getcwd"]',
         '[agent]\nmodel = { import = "os:getcwd" }',
-        '[agent]\nbackend = { import = "os:getcwd" }',
+        '[files]\n"/x" = { backend = { import = "os:getcwd" } }',
         '[[middleware]]\nuse = "os:getcwd"',
         '[[middleware]]\nuse = "summarization"\ntoken_counter = { import = "os:getcwd" }',
         '[mcp_servers.x]\ncommand = "sh"',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -124,6 +125,35 @@ async def test_a_skill_saved_a_moment_ago_is_served_as_it_is_now(tmp_path: Path)
         (folder / "SKILL.md").unlink()
         with pytest.raises(MCPError):
             await client.read_resource("skill://alpha/SKILL.md", cache_mode="bypass")
+
+
+async def test_a_document_of_plain_bytes_is_no_text_whoever_reads_it(tmp_path: Path) -> None:
+    pdf = "%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n"
+    async with served(tmp_path) as app, Client(app.server) as client:
+        wrote = await client.call_tool("write_file", {"path": "/note.txt", "content": pdf})
+        thread_id = (wrote.structured_content or {})["thread_id"]
+        (content,) = (await client.read_resource(f"thread://{thread_id}/files/note.txt")).contents
+        assert content.mime_type == "application/pdf"
+        assert base64.b64decode(content.blob) == pdf.encode()  # type: ignore[union-attr]
+        read = await client.call_tool("read_file", {"path": "/note.txt", "thread_id": thread_id})
+    assert "Catalog" not in str(read) and "application/pdf" in str(read.content[0])
+    assert f"thread://{thread_id}/files/" in str(read.content[1])
+
+
+async def test_who_reads_an_image_or_a_recording_gets_it(tmp_path: Path) -> None:
+    files = {"image/png": b"\x89PNG\r\n\x1a\n", "audio/wav": b"RIFF\x24\0\0\0WAVEfmt "}
+    (tmp_path / "root").mkdir()
+    for name, data in (*enumerate(files.values()), ("large", files["image/png"] + b"x" * 600_000)):
+        (tmp_path / "root" / f"{name}.bin").write_bytes(data)
+    async with served(tmp_path, root=str(tmp_path / "root")) as app, Client(app.server) as client:
+        for number, (media, data) in enumerate(files.items()):
+            read = await client.call_tool("read_file", {"path": f"/{number}.bin"})
+            block: Any = read.content[-1]
+            assert block.type == media.partition("/")[0] and block.mime_type == media
+            assert base64.b64decode(block.data) == data
+        large = await client.call_tool("read_file", {"path": "/large.bin"})
+        assert [block.type for block in large.content] == ["text", "text"]
+        assert "Its bytes are in the resource thread://" in str(large.content)
 
 
 async def test_every_thread_is_on_some_page(tmp_path: Path) -> None:

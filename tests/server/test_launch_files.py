@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -37,6 +39,9 @@ OTHER_FILES = [
     ".git/modules/a/hooks/post-checkout", ".husky/pre-push", ".envrc", ".pre-commit-config.yaml",
     ".devcontainer/devcontainer.json", ".devcontainer.json", ".bashrc", ".zshrc", ".profile",
     ".gitconfig", ".config/git/config", ".ssh/authorized_keys", ".claude.json",
+    ".git", ".git/commondir", ".git/worktrees/a/commondir", ".git/modules/a/b/config.worktree",
+    ".npmrc", ".yarnrc.yml", ".Rprofile", ".gdbinit", ".cargo/config.toml", "mise.toml",
+    ".nvim.lua", ".kube/config", ".windsurf/mcp.json", "lefthook.yml", ".hg/hgrc",
     ".config/Code/User/mcp.json", "Library/Application Support/Claude/claude_desktop_config.json",
     "AppData/Roaming/Code/User/mcp.json", ".config/opencode/opencode.json", ".local/bin/git",
 ]  # fmt: skip
@@ -342,6 +347,59 @@ async def test_git_works_in_a_sandbox_that_guards_its_hooks(root: Path) -> None:
         assert "Read-only" in tried["output"]
     assert "fsmonitor" not in (root / ".git" / "config").read_text()
     assert not (root / ".git" / "hooks" / "pre-commit").exists()
+
+
+def runs_a_command(root: Path, command: list[str]) -> bool:
+    """Whether a command that a person starts in the root runs what an agent wrote."""
+    variables = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(command, cwd=root, env=variables, capture_output=True, timeout=60, check=False)
+    return (root / "ran").exists()
+
+
+REDIRECTING = {
+    "a file for the directory": (".git", "gitdir: evil"),
+    "a file in it": (".git/commondir", "../evil"),
+}
+
+
+def make_repository(root: Path, path: str) -> None:
+    """Make a repository, and beside it what leads git there to a command."""
+    subprocess.run(["git", "init", "-q", root], check=True, timeout=60)
+    shutil.copytree(root / ".git", root / "evil")
+    config = "[core]\nrepositoryformatversion = 0\nfsmonitor = touch ran; false\n"
+    (root / "evil" / "config").write_text(config)
+    if path == ".git":
+        shutil.rmtree(root / ".git")
+
+
+@posix
+@pytest.mark.parametrize("way", REDIRECTING)
+async def test_git_is_not_led_to_settings_that_an_agent_wrote(root: Path, way: str) -> None:
+    path, text = REDIRECTING[way]
+    make_repository(root, path)
+    async with served(root.parent, root=str(root)) as app, Client(app.server) as client:
+        asked = await call(client, "write_file", path=f"/{path}", content=text)
+        assert asked["status"] == "needs_approval"
+    assert not runs_a_command(root, ["git", "status"])
+    (root / path).write_text(text)
+    assert runs_a_command(root, ["git", "status"])  # so it is worth a question
+
+
+async def test_commands_work_in_a_git_directory_and_not_on_a_file_of_that_name(root: Path) -> None:
+    need_bubblewrap()
+    for name in ("tree", "sub/tree"):
+        (root / name).mkdir(parents=True)
+        (root / name / ".git").write_text("gitdir: /mine")
+    (root / ".git").mkdir()
+    (root / ".git" / "commondir").write_text(".")
+    flags: dict[str, Any] = {"root": str(root), "execute": "bubblewrap"}
+    command = (
+        "for f in tree/.git sub/tree/.git .git/commondir; do echo x >$f && echo wrote; done; "
+        "touch .git/new && mkdir .git/dir && rm .git/new && echo works"
+    )
+    async with served(root.parent, **flags) as app, Client(app.server) as client:
+        ran = await call(client, "execute", command=command)
+    assert "wrote" not in ran["output"] and "works" in ran["output"], ran
 
 
 async def test_many_projects_below_the_root_take_nothing_from_commands(root: Path) -> None:

@@ -10,7 +10,12 @@ from typing import Any, cast
 import anyio
 import pytest
 from mcp import Client
-from mcp.types import CallToolResult, CreateMessageRequestParams, ErrorData
+from mcp.types import (
+    CallToolResult,
+    CreateMessageRequestParams,
+    CreateMessageResultWithTools,
+    ErrorData,
+)
 
 from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
@@ -378,6 +383,48 @@ async def test_whatever_its_code_a_refusal_fails_the_run(code: int, tmp_path: Pa
     ):
         assert "The user said no." in await refused(client, "task", goal="hello")
     assert len(model.asked) == 1
+
+
+def ended(text: str, reason: str) -> CreateMessageResultWithTools:
+    return says(text).model_copy(update={"stop_reason": reason})
+
+
+@pytest.mark.parametrize("reason", ["maxTokens", "max_tokens", "length"])
+async def test_an_answer_that_the_clients_model_cut_off_goes_on_or_is_said_to_be_cut_off(
+    reason: str, tmp_path: Path
+) -> None:
+    parts = {
+        "short": [ended("Half ", reason)],
+        "Go on exactly where it stopped": [says("an answer."), says("an answer.")],
+    }
+    async with running(tmp_path) as app:
+        model = ClientModel(parts)
+        async with Client(app.server, **model.options) as client:
+            assert (await call(client, "task", goal="short"))["answer"] == "Half an answer."
+        endless = ClientModel({"o": [ended("a ", reason)]})
+        async with Client(app.server, **endless.options) as client:
+            failed: Any = (await client.call_tool("task", {"goal": "go"})).structured_content
+        assert (failed["status"], len(endless.asked)) == ("failed", 4)
+        assert "cut off 4 times" in failed["reason"]
+        assert failed["answer"] == "a a a a \n\n[The answer was cut off here.]"
+
+
+async def test_an_empty_answer_of_the_clients_model_is_asked_for_once_more(tmp_path: Path) -> None:
+    async with running(tmp_path) as app:
+        turns = iter([says(""), says("Hello.")])
+
+        async def turn() -> CreateMessageResultWithTools:
+            return next(turns)
+
+        model = ClientModel({"hello": [turn]})
+        async with Client(app.server, **model.options) as client:
+            assert (await call(client, "task", goal="hello"))["answer"] == "Hello."
+        assert "Your answer was empty" in str(model.asked[1].messages)
+        mute = ClientModel({"e": [says(" \n")]})
+        async with Client(app.server, **mute.options) as client:
+            failed: Any = (await client.call_tool("task", {"goal": "hello"})).structured_content
+        assert (failed["status"], len(mute.asked)) == ("failed", 2)
+        assert "answer was empty" in failed["reason"]
 
 
 async def test_a_request_too_large_for_the_clients_model_is_summarised(tmp_path: Path) -> None:

@@ -188,6 +188,30 @@ def test_a_result_of_a_client_without_lists_is_understood() -> None:
     assert (answer.text, answer.stop_reason) == ("Hi.", "max_tokens")
 
 
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("maxTokens", "max_tokens"),
+        ("max_tokens", "max_tokens"),
+        ("length", "max_tokens"),
+        ("MAX_TOKENS", "max_tokens"),
+        ("model_context_window_exceeded", "model_context_window_exceeded"),
+    ],
+)
+def test_a_last_call_that_was_cut_off_does_not_run_and_those_before_it_do(
+    word: str, reason: str
+) -> None:
+    calls = [
+        {"type": "tool_use", "id": str(place), "name": "ls", "input": {"path": "/"}}
+        for place in range(2)
+    ]
+    answer = answer_of(answered(calls, word), ChatRequest([HumanMessage("go")]))
+    assert answer.stop_reason == reason
+    whole, cut = answer.tool_calls
+    assert (whole.args, whole.invalid) == ({"path": "/"}, None)
+    assert (cut.args, cut.invalid) == ({}, '{"path": "/"}')
+
+
 RESULT = {"type": "tool_result", "toolUseId": "a", "content": []}
 TEXT = {"type": "text", "text": "Hi."}
 
@@ -195,8 +219,7 @@ TEXT = {"type": "text", "text": "Hi."}
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        (answered([]), "neither text nor a tool call"),
-        (answered([{"type": "text", "text": " \n"}]), "neither text nor a tool call"),
+        (answered([], "toolUse"), "'toolUse' without a tool call"),
         (answered(TEXT, "toolUse"), "'toolUse' without a tool call"),
         (answered(RESULT), "'tool_result'"),
         (answered([{"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}]), "'audio'"),

@@ -18,6 +18,7 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import CheckpointError, ModelError, ToolError
 from deep_agent_mcp.harness.limits.limits import Limits
+from deep_agent_mcp.harness.loop.hooks.decorators import before_model
 from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.messages.message import AIMessage, TextBlock, Usage
 from deep_agent_mcp.harness.middleware import (
@@ -602,12 +603,21 @@ def _all_text(recorded: Recorded) -> str:
 
 
 async def test_contents_are_recorded_only_when_asked_for():
+    seen: list[int] = []
+
+    @before_model
+    def hook(state: Any, runtime: Any) -> None:
+        seen.append(len(state["messages"]))
+
     for capture in (False, True):
         recorded = Recorded(capture_content=capture)
         model = Turns(says("", call("c1", "look", place=SECRET)), says(SECRET))
-        agent = agent_of(recorded, model, system_prompt="be brief")
+        agent = agent_of(recorded, model, system_prompt="be brief", middleware=[hook])
         await agent.ainvoke(f"tell: {SECRET}")
         assert (SECRET in _all_text(recorded)) is capture
+        assert seen.pop() == 3, "hooks ran"
+        kinds = {one.name.partition(" ")[0] for one in recorded.spans}
+        assert kinds == {"invoke_agent", "chat", "execute_tool"}, "hooks have no spans"
     chat = attributes_of(recorded.named("chat test")[1])
     assert json.loads(chat["gen_ai.system_instructions"]) == [
         {"type": "text", "content": "be brief"}

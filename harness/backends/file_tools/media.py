@@ -43,8 +43,17 @@ _BEGINNINGS = (
 _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 """Of files that begin with `RIFF` and a length: what follows."""
 
-_BRANDS = {b"M4A ": "audio/mp4", b"M4B ": "audio/mp4", b"qt  ": "video/quicktime"}
-"""Of ISO base media files (ISO 14496-12): those whose major brand is no film in MP4."""
+_BRANDS = {
+    b"M4A ": "audio/mp4",
+    b"M4B ": "audio/mp4",
+    b"qt  ": "video/quicktime",
+    **dict.fromkeys((b"avif", b"avis"), "image/avif"),
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx"), "image/heic"),
+    **dict.fromkeys((b"mif1", b"msf1"), "image/heif"),
+    **dict.fromkeys((b"3gp4", b"3gp5", b"3gp6", b"3gp7"), "video/3gpp"),
+    b"crx ": None,
+}
+"""Of ISO base media files (ISO 14496-12): those whose major brand is no film in MP4. None: raw."""
 
 _BRAND = 64
 """A file's first box, which names its brand, is not longer."""

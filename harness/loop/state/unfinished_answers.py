@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from ...errors import ModelError, UnfinishedAnswer
 from ...messages.message import AIMessage, HumanMessage, Message
 
-__all__ = ["CUT_OFF", "GoingOn", "is_cut_off", "is_unfinished", "newest_answer", "whole_text"]
+__all__ = [
+    "CUT_OFF",
+    "GoingOn",
+    "is_cut_off",
+    "is_unfinished",
+    "marked_text",
+    "newest_answer",
+    "whole_text",
+]
 
 CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded", "pause_turn"})
 """Why a model may stop before it has said all."""
@@ -41,6 +49,12 @@ _MARK = "[The answer was cut off here.]"
 def is_cut_off(message: AIMessage) -> bool:
     """Whether an answer stopped before all was said."""
     return message.stop_reason in CUT_OFF
+
+
+def marked_text(message: AIMessage) -> str:
+    """Return the text of an answer that nobody can go on with; marked at its end if cut off."""
+    text = message.text
+    return f"{text}\n\n{_MARK}" if text.strip() and is_cut_off(message) else text
 
 
 def is_unfinished(message: AIMessage) -> bool:

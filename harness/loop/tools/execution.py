@@ -311,10 +311,20 @@ class _Gate:
         Such a call is asked about once more, so that neither it nor the approval is lost. What
         was not used then is not used later either, even if the tool has come back meanwhile.
         """
-        problem = self.pipeline.unusable(edited)
+        problem = self.pipeline.unusable(edited) or self._denied(edited)
         if problem is None and self.asker.has_asked(call, edits):
             problem = "it could not run then."
         return problem or ""
+
+    def _denied(self, request: ToolCallRequest) -> str | None:
+        """Return why a call that can run may not, or None if it may, or may be asked about."""
+        tool = self.pipeline.find(request)
+        if tool is None:
+            return None
+        verdict = self.pipeline.judge(request, self.pipeline.authorization(request, tool))
+        if verdict.action != "deny":
+            return None
+        return f"{request.call.name} {REFUSED} ({verdict.reason})."
 
     def _ask(
         self, call: ToolCall, tool: Tool, verdict: Verdict, edits: int, unused: str

@@ -167,6 +167,11 @@ class SkillsMiddleware(AgentMiddleware):
             *tools,
         )
 
+    @property
+    def registry(self) -> SkillRegistry:
+        """Where the skills are."""
+        return self._registry
+
     def _visible(self) -> Mapping[str, Skill]:
         skills = self._registry.skills
         if self._only is None:

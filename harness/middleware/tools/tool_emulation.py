@@ -18,6 +18,7 @@ from ..._internal.records import record
 from ...errors import AgentBuildError
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
+from ...loop.state.unfinished_answers import marked_text
 from ...messages.message import HumanMessage
 from ...models.base import ChatModel, ChatRequest, PromptSection
 from ...policy import Verdict
@@ -123,10 +124,10 @@ class _Emulation:
             agent=_NAME,
         )
         answer = await answer_of(self.model, request, runtime.meter)
-        model = answer.model or self.model.name
+        model, text = answer.model or self.model.name, marked_text(answer)
         return ToolResult(
-            f"[Emulated: {name} did not run; {model} made this result up.]\n{answer.text}",
-            artifact={"emulated": True, "tool": name, "model": model, "result": answer.text},
+            f"[Emulated: {name} did not run; {model} made this result up.]\n{text}",
+            artifact={"emulated": True, "tool": name, "model": model, "result": text},
         )
 
 

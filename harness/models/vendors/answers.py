@@ -35,8 +35,24 @@ from .vendors import Vendor
 
 __all__ = ["Deltas", "answer_of", "usage_of"]
 
-_STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_call": "tool_use"}
-"""Why an answer ended, in the words the loop knows, by the library's."""
+_STOPS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "model_length": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "tool_call": "tool_use",
+}
+"""Why an answer ended, in the words the loop knows, by the library's and by vendors'."""
+
+_CUT_OFF = ("max_tokens", "model_context_window_exceeded")
+_KNOWN = ("end_turn", "tool_use", *_CUT_OFF)
+_REFUSED = frozenset({"content_filter", "sensitive"})
+_BROKEN_OFF = frozenset(
+    {"abort", "aborted", "cancelled", "error", "failed", "insufficient_system_resource",
+     "load_shed", "network_error", "time_limit", "timeout"}
+)  # fmt: skip
+"""Why servers with a Chat Completions API give up in the middle of an answer. Others of their words
+are taken for an end: servers of one's own have many (`eos`, `stop_sequence` …)."""
 
 
 class Deltas:
@@ -138,10 +154,10 @@ def answer_of(
     """
     usage, reason = usage_of(response.usage), response.finish_reason
     details = response.provider_details or {}
-    if reason == "content_filter":
+    word = str(details.get("finish_reason") or reason)
+    stop = _STOPS.get(reason or word, word)
+    if reason == "content_filter" or word in _REFUSED:
         raise _refused(vendor, details, usage)
-    if reason == "error":
-        raise _failed(vendor, model, details, usage)
     if response.state != "complete" or (reason is None and not details.get("finish_reason")):
         raise ModelError(
             f"The answer of {vendor.name}:{model} broke off before its end. No answer was kept. "
@@ -150,7 +166,9 @@ def answer_of(
             retryable=True,
             usage=usage,
         )
-    stop = _STOPS.get(reason or "", str(details.get("finish_reason") or reason))
+    broken = reason == "error" or word in _BROKEN_OFF
+    if broken or (vendor.api != "chat" and stop not in _KNOWN):
+        raise _failed(vendor, model, details, usage)
     if stop == "end_turn" and response.tool_calls:  # some vendors have no word for it
         stop = "tool_use"
     content: list[Any] = []
@@ -182,7 +200,7 @@ def _failed(vendor: Vendor, model: str, details: dict[str, Any], usage: Usage | 
 def _whole(content: list[Any], stop: str) -> tuple[Any, ...]:
     """Return the blocks. A last call that was cut off may have lost its arguments."""
     calls = [place for place, block in enumerate(content) if isinstance(block, ToolCall)]
-    if stop == "max_tokens" and calls:
+    if stop in _CUT_OFF and calls:
         last: ToolCall = content[calls[-1]]
         if not last.args:
             content[calls[-1]] = changed(last, invalid=last.invalid or "")

@@ -29,6 +29,7 @@ from ...messages.message import AIMessage
 from ..base import ChatRequest, Delta
 from .answers import Deltas, answer_of
 from .errors import model_error
+from .event_check import check_events
 from .media import media_of
 from .messages import Transcript
 from .options import Options
@@ -42,7 +43,7 @@ _NO_KEY = "none-needed"
 _CONNECT_SECONDS = 15.0
 _CLOSE_SECONDS = 5.0
 
-_RESPONSES: ContextVar[list[httpx2.Response] | None] = ContextVar("responses", default=None)
+_RESPONSES: ContextVar[list[Any] | None] = ContextVar("responses", default=None)
 """HTTP responses of the call that is being made."""
 
 _Close = Callable[[], Awaitable[None]]
@@ -100,6 +101,7 @@ class Connection:
         """
         vendor, names = self._vendor, names_of(request)
         deltas = Deltas(names)
+        responses: list[Any] = []
         try:
             transcript = Transcript(vendor, self._model.system, names, self._media)
             asked = model_request_stream(
@@ -109,7 +111,7 @@ class Connection:
                 model_request_parameters=parameters_of(request, vendor, names),
                 instrument=False,
             )
-            async with _closed_for_sure(asked) as events:
+            async with _closed_for_sure(asked, responses) as events:
                 async for event in events:
                     delta = deltas.feed(event)
                     if delta is not None:
@@ -118,7 +120,8 @@ class Connection:
         except ModelError:
             raise
         except Exception as error:
-            raise model_error(error, vendor, self._id) from error
+            answering = any(response.is_success for response in responses)
+            raise model_error(error, vendor, self._id, answering=answering) from error
         yield answer_of(response, vendor, self._id, names, request.agent or None)
 
     async def aclose(self) -> None:
@@ -128,14 +131,14 @@ class Connection:
 
 @asynccontextmanager
 async def _closed_for_sure(
-    asked: AbstractAsyncContextManager[StreamedResponse],
+    asked: AbstractAsyncContextManager[StreamedResponse], responses: list[Any]
 ) -> AsyncGenerator[StreamedResponse]:
     """Open a stream, and close its connection however it is left.
 
-    Not every SDK does when nobody reads to the end; the vendor would go on, and be paid.
+    Not every SDK does when nobody reads to the end; the vendor would go on, and be paid. Its
+    responses are added to those given.
     """
     async with AsyncExitStack() as stack:
-        responses: list[httpx2.Response] = []
         token = _RESPONSES.set(responses)
         try:
             events = await stack.enter_async_context(asked)
@@ -150,9 +153,11 @@ async def _closed_for_sure(
                     await response.aclose()
 
 
-async def _note(response: httpx2.Response) -> None:
+async def _note(response: Any) -> None:
     if (responses := _RESPONSES.get()) is not None:
         responses.append(response)
+    if isinstance(response, httpx2.Response):  # Groq's SDK has its own client, and looks itself
+        check_events(response)
 
 
 def _provider(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
@@ -205,10 +210,13 @@ def _openai(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
 
 
 def _groq(vendor: Vendor, options: Options) -> tuple[Provider[Any], _Close]:
-    from groq import AsyncGroq
+    from groq import AsyncGroq, DefaultAsyncHttpxClient
 
     client = AsyncGroq(
-        api_key=options.api_key or _NO_KEY, base_url=options.base_url, timeout=options.timeout
+        api_key=options.api_key or _NO_KEY,
+        base_url=options.base_url,
+        timeout=options.timeout,
+        http_client=DefaultAsyncHttpxClient(event_hooks={"response": [_note]}),
     )
     return _named(vendor)(groq_client=client), client.close
 

@@ -60,15 +60,18 @@ _ADVICE = {
 }
 
 
-def model_error(error: Exception, vendor: Vendor, model: str) -> ModelError:
+def model_error(
+    error: Exception, vendor: Vendor, model: str, *, answering: bool = False
+) -> ModelError:
     """Return the error for what the library, or an SDK through it, raised.
 
     Args:
         error: What was raised.
         vendor: Whose model was asked.
         model: Its id.
+        answering: An answer had begun, so that an error of its form is the vendor's.
     """
-    kind = _kind(error)
+    kind = _kind(error, answering)
     wait = error.retry_after if isinstance(error, ModelAPIError) else None
     told = "" if wait is None else f" It asks to wait {wait:g} s."
     return ModelError(
@@ -80,7 +83,7 @@ def model_error(error: Exception, vendor: Vendor, model: str) -> ModelError:
     )
 
 
-def _kind(error: Exception) -> str:
+def _kind(error: Exception, answering: bool) -> str:
     kind = next((kind for known, kind in _KINDS if isinstance(error, known)), None)
     if kind in (None, "invalid_request") and is_overflow(_text(error)):
         return "overflow"
@@ -88,8 +91,9 @@ def _kind(error: Exception) -> str:
         status = error.status_code
         return _STATUS.get(status, "server" if status >= 500 else "invalid_request")
     if kind is None:  # a plain API error is of a stream that ended; the rest is the transport's
-        own = isinstance(error, ValueError | TypeError | AssertionError | NotImplementedError)
-        return "invalid_request" if own else "connection"
+        if isinstance(error, ValueError | TypeError | AssertionError | NotImplementedError):
+            return "server" if answering else "invalid_request"
+        return "connection"
     return kind
 
 

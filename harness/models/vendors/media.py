@@ -13,6 +13,10 @@ _IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
 _PDF = frozenset({"application/pdf"})
 _SOUND = frozenset({"audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3"})
 _FILMS = frozenset({"video/mp4", "video/webm", "video/quicktime"})
+_GOOGLES = frozenset(
+    {"audio/aac", "audio/aiff", "audio/flac", "audio/ogg", "image/heic", "image/heif", "video/3gpp"}
+)
+"""What Gemini takes beyond those."""
 
 
 @record
@@ -40,12 +44,13 @@ def media_of(profile: Any, api: str) -> Media:
     def taken(key: str, types: frozenset[str], default: bool = True) -> frozenset[str]:
         return types if profile.get(key, default) else frozenset()
 
+    more = _GOOGLES if api in ("google", "google-cloud") else frozenset[str]()
     documents = _PDF & profile.get("supported_document_media_types", _PDF)
     films = api in ("google", "google-cloud", "bedrock")
     sound = api in ("google", "google-cloud", "chat")
     return Media(
-        taken("supports_image_input", _IMAGES),
+        taken("supports_image_input", _IMAGES | more),
         taken("supports_document_input", documents),
-        taken("supports_audio_file_input", _SOUND, sound) if sound else frozenset(),
-        taken("supports_video_input", _FILMS, films) if films else frozenset(),
+        taken("supports_audio_file_input", _SOUND | more, sound) if sound else frozenset(),
+        taken("supports_video_input", _FILMS | more, films) if films else frozenset(),
     )

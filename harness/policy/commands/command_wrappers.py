@@ -64,8 +64,16 @@ _TABLE: Mapping[str, Program] = {
     **_all("mapfile readarray", Program(options=("-C",), evaluates=("",))),
     **_all("compgen complete", Program(options=_words("-C -F -W"), evaluates=("",))),
     "bind": Program(True, language=True),
+    "jobs": Program(options=("-x",)),
     # what runs the program that it is given
-    **_all("eval trap fc tmux screen at batch repeat entr", _runner(joins=True)),
+    **_all(
+        "eval trap fc tmux screen at batch repeat entr hyperfine watchexec", _runner(joins=True)
+    ),
+    **_all(
+        "ld.so ld-linux.so ld-linux-x86-64.so ld-linux-aarch64.so ld-linux-armhf.so "
+        "ld-musl-x86_64.so ld-musl-aarch64.so",
+        _runner("--library-path --preload --audit --argv0"),
+    ),
     **_all("su sg script", _runner(options="-c --command", joins=True)),
     "env": _runner("-u --unset -C --chdir", options="-S --split-string"),
     "sudo": _runner("-u -g -h -p -C -r -t -T -U -D -R", options="-e -s -i --edit --shell --login"),
@@ -114,6 +122,8 @@ _TABLE: Mapping[str, Program] = {
     ))),
     "rsync": Program(options=_words("-e --rsh --rsync-path")),
     **_all("scp sftp", Program(options=_words("-S -o -F -J -D"))),
+    **_all("nc ncat netcat", Program(options=_words("-e -c --exec --sh-exec --lua-exec"))),
+    "socat": Program(True, language=True),
     "rg": Program(options=_words("--pre --hostname-bin")),
     "sort": Program(options=_words("-o --output --compress-program")),
     "sed": Program(
@@ -172,7 +182,7 @@ _TABLE: Mapping[str, Program] = {
         language=True, options=_words("-e -E --eval --expr --print")
     )),
     **_all(
-        "awk gawk mawk nawk vi vim nvim view vimdiff ex emacs nano ed gdb lldb expect",
+        "awk gawk mawk nawk vi vim nvim view vimdiff ex emacs nano ed gdb lldb expect dc",
         Program(runs=True, language=True),
     ),
     **_all("jshell irb pry iex erl sqlite3 psql mysql", Program(

@@ -130,12 +130,14 @@ def _may_run(argv: Argv, program: Program) -> bool:
 
 
 def _parts(word: str | None, program: Program) -> Sequence[str | None]:
-    """Return a word, and what in it may be a command: after `=`, a glued option, or `!`."""
+    """Return a word, and what in it may be a command: after `=` or `:`, a glued option, or `!`."""
     if word is None:
         return (None,)
     found = [word]
     if "=" in word:
         found += [word.partition("=")[2], word.rpartition("=")[2]]
+    if ":" in word:
+        found.append(word.partition(":")[2])
     if word[:1] == "-" and len(word) <= _MAX_GLUED:
         letters = {one[1] for one in program.options if len(one) == 2}
         found += [word[at + 1 :] for at, char in enumerate(word) if at and char in letters]

@@ -10,10 +10,13 @@ from ..folding import folded
 
 __all__ = ["find", "mask", "open_from"]
 
-_SEPARATORS = " \\-\u00a0\u2009\u202f\u2010\u2011"
+_INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+"""What copying from pages and documents leaves between digits: soft hyphens and their like."""
+
+_SEPARATORS = f" \\-\u00a0\u2009\u202f\u2010\u2011{_INVISIBLE}"
 _NUMBER = re.compile(rf"(?<![0-9])(?<![0-9]\.)[0-9](?:[{_SEPARATORS}]?[0-9]){{12,}}")
 _GROUP = re.compile("[0-9]+")
-_RUN = "0123456789. -\u00a0\u2009\u202f\u2010\u2011"
+_RUN = f"0123456789. -\u00a0\u2009\u202f\u2010\u2011{_INVISIBLE}"
 _TIME = re.compile(r"1[4-9][0-9]{11}(?:[0-9]{3}){0,2}")
 """Milli-, micro- or nanoseconds since 1970, as logs are full of; a tenth would pass for cards."""
 
@@ -70,7 +73,7 @@ def _checks(digits: str) -> bool:
 def open_from(text: str) -> int:
     """See `Detector.open_from`."""
     start = len(text.rstrip(_RUN))
-    return len(text) - len(text[start:].lstrip(" .-"))
+    return len(text) - len(text[start:].lstrip(f" .-{_INVISIBLE}"))
 
 
 def mask(value: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import pytest
 
@@ -13,7 +15,16 @@ from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import call, says
-from tests.subagents.background.support import Gate, family, news, start, task_in
+from tests.subagents.background.support import (
+    Gate,
+    check,
+    family,
+    news,
+    results,
+    start,
+    task_in,
+    view,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -69,6 +80,40 @@ async def test_a_task_that_ended_before_it_read_a_message_is_not_told_to_be_done
             second.open.set()
             (seen,) = await background.wait([thread], 20)
     assert (seen.status, seen.run.answer) == ("success", "deeper")
+
+
+@pytest.mark.parametrize(
+    ("turns", "status", "said"),
+    [
+        (("Half ", "a vein."), "success", "Half a vein."),
+        (("a ", "a ", "a ", "a "), "error", "cut off 4 times (max_tokens)"),
+        (("", ""), "error", "answer was empty"),
+        (("", "Gold."), "success", "Gold."),
+    ],
+)
+async def test_a_task_whose_answer_is_cut_off_or_empty_goes_on_or_is_no_success(
+    turns: tuple[str, ...], status: str, said: str, journal: MemoryCheckpointer
+) -> None:
+    cut = [replace(says(one), stop_reason="max_tokens" if one else None) for one in turns]
+    if status == "success":
+        cut[-1] = says(turns[-1])
+    main = [
+        says("", start("c1")),
+        says("Waiting."),
+        lambda request: check(request, "c1"),
+        says("Good."),
+    ]
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            agent = family(background, {"main": main, "digger": cut})
+            first = await agent.ainvoke("go", thread_id="t")
+            assert (await view(background, first, "c1")).status == status
+            second = await agent.ainvoke("and?", thread_id="t")
+    assert f": {status}" in news(second)[0]
+    told = results(second)["check"].text
+    assert said in told
+    cut_off = "What it said until then:\na a a a \n\n[The answer was cut off here.]"
+    assert (cut_off in told) == ("max_tokens" in said)
 
 
 async def test_cancelling_what_is_just_done_leaves_it_done(journal: MemoryCheckpointer) -> None:

@@ -1,0 +1,420 @@
+"""Places: where an agent keeps things, named by a URL or a table instead of by a class.
+
+`open_store`, `open_cache` and `open_checkpointer` take a URL, `backend_from_routes` a table of
+paths. What they return connects at its first use; use it with `async with`, or `open()` it, to get
+errors early. No message shows a password.
+
+    memory:                       this process
+    sqlite:///srv/agent/store.db  a file, by its absolute path
+    sqlite:store.db               a file, relative to the base directory
+    postgresql://user@host/name   a Postgres database
+    redis://host:6379/0           a Redis server (journals only)
+
+With `?schema=name` several of them share one database: the tables of a journal are in the schema
+`name_journal`, those of a store in `name_store`, and keys in Redis begin with `name:`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+import anyio.to_thread
+
+from .._internal.records import record
+from ..definitions.registry import no_such
+from ..errors import AgentBuildError
+
+if TYPE_CHECKING:
+    from ..backends.base import Backend
+    from ..cache.base import Cache
+    from ..checkpoint.base import Checkpointer
+    from ..store.base import Embed, Index, Namespace, Store
+    from ..tools.tool import ToolRuntime
+
+__all__ = [
+    "RouteSpec",
+    "backend_from_routes",
+    "open_cache",
+    "open_checkpointer",
+    "open_store",
+    "route_backend",
+    "scheme_of",
+    "shown_place",
+    "split_schema",
+]
+
+Scheme: TypeAlias = Literal["memory", "sqlite", "postgresql", "redis"]
+
+_SCHEMES: Mapping[str, Scheme] = {
+    "memory": "memory",
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "redis": "redis",
+    "rediss": "redis",
+    "unix": "redis",
+}
+_EXAMPLES: Mapping[Scheme, str] = {
+    "memory": "memory:",
+    "sqlite": "sqlite:///path/of/file.db",
+    "postgresql": "postgresql://user@host/database",
+    "redis": "redis://host:6379/0",
+}
+_EXTRAS: Mapping[Scheme, str] = {"postgresql": "postgres", "redis": "redis"}
+
+_TIMEOUT = 30.0
+_CONNECT_SECONDS = 10
+
+
+def open_store(
+    url: str,
+    *,
+    base: Path | None = None,
+    embed: str | Embed | None = None,
+    dims: int | None = None,
+    index: Index | None = None,
+    default_ttl: float | None = None,
+    timeout: float = _TIMEOUT,
+) -> Store:
+    """Return the long-term store at a URL: `memory:`, `sqlite:` or `postgresql:`.
+
+    Args:
+        url: The URL.
+        base: What relative files count from; the current directory by default.
+        embed: Makes a `query` search by meaning: a function of texts that returns their vectors,
+            or its name as `module:function`.
+        dims: Length of the vectors; by default what the first ones have.
+        index: What a `query` searches; by default every text.
+        default_ttl: Seconds until an item expires that does not say it itself.
+        timeout: Seconds that the database has for an answer.
+
+    Raises:
+        AgentBuildError: The URL or the name is none that is accepted, or an extra is missing.
+            Nothing was opened.
+    """
+    options: dict[str, Any] = {"embed": _embedding(embed), "dims": dims, "default_ttl": default_ttl}
+    if index is not None:
+        options["index"] = index
+    match _checked("store", url, ("memory", "sqlite", "postgresql")):
+        case "memory":
+            from ..store.memory import MemoryStore
+
+            return MemoryStore(**options)
+        case "sqlite":
+            from ..store.sqlite import SqliteStore
+
+            return SqliteStore(_file("store", url, base), **options)
+        case _:
+            postgres = _imported("store", "postgresql", "..store.postgres")
+            url, schema = split_schema(url)
+            named = {} if schema is None else {"schema": f"{schema}_store"}
+            conninfo = _conninfo("store", url)
+            return postgres.PostgresStore(conninfo, timeout=timeout, **named, **options)
+
+
+def open_cache(url: str, *, base: Path | None = None) -> Cache:
+    """Return the cache at a URL: `memory:` or `sqlite:`.
+
+    Args:
+        url: The URL.
+        base: What relative files count from; the current directory by default.
+
+    Raises:
+        AgentBuildError: The URL is none that is accepted. Nothing was opened.
+    """
+    if _checked("cache", url, ("memory", "sqlite")) == "memory":
+        from ..cache.memory import MemoryCache
+
+        return MemoryCache()
+    from ..cache.sqlite import SqliteCache
+
+    return SqliteCache(_file("cache", url, base))
+
+
+def open_checkpointer(
+    url: str, *, base: Path | None = None, timeout: float = _TIMEOUT
+) -> Checkpointer:
+    """Return the journal at a URL: `memory:`, `sqlite:`, `postgresql:` or `redis:`.
+
+    Args:
+        url: The URL.
+        base: What relative files count from; the current directory by default.
+        timeout: Seconds that the database has for an answer.
+
+    Raises:
+        AgentBuildError: The URL is none that is accepted, or an extra is missing. Nothing was
+            opened.
+    """
+    match _checked("journal", url, ("memory", "sqlite", "postgresql", "redis")):
+        case "memory":
+            from ..checkpoint.memory import MemoryCheckpointer
+
+            return MemoryCheckpointer()
+        case "sqlite":
+            from ..checkpoint.sqlite import SqliteCheckpointer
+
+            return SqliteCheckpointer(_file("journal", url, base))
+        case "postgresql":
+            postgres = _imported("journal", "postgresql", "..checkpoint.postgres")
+            url, schema = split_schema(url)
+            named = {} if schema is None else {"schema": f"{schema}_journal"}
+            conninfo = _conninfo("journal", url)
+            return postgres.PostgresCheckpointer(conninfo, timeout=timeout, **named)
+        case _:
+            redis = _imported("journal", "redis", "..checkpoint.redis")
+            url, schema = split_schema(url)
+            named = {} if schema is None else {"prefix": f"{schema}:"}
+            try:
+                return redis.RedisCheckpointer(url, timeout=timeout, **named)
+            except ValueError:  # its text may show the URL
+                raise _refused("journal", url, "it is not a URL of a Redis server") from None
+
+
+def scheme_of(url: str) -> Scheme | None:
+    """Return what kind of place a URL names; None if it is none."""
+    return _SCHEMES.get(url.partition(":")[0].lower()) if ":" in url else None
+
+
+def split_schema(url: str) -> tuple[str, str | None]:
+    """Return a URL without its `schema`, and that."""
+    parts = _split(url)
+    given = [] if parts is None else parts.query.split("&")
+    schemas = [one for one in given if one.startswith("schema=")]
+    if parts is None or not schemas:
+        return url, None
+    rest = "&".join(one for one in given if one not in schemas)
+    return parts._replace(query=rest).geturl(), unquote(schemas[-1].partition("=")[2])
+
+
+def shown_place(url: str) -> str:
+    """Return a URL as it may be shown: without user, password and parameters."""
+    parts = _split(url)
+    if parts is None or scheme_of(url) is None:
+        return "(a URL that cannot be read)"
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}:{'//' if host or parts.path.startswith('/') else ''}{host}{parts.path}"
+
+
+@record
+class RouteSpec:
+    """Where the files below a path live; exactly one of `root`, `store` and `thread` is set.
+
+    Attributes:
+        root: In this directory.
+        store: In the long-term store, apart for each principal.
+        thread: In the thread's state.
+        read_only: Whether they cannot be changed.
+    """
+
+    root: str | Path | None = None
+    store: bool = False
+    thread: bool = False
+    read_only: bool = False
+
+
+def backend_from_routes(
+    routes: Mapping[str, RouteSpec | Mapping[str, Any]],
+    *,
+    base: Path | None = None,
+    store: Store | None = None,
+) -> Backend:
+    """Return where files live, by the beginning of their paths.
+
+    Args:
+        routes: `{"/": {"root": "."}, "/memories": {"store": True}}`, for example. Paths that no
+            route covers live in the thread.
+        base: What relative directories count from; the current directory by default.
+        store: The store; None for the agent's own.
+
+    Raises:
+        AgentBuildError: A route is none that is accepted.
+    """
+    from ..backends.composite import CompositeBackend
+    from ..backends.state import StateBackend
+
+    made = {
+        path: route_backend(path, given, base=base, store=store) for path, given in routes.items()
+    }
+    default = made.pop("/", None) or StateBackend()
+    return CompositeBackend(default, made) if made else default
+
+
+def route_backend(
+    path: str,
+    given: RouteSpec | Mapping[str, Any],
+    *,
+    base: Path | None = None,
+    store: Store | None = None,
+) -> Backend:
+    """Return the backend of one route; see `backend_from_routes`.
+
+    Raises:
+        AgentBuildError: The route is none that is accepted.
+    """
+    return _backend(path, _spec(path, given), base, store)
+
+
+def _spec(path: str, given: RouteSpec | Mapping[str, Any]) -> RouteSpec:
+    if not path.startswith("/"):
+        raise AgentBuildError(f"files: a route begins with /, such as /memories; got {path!r}")
+    if not isinstance(given, RouteSpec):
+        names = RouteSpec.__dataclass_fields__
+        for key in given:
+            if key not in names:
+                raise AgentBuildError(f"files, route {path!r}: {no_such('key', key, names)}")
+        for key in ("store", "thread", "read_only"):
+            if not isinstance(given.get(key, False), bool):
+                raise AgentBuildError(f"files, route {path!r}: {key} is true or false")
+        if not isinstance(given.get("root"), str | Path | None):
+            raise AgentBuildError(f"files, route {path!r}: root is the path of a directory")
+        given = RouteSpec(**given)
+    if (given.root is not None) + given.store + given.thread != 1:
+        raise AgentBuildError(
+            f"files, route {path!r}: one of root = DIRECTORY, store = true and thread = true is "
+            "expected"
+        )
+    if given.thread and given.read_only:
+        raise AgentBuildError(
+            f"files, route {path!r}: files of a thread that cannot be changed would stay empty; "
+            "leave out read_only"
+        )
+    return given
+
+
+def _backend(path: str, spec: RouteSpec, base: Path | None, store: Store | None) -> Backend:
+    from ..backends.read_only import ReadOnlyBackend
+
+    made: Backend
+    if spec.root is not None:
+        from ..backends.directory import DirectoryBackend
+
+        made = DirectoryBackend((base or Path.cwd()) / Path(spec.root).expanduser())
+    elif spec.store:
+        from ..backends.store import StoreBackend
+
+        made = StoreBackend(store, _of_principal(path))
+    else:
+        from ..backends.state import StateBackend
+
+        made = StateBackend()
+    return ReadOnlyBackend(made) if spec.read_only else made
+
+
+def _of_principal(path: str) -> Callable[[ToolRuntime], Namespace]:
+    """Return what returns the namespace of the caller; names become segments that stay apart."""
+    place = _segment(path.strip("/") or "root")
+
+    def namespace(runtime: ToolRuntime) -> Namespace:
+        owner = f"principal:{_segment(runtime.principal)}" if runtime.principal else "local"
+        return ("files", place, owner)
+
+    return namespace
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe=" @:+").replace(".", "%2E")
+
+
+def _checked(what: str, url: str, accepted: Sequence[Scheme]) -> Scheme:
+    scheme = scheme_of(url)
+    if scheme is None or scheme not in accepted:
+        shown = ", ".join(_EXAMPLES[one] for one in accepted)
+        given = "no URL" if ":" not in url else f"a URL of {url.partition(':')[0][:40]!r}"
+        raise AgentBuildError(
+            f"the {what} is named by {given}; nothing was opened. Accepted: {shown}."
+        )
+    return scheme
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts
+
+
+def _file(what: str, url: str, base: Path | None) -> Path:
+    parts = _split(url)
+    path = unquote(parts.path) if parts is not None else ""
+    if parts is None or parts.netloc or parts.query or parts.fragment or path in ("", "/"):
+        raise _refused(
+            what, url, "a file is expected, as sqlite:///absolute/path or sqlite:relative/path"
+        )
+    if path.startswith("/"):
+        path = "/" + path.lstrip("/")
+    drive = path[1:3]
+    if drive[1:] == ":" and drive[:1].isalpha():  # sqlite:///C:/data.db
+        path = path[1:]
+    return (base or Path.cwd()) / Path(path).expanduser()
+
+
+def _conninfo(what: str, url: str) -> str:
+    """Return the URL for libpq, with a bound on connecting."""
+    if _split(url) is None:
+        raise _refused(what, url, "its port is not a number, or it has brackets that do not match")
+    from psycopg import Error
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    try:
+        parts = conninfo_to_dict(url)
+        parts.setdefault("connect_timeout", str(_CONNECT_SECONDS))
+        return make_conninfo("", **cast("dict[str, Any]", parts))
+    except Error:  # its text may show the password
+        why = "it is not a URL of a Postgres database; quote special characters in the password"
+        raise _refused(what, url, f"{why} (%40 for @)") from None
+
+
+def _imported(what: str, scheme: Scheme, module: str) -> Any:
+    try:
+        return import_module(module, __package__)
+    except ImportError as error:
+        extra = _EXTRAS[scheme]
+        raise AgentBuildError(
+            f"a {what} at {scheme}: needs the extra `{extra}`; nothing was opened. Install it "
+            f"with: pip install 'deep-agent-mcp[{extra}]'"
+        ) from error
+
+
+def _refused(what: str, url: str, why: str) -> AgentBuildError:
+    return AgentBuildError(
+        f"the {what} at {url.partition(':')[0]}: cannot be used: {why}. Nothing was opened."
+    )
+
+
+def _embedding(named: str | Embed | None) -> Embed | None:
+    """Return what makes vectors, imported if it is named."""
+    if named is None:
+        return None
+    function = _function(named) if isinstance(named, str) else named
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  an object with an async __call__
+    ):
+        return function
+
+    async def embed(texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        found: Any = await anyio.to_thread.run_sync(cast(Any, function), texts)
+        return await found if inspect.isawaitable(found) else found
+
+    return embed
+
+
+def _function(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise AgentBuildError(
+            f"embed: 'module:function' is expected, such as 'our_tools.vectors:embed'; got {name!r}"
+        )
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise AgentBuildError(f"embed: {name!r} cannot be imported: {error}") from error
+    if not callable(found):
+        raise AgentBuildError(f"embed: {name!r} is no function")
+    return found

@@ -1,0 +1,1 @@
+"""The server inside other people's programs: `serve` and `asgi_app`."""

@@ -1,0 +1,82 @@
+"""`serve`: a program of yours is the server of an agent of yours."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ...harness._internal.task_groups import raising_one
+from ..settings.sources import keyword_settings
+
+if TYPE_CHECKING:
+    from ...harness.agent import Agent
+    from ..python_agents.source import AgentSource
+    from ..settings.settings import Settings
+
+__all__ = ["serve"]
+
+
+def serve(
+    agent: Agent | Callable[..., Any] | str, *, reload: bool = False, **settings: Any
+) -> None:
+    """Serve an agent until the client leaves or the process is told to stop.
+
+    What a client calls runs as it does with `deep-agent-mcp serve`: the same tools, approvals,
+    limits and restarts.
+
+    Args:
+        agent: An `Agent`; a function that makes one, given a `ServeContext` or nothing; or the name
+            of either as `module:attribute`.
+        reload: Whether the files of a named one are followed.
+        **settings: See `docs/settings.md`, such as `transport="http"` or `port=8000`. Nothing is
+            read from the environment or a file.
+
+    Raises:
+        SettingsError: A setting is refused, or does not go with the agent. Nothing was started.
+        HarnessError: The agent cannot be made, or the journal cannot be opened.
+        AddressError: The address is taken.
+        RuntimeError: An event loop runs in this thread; mount `asgi_app` there.
+    """
+    try:
+        anyio.get_current_task()
+    except RuntimeError:
+        pass
+    else:
+        raise RuntimeError(
+            "serve() was called where an event loop is running, which it would block; nothing was "
+            "started. Mount asgi_app(agent) there, or call serve() from a program of its own."
+        )
+    from ..python_agents.source import AgentSource
+
+    chosen = keyword_settings(settings)
+    source = AgentSource(agent, reload=reload)
+    logging.basicConfig(stream=sys.stderr, format="deep-agent-mcp: %(levelname)s: %(message)s")
+    logging.getLogger("deep_agent_mcp").setLevel(chosen.log_level.upper())
+    anyio.run(partial(_served, source, chosen), backend="asyncio")
+
+
+async def _served(source: AgentSource, settings: Settings) -> None:
+    from ..app import create_app
+    from ..transports.transports import bind, serve_http, serve_stdio, stop_on_signals
+
+    over_http = settings.transport != "stdio"
+    listener = bind(settings.host, settings.port) if over_http else None
+    with stop_on_signals() as stop:
+        async with raising_one(), create_app(settings, source=source) as app:
+            if listener is None:
+                await serve_stdio(app.server, stop)
+                return
+            await serve_http(
+                app.server,
+                settings,
+                stop,
+                listener=listener,
+                status=app.status,
+                scopes_of=app.scopes_of,
+                stopping=app.requests.close,
+            )

@@ -1,0 +1,1 @@
+"""Agents made in Python, behind the server: found, judged by the operator's rules, and reloaded."""

@@ -1,0 +1,305 @@
+"""Agent source: the agents that `serve module:attribute` and `server.serve(agent)` offer."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+
+from ...harness.agent import Agent
+from ...harness.backends.base import Backend
+from ...harness.backends.mounts import directories_of
+from ...harness.checkpoint.base import Checkpointer
+from ...harness.errors import HarnessError
+from ...harness.loop.hooks.middleware import AgentMiddleware
+from ...harness.store.sqlite import SqliteStore
+from ..runs.workplaces import Common, Parts
+from ..settings.settings import Settings, SettingsError
+from .calling import call
+from .context import ServeContext
+from .journals import own_journal
+from .loading import AgentFactory, ModuleFiles, Named, checked
+from .rules import backends_of, governed, own_of, require_governable
+
+if TYPE_CHECKING:
+    from ...harness.checkpoint.sqlite import SqliteCheckpointer
+    from ...harness.models.base import ChatModel
+
+__all__ = ["AgentSource"]
+
+FACTORY_SECONDS = 30.0
+"""How long a function may take to make an agent."""
+
+_SHAPING = {
+    "root": "backend",
+    "skills": "skills",
+    "agents": "subagents",
+    "memory": "memory",
+    "model": "model",
+    "profiles": "",
+    "model_patience": "",
+    "beyond_allowed_tools": "",
+    "execute": "commands",
+    "allow_network": "",
+}
+"""Settings that say what the built-in agent is made of, and what a function is given of each."""
+
+logger = logging.getLogger(__name__)
+
+
+class AgentSource:
+    """The agent of each principal, made of an `Agent` or by a function; made again on a reload.
+
+    Args:
+        given: An agent, a function that makes one, or the name of either as `module:attribute`.
+        reload: Whether the files of a named one's modules are followed.
+
+    Raises:
+        HarnessError: It is none of these.
+    """
+
+    def __init__(self, given: Agent | AgentFactory | str, *, reload: bool = False) -> None:
+        self._named = Named(given) if isinstance(given, str) else None
+        self._object: Agent | AgentFactory | None = None
+        if isinstance(given, str):
+            self.name = given
+        else:
+            self.name = getattr(given, "name", None) or getattr(given, "__name__", "agent")
+            self._object = checked(given, self.name)
+        if reload and self._named is None:
+            raise HarnessError(
+                "reload= follows the files of a module, so name the agent as 'module:attribute'."
+            )
+        self._reload = reload
+        self._lock = anyio.Lock()
+        self._made: dict[str, Agent] = {}
+        self._contexts: dict[str, ServeContext] = {}
+        self._own_journal: Path | None = None
+        self.files: ModuleFiles | None = None
+
+    # --- beginning -----------------------------------------------------------------------------
+
+    async def open(self, settings: Settings) -> SqliteCheckpointer | None:
+        """Find the agent, or what makes it; return the journal it brings, if it brings one.
+
+        Raises:
+            HarnessError: There is none, or it is something else.
+            SettingsError: A setting does not go with it.
+        """
+        if self._named is not None:
+            self._object = await self._named.load()
+            if self._reload:
+                self.files = ModuleFiles(self._named.modules)
+        if settings.background_subagents:
+            raise SettingsError(
+                "setting 'background_subagents' is of the built-in agent and does not go with "
+                f"agent {self.name}. Leave it out"
+            )
+        if not isinstance(self._object, Agent):
+            return None
+        shaping = [one for one in _SHAPING if one in settings.model_fields_set]
+        if shaping:
+            raise SettingsError(
+                f"setting {', '.join(map(repr, shaping))} would be without effect: agent "
+                f"{self.name} is made already. Leave it out, or name a function, def "
+                "agent(context), that makes the agent of what the context has"
+            )
+        require_governable(self._object, self.name)
+        journal = own_journal(self._object, self.name, settings)
+        self._own_journal = None if journal is None else journal.path
+        return journal
+
+    def attach(
+        self,
+        common: Common,
+        journal: Checkpointer,
+        state_dir: Path,
+        model: Callable[[Settings], ChatModel],
+        middleware: Sequence[AgentMiddleware],
+    ) -> None:
+        """Say what agents are made with.
+
+        Args:
+            common: The operator's rules.
+            journal: Where threads are.
+            state_dir: Where the long-term store is.
+            model: Returns the model that settings name.
+            middleware: What the server adds.
+        """
+        self._lock = anyio.Lock()
+        self._made = {}
+        self._contexts = {}
+        self._common = common
+        self._journal = journal
+        self._store = SqliteStore(state_dir / "store.sqlite3")
+        self._model = model
+        self._middleware = tuple(middleware)
+
+    # --- agents --------------------------------------------------------------------------------
+
+    async def prepare(self, parts: Parts) -> None:
+        """Make a principal's agent, unless it is there; let the parts say what it works with.
+
+        Raises:
+            HarnessError: It cannot be made.
+        """
+        principal = parts.principal
+        if principal in self._made:
+            return
+        async with self._lock:
+            if principal in self._made:
+                return
+            if principal not in self._contexts:
+                self._contexts[principal] = self._context(parts)
+            self._take(parts, await self._make(self._contexts[principal]))
+
+    def build(self, parts: Parts) -> Agent:
+        """Return a principal's agent, which was prepared, under the rules as they are now.
+
+        Raises:
+            HarnessError: It works in a directory where the rules cannot be kept.
+        """
+        agent = self._made[parts.principal]
+        given = self._given(parts.principal)
+        return governed(agent, parts, self._common.policy, given, self._journal, self._middleware)
+
+    async def reload(self, changed: Collection[str], all_parts: Collection[Parts]) -> bool:
+        """Import the modules again and make all agents anew; return whether that worked.
+
+        Args:
+            changed: The files that were saved.
+            all_parts: Of those whose agents there are.
+        """
+        assert self._named is not None and self.files is not None
+        async with self._lock:
+            before = self._object
+            try:
+                self._object = await self._named.load_again()
+                if isinstance(self._object, Agent) is not isinstance(before, Agent):
+                    raise HarnessError(
+                        f"agent {self.name} was made already and is a function now, or the other "
+                        "way round, which takes a restart."
+                    )
+                made = [
+                    (parts, await self._make(self._contexts[parts.principal]))
+                    for parts in all_parts
+                    if parts.principal in self._contexts
+                ]
+                for parts, agent in made:  # before any is in use
+                    self._governable(parts, agent)
+            except HarnessError as error:
+                self._object = before
+                self.files.failed(changed, error)
+                return False
+            for parts, agent in made:
+                self._take(parts, agent)
+            self.files.worked()
+            self.files.reload()
+            return True
+
+    async def aclose(self) -> None:
+        """Release what the agents in use hold open."""
+        for one in self._made.values():
+            await one.aclose()
+        await self._store.close()
+
+    def _governable(self, parts: Parts, agent: Agent) -> None:
+        given = self._given(parts.principal)
+        governed(agent, parts, self._common.policy, given, self._journal, self._middleware)
+
+    def _given(self, principal: str) -> Backend:
+        return self._contexts[principal].backend
+
+    def _take(self, parts: Parts, agent: Agent) -> None:
+        own = own_of(agent)
+        self._made[parts.principal] = agent
+        parts.backend, parts.skills, parts.subagents = own.backend, own.skills, own.subagents
+
+    def _context(self, parts: Parts) -> ServeContext:
+        return ServeContext(
+            journal=self._journal,
+            store=self._store,
+            settings=parts.settings,
+            principal=parts.principal,
+            backend=parts.backend,
+            skills=parts.skills,
+            subagents=parts.subagents,
+            memory=parts.memory,
+            policy=parts.rules,
+            model=self._model(parts.settings),
+            profiles=self._common.profiles.current,
+            commands=parts.commands,
+            middleware=self._middleware,
+        )
+
+    async def _make(self, context: ServeContext) -> Agent:
+        if isinstance(self._object, Agent):
+            self._require_same_journal(self._object, context.settings)
+            return self._object
+        factory = cast("AgentFactory", self._object)
+        given = (context,) if _takes_context(factory) else ()
+        what = f"agent {self.name}"
+        file = getattr(getattr(factory, "__code__", None), "co_filename", None)
+        agent: Any = await call(factory, *given, what=what, seconds=FACTORY_SECONDS, file=file)
+        if not isinstance(agent, Agent):
+            raise HarnessError(
+                f"{what} returned {agent!r:.200}, which is no Agent. Return what create_agent or "
+                "create_deep_agent returns."
+            )
+        require_governable(agent, self.name)
+        journal = None
+        if agent.checkpointer is not context.journal:
+            journal = own_journal(agent, self.name, context.settings)
+        if journal is not None:
+            raise HarnessError(
+                f"{what} has a journal of its own, {journal.path}; the server has opened another. "
+                "Pass checkpointer=context.journal, or none."
+            )
+        self._warn_of_unused(agent, context)
+        return agent
+
+    def _require_same_journal(self, agent: Agent, settings: Settings) -> None:
+        journal = own_journal(agent, self.name, settings)
+        if (None if journal is None else journal.path) != self._own_journal:
+            raise HarnessError(
+                f"agent {self.name} has another journal than the one that is open, which takes a "
+                "restart."
+            )
+
+    def _warn_of_unused(self, agent: Agent, context: ServeContext) -> None:
+        """Say which settings of the operator the agent was made without."""
+        own = own_of(agent)
+        roots = {root for one in backends_of(agent) for root in directories_of(one)}
+        used = {
+            "root": context.settings.root in roots,
+            "skills": own.skills is context.skills,
+            "agents": own.subagents is context.subagents,
+            "model": agent.definition.model is context.model,
+            "execute": "execute" in agent.tools,
+        }
+        unused = [
+            f"{name} (context.{_SHAPING[name]})"
+            for name, is_used in used.items()
+            if not is_used and name in context.settings.model_fields_set
+        ]
+        if unused:
+            logger.warning(
+                "agent %s does not use what these settings are for: %s",
+                self.name,
+                ", ".join(unused),
+            )
+
+
+def _takes_context(factory: AgentFactory) -> bool:
+    try:
+        inspect.signature(factory).bind()
+    except TypeError:
+        return True
+    except ValueError:  # it has none that can be read
+        return True
+    parameters = inspect.signature(factory).parameters.values()
+    return any(one.name == "context" or one.kind is one.VAR_POSITIONAL for one in parameters)

@@ -1,0 +1,205 @@
+"""Where the journal is: a file of the state directory, or what the setting `journal` names."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from ...harness._internal.task_groups import raising_one
+from ...harness.agent_file.places import (
+    open_checkpointer,
+    scheme_of,
+    shown_place,
+    split_schema,
+)
+from ...harness.checkpoint.base import Checkpointer
+from ...harness.checkpoint.lease import FileLease, Holder, Lease
+from ...harness.errors import CheckpointError, LeaseLost
+from ..settings.settings import Settings
+from ..settings.state_dir import StateDir, StateDirError
+
+if TYPE_CHECKING:
+    from ...harness.checkpoint.sqlite import SqliteCheckpointer
+
+__all__ = ["journal_at", "journal_file", "journal_name", "leased", "require_kept"]
+
+logger = logging.getLogger(__name__)
+
+RENEW_SECONDS = 5.0
+PATIENCE_SECONDS = 2.0
+"""How long a start waits for the lease of a process that has just ended."""
+_PAUSE = 0.1
+
+
+def journal_at(settings: Settings) -> Checkpointer:
+    """Return the journal that the setting `journal` names; it is not open yet.
+
+    Raises:
+        AgentBuildError: An extra is missing.
+    """
+    assert settings.journal is not None
+    return open_checkpointer(settings.journal.get_secret_value())
+
+
+def journal_file(settings: Settings) -> Path | None:
+    """Return the file of the journal; None if it is not a file."""
+    if settings.journal is None:
+        return StateDir(settings.state_dir).journal
+    journal = _as_file(settings)
+    return None if journal is None else journal.path
+
+
+def _as_file(settings: Settings) -> SqliteCheckpointer | None:
+    from ...harness.checkpoint.sqlite import SqliteCheckpointer
+
+    assert settings.journal is not None
+    if scheme_of(settings.journal.get_secret_value()) != "sqlite":
+        return None
+    journal = journal_at(settings)
+    assert isinstance(journal, SqliteCheckpointer)
+    return journal
+
+
+def journal_name(settings: Settings) -> str:
+    """Return the journal's place as it may be shown."""
+    if settings.journal is None:
+        return str(StateDir(settings.state_dir).journal)
+    return shown_place(settings.journal.get_secret_value())
+
+
+def require_kept(settings: Settings) -> None:
+    """Refuse to look for a journal that is not there; one in a database is made when it is used.
+
+    Raises:
+        StateDirError: There is none.
+    """
+    file = journal_file(settings)
+    if file is not None and not file.exists():
+        raise StateDirError(
+            f"there are no threads: there is no journal {file}. Nothing was made. Name the place "
+            "of the server's with --state-dir DIR or DEEP_AGENT_STATE_DIR, or with --journal URL "
+            "or DEEP_AGENT_JOURNAL, or start the server once."
+        )
+    if settings.journal and scheme_of(settings.journal.get_secret_value()) == "memory":
+        raise StateDirError(
+            "the journal is in the memory of the server (setting 'journal' = memory:), where no "
+            "other program can read it. Nothing was done."
+        )
+
+
+@asynccontextmanager
+async def leased(
+    settings: Settings, state: StateDir, owner: str, *, beside: bool = False
+) -> AsyncGenerator[None]:
+    """Keep other servers from using the journal that the setting `journal` names.
+
+    Args:
+        settings: What the operator chose.
+        state: The state directory, which we have claimed.
+        owner: Our id in it.
+        beside: Whether we may work beside a server of the same state directory.
+
+    Raises:
+        CheckpointError: Somebody else uses the journal, or its database cannot be reached.
+    """
+    place = blake2b(f"{platform.node()}\0{state.path}".encode(), digest_size=4).hexdigest()
+    us = Holder(owner, platform.node(), place)
+    lease = _lease(settings, us)
+    if lease is None:
+        yield
+        return
+    other = await _acquired(lease, state, place, beside)
+    if other is not None:
+        with suppress(CheckpointError):
+            await lease.release()
+        if beside and _is_ours(other, state, place):
+            yield
+            return
+        raise _taken(settings, other)
+    try:
+        async with raising_one(), anyio.create_task_group() as group:
+            group.start_soon(_renew, lease, settings)
+            yield
+            group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True), suppress(CheckpointError):
+            await lease.release()
+
+
+def _lease(settings: Settings, us: Holder) -> Lease | None:
+    assert settings.journal is not None
+    url = settings.journal.get_secret_value()
+    plain, schema = split_schema(url)
+    match scheme_of(url):
+        case "postgresql":
+            from ...harness.checkpoint.postgres.lease import PostgresLease
+
+            named = {} if schema is None else {"schema": f"{schema}_journal"}
+            return PostgresLease(plain, us, **named)
+        case "redis":
+            from ...harness.checkpoint.redis.lease import RedisLease
+
+            named = {} if schema is None else {"prefix": f"{schema}:"}
+            return RedisLease(plain, us, **named)
+        case "sqlite":
+            file = journal_file(settings)
+            assert file is not None
+            return FileLease(file)
+        case _:
+            return None
+
+
+async def _acquired(lease: Lease, state: StateDir, place: str, beside: bool) -> Holder | None:
+    """Take the lease, with some patience; return who else has it, or None."""
+    deadline = anyio.current_time() + PATIENCE_SECONDS
+    while True:
+        other = await lease.acquire()
+        if other is None or (beside and _is_ours(other, state, place)):
+            return other
+        if other.place == place and not _is_ours(other, state, place):
+            await lease.take_over(other)  # it died without a word
+        if anyio.current_time() > deadline:
+            return other
+        await anyio.sleep(_PAUSE)
+
+
+def _is_ours(holder: Holder, state: StateDir, place: str) -> bool:
+    """Whether a living process of our state directory holds the lease."""
+    known = bool(holder.owner) and holder.owner.isalnum() and holder.place == place
+    return known and state.is_alive(holder.owner)
+
+
+async def _renew(lease: Lease, settings: Settings) -> None:
+    while True:
+        await anyio.sleep(RENEW_SECONDS)
+        try:
+            other = await lease.acquire()
+        except CheckpointError as error:
+            # Runs fail by themselves while the database is away.
+            logger.warning("the lease on the journal was not renewed: %s", error)
+            continue
+        if other is not None:
+            raise LeaseLost(
+                f"the journal {journal_name(settings)} was taken over by {_who(other)} while its "
+                "database could not be reached. This server stops; its runs go on there."
+            )
+
+
+def _taken(settings: Settings, other: Holder) -> CheckpointError:
+    return CheckpointError(
+        f"the journal {journal_name(settings)} is in use by {_who(other)}. One server at a time "
+        "can use it. Stop the other one, or give this one a journal of its own. (After a machine "
+        "was lost, its claim ends within half a minute.)"
+    )
+
+
+def _who(holder: Holder) -> str:
+    where = f" on {holder.host}" if holder.host else ""
+    return f"another server or command{where}"

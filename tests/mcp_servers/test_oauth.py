@@ -1,0 +1,159 @@
+"""Remote servers that need a login: a person logs in once, and the tokens are used from then on."""
+
+import logging
+import os
+import stat
+
+import anyio
+import httpx2
+import pytest
+
+from deep_agent_mcp.harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.harness.mcp_servers import HttpServer, OAuth, TokenFiles
+from deep_agent_mcp.harness.mcp_servers.oauth import LoginFailed, log_in
+from tests.loop.models import call
+from tests.mcp_servers.oauth_server import oauth_server
+from tests.mcp_servers.support import agent_with, results
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def _serving():
+    with oauth_server() as server:
+        yield server
+
+
+@pytest.fixture
+def remote(_serving):
+    """A server that nobody has logged in to."""
+    _serving.lifetime, _serving.refreshed = 3600.0, 0
+    _serving.refuses = _serving.open = False
+    _serving.access.clear()
+    _serving.refresh.clear()
+    return _serving
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    return TokenFiles(tmp_path / "logins")
+
+
+def guarded(remote, tokens) -> HttpServer:
+    return HttpServer(remote.url, auth=OAuth(tokens))
+
+
+async def browse(url: str) -> None:
+    """Open the page and follow where it leads, as a browser does."""
+    async with httpx2.AsyncClient() as browser:
+        await browser.get(url, follow_redirects=True)
+
+
+async def ping(mount, server: HttpServer):
+    middleware = mount(guarded=server)
+    result = await agent_with(middleware, (call("1", "guarded_ping"),)).ainvoke("go")
+    (message,) = results(result)
+    return message, middleware.status()["guarded"]
+
+
+async def test_without_a_login_a_call_says_what_to_run(remote, tokens, mount):
+    message, status = await ping(mount, guarded(remote, tokens))
+    assert message.status == "error"
+    assert "deep-agent-mcp mcp login guarded" in message.content
+    assert status.state == "failed"
+    assert "needs a login" in status.reason
+
+
+async def test_after_a_login_the_tools_can_be_called(remote, tokens, mount):
+    await log_in("guarded", guarded(remote, tokens), browse)
+    message, status = await ping(mount, guarded(remote, tokens))
+    assert (message.status, message.content) == ("success", "pong")
+    assert (status.state, status.tools) == ("connected", 1)
+
+
+async def test_an_access_token_that_has_ended_is_refreshed_and_kept(remote, tokens, mount):
+    remote.lifetime = 0
+    await log_in("guarded", guarded(remote, tokens), browse)
+    remote.lifetime = 3600.0
+    message, _ = await ping(mount, guarded(remote, tokens))
+    assert (message.content, remote.refreshed) == ("pong", 1)
+    message, _ = await ping(mount, guarded(remote, tokens))  # as another process would
+    assert (message.content, remote.refreshed) == ("pong", 1)
+
+
+async def test_a_token_that_was_revoked_is_refreshed(remote, tokens, mount):
+    await log_in("guarded", guarded(remote, tokens), browse)
+    remote.access.clear()
+    message, _ = await ping(mount, guarded(remote, tokens))
+    assert (message.content, remote.refreshed) == ("pong", 1)
+
+
+async def test_a_login_that_has_ended_says_what_to_run(remote, tokens, mount):
+    await log_in("guarded", guarded(remote, tokens), browse)
+    remote.access.clear()
+    remote.refresh.clear()
+    message, _ = await ping(mount, guarded(remote, tokens))
+    assert message.status == "error"
+    assert "its login has ended" in message.content
+    assert "deep-agent-mcp mcp login guarded" in message.content
+
+
+async def test_tokens_go_to_no_other_url(remote, tokens, mount):
+    await log_in("guarded", guarded(remote, tokens), browse)
+    elsewhere = HttpServer(remote.url + "?other=1", auth=OAuth(tokens))
+    message, _ = await ping(mount, elsewhere)
+    assert "it needs a login" in message.content
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_tokens_are_the_users_alone_and_nowhere_in_logs(
+    remote, tmp_path, mount, caplog, sealed
+):
+    keys = Keyring.parse(Keyring.generate()) if sealed else None
+    tokens = TokenFiles(tmp_path / "logins", keys)
+    with caplog.at_level(logging.DEBUG):
+        await log_in("guarded", guarded(remote, tokens), browse)
+        message, _ = await ping(mount, guarded(remote, tokens))
+    assert message.content == "pong"
+    (file,) = (tmp_path / "logins").glob("*.json")
+    if os.name == "posix":
+        modes = [stat.S_IMODE(one.stat().st_mode) for one in (file, file.parent)]
+        assert modes == [0o600, 0o700]
+    token = remote.issued[-2]
+    assert (token.encode() in file.read_bytes()) is not sealed
+    assert not [one for one in remote.issued if one in caplog.text]
+    if sealed:
+        message, _ = await ping(mount, guarded(remote, TokenFiles(tmp_path / "logins")))
+        assert "sealed with the journal's key" in message.content
+
+
+async def test_a_refused_login_stores_nothing(remote, tokens):
+    remote.refuses = True
+    with pytest.raises(LoginFailed, match=r"access_denied.*Nothing was stored"):
+        await log_in("guarded", guarded(remote, tokens), browse)
+    assert tokens.read("guarded", remote.url) is None
+
+
+async def test_a_login_ends_when_nobody_comes(remote, tokens):
+    async def nobody(url: str) -> None:
+        async with httpx2.AsyncClient() as stranger:  # who does not know the state
+            asked = httpx2.URL(url).params["redirect_uri"]
+            assert (await stranger.get(f"{asked}?code=x&state=y")).status_code == 400
+            assert (await stranger.get(asked.replace("callback", "other"))).status_code == 404
+
+    with pytest.raises(LoginFailed, match=r"within 0\.5 s"), anyio.fail_after(10):
+        await log_in("guarded", guarded(remote, tokens), nobody, seconds=0.5)
+
+
+async def test_a_server_that_needs_no_login_says_so(remote, tokens):
+    remote.open = True
+    with pytest.raises(LoginFailed, match="did not ask for a login"):
+        await log_in("guarded", guarded(remote, tokens), browse)
+
+
+async def test_a_logout_counts_from_the_next_request_on(remote, tokens, mount):
+    await log_in("guarded", guarded(remote, tokens), browse)
+    assert tokens.remove("guarded")
+    assert not tokens.remove("guarded")
+    message, _ = await ping(mount, guarded(remote, tokens))
+    assert "it needs a login" in message.content

@@ -1,0 +1,177 @@
+"""An answer of any vendor counts only when its events are events, and its end is one."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from deep_agent_mcp.harness.agent import create_agent
+from deep_agent_mcp.harness.errors import ModelError
+from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
+from deep_agent_mcp.harness.tools.spec import ToolSpec
+from tests.fake_vendors import (
+    FakeChat,
+    FakeGoogle,
+    FakeMistral,
+    FakeResponses,
+    FakeVendor,
+    Reply,
+    ReplyCall,
+)
+from tests.models import stages
+from tests.models.calls import ask
+
+pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
+pytestmark = pytest.mark.anyio
+
+READ = ToolSpec("read_file", "Reads.", {"type": "object", "properties": {}})
+CALL = ReplyCall("read_file", '{"n": 1, "path": "a"}', "callcall1")
+WHOLE = Reply("Let me read.", "Hm, hm hm.", [CALL])
+
+_Make = Callable[..., FakeVendor]
+VENDORS: dict[str, tuple[str, _Make, str, dict[str, Any]]] = {
+    "openai": ("openai:m", FakeChat, "/v1", {}),
+    "deepseek": ("deepseek:deepseek-v4-pro", stages.deepseek, "", {}),
+    "openai-responses": ("openai-responses:gpt-5.4", FakeResponses, "/v1", {}),
+    "google": ("google:gemini-3-pro-preview", FakeGoogle, "", {"thinking": True}),
+    "groq": ("groq:qwen3-32b", stages.groq, "", {}),
+    "openrouter": ("openrouter:qwen/qwen3", stages.openrouter, "/v1", {}),
+    "mistral": ("mistral:magistral-medium", FakeMistral, "", {}),
+}
+NO_EVENTS = ("[]", "null", "7", '"x"', "{}", "<html>502 Bad Gateway</html>", "half")
+ERRORS: tuple[dict[str, Any], ...] = (
+    {"error": {"message": "Overloaded", "type": "overloaded_error", "code": 529}},
+    {"error": {"message": "Overloaded now", "status": "UNAVAILABLE", "code": 503}},
+    {"error": "upstream went away"},
+)
+
+
+def mutated(frames: list[bytes]) -> Iterator[tuple[str, list[bytes]]]:
+    """Yield what was done to the frames of an answer, and what is sent then."""
+    end = b"\r\n\r\n" if frames[0].endswith(b"\r\n\r\n") else b"\n\n"
+    for place, frame in enumerate(frames):
+        before, data, _ = frame.partition(b"data: ")
+        if data.strip() == b"[DONE]":
+            continue
+        for no_event in NO_EVENTS:
+            said = data.strip()[: len(data) // 2] if no_event == "half" else no_event.encode()
+            changed = before + b"data: " + said + end
+            yield f"{place} is {no_event}", [*frames[:place], changed, *frames[place + 1 :]]
+        for error in ERRORS:
+            failed = b"data: " + json.dumps(error).encode() + end
+            yield f"{error} before {place}", [*frames[:place], failed]
+
+
+@pytest.mark.parametrize("name", VENDORS)
+async def test_a_stream_with_an_event_that_is_none_leaves_no_answer(name: str) -> None:
+    """It is an error that may pass, and never an answer without what could not be read."""
+    model_id, make, path, settings = VENDORS[name]
+    async with make() as server:
+        url = f"{server.url}{path}"
+        model = init_chat_model(model_id, base_url=url, api_key="k", max_retries=0, **settings)
+        frames_of, sent = server.frames, list[bytes]()
+
+        def note(reply: Reply, body: Any) -> list[bytes]:
+            sent[:] = frames_of(reply, body)
+            return sent
+
+        server.frames = note
+        server.replies.append(copy.deepcopy(WHOLE))
+        whole = await ask(model, "go", tools=[READ])
+        assert [call.args for call in whole.tool_calls] == [{"n": 1, "path": "a"}]
+        tried = 0
+        for what, frames in mutated([*sent]):
+            server.frames = lambda reply, body, frames=frames: frames
+            server.replies.append(copy.deepcopy(WHOLE))
+            with pytest.raises(ModelError, match="No answer was kept") as raised:
+                pytest.fail(f"{what}: {await ask(model, 'go', tools=[READ])}")
+            assert raised.value.retryable, what
+            tried += 1
+        await model.aclose()
+    assert tried >= 30
+
+
+# --- why an answer ended --------------------------------------------------------------------
+
+CUT_OFF = {
+    "openai": ("length", "max_tokens", "model_length", "model_context_window_exceeded"),
+    "deepseek": ("length",),
+    "openai-responses": ("max_output_tokens",),
+    "google": ("MAX_TOKENS",),
+    "groq": ("length",),
+    "openrouter": ("length",),
+    "mistral": ("length", "model_length"),
+}
+BROKEN_OFF = {
+    "openai": ("abort", "error", "network_error", "timeout"),
+    "deepseek": ("insufficient_system_resource",),
+    "openai-responses": ("something_new",),
+    "google": ("OTHER", "TOO_MANY_TOOL_CALLS", "MISSING_THOUGHT_SIGNATURE", "SOMETHING_NEW"),
+    "groq": ("something_new",),
+    "openrouter": ("error", "something_new"),
+    "mistral": ("error", "something_new"),
+}
+REFUSED = {
+    "openai": ("content_filter", "sensitive"),
+    "openai-responses": ("content_filter",),
+    "google": ("SAFETY", "RECITATION"),
+    "mistral": ("content_filter",),
+}
+
+
+def cases(words: dict[str, tuple[str, ...]]) -> list[Any]:
+    return [(name, word) for name, some in words.items() for word in some]
+
+
+async def run_of(name: str, *replies: Reply) -> tuple[Any, int]:
+    """Return the result of a run, and how often the model was asked."""
+    model_id, make, path, settings = VENDORS[name]
+    async with make(*replies) as server:
+        url = f"{server.url}{path}"
+        model = init_chat_model(model_id, base_url=url, api_key="k", max_retries=0, **settings)
+        result = await create_agent(model).ainvoke("go")
+        await model.aclose()
+    return result, server.asked
+
+
+@pytest.mark.parametrize(("name", "word"), cases(CUT_OFF))
+async def test_an_answer_that_any_vendor_cut_off_goes_on(name: str, word: str) -> None:
+    result, asked = await run_of(name, Reply("Half ", stop=word), Reply("an answer."))
+    assert (result.run.status, result.run.answer) == ("done", "Half an answer.")
+    assert asked == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*is not a valid FinishReason")
+@pytest.mark.parametrize(("name", "word"), cases(BROKEN_OFF))
+async def test_an_answer_that_a_vendor_broke_off_is_none(name: str, word: str) -> None:
+    result, asked = await run_of(name, Reply("Half ", stop=word))
+    assert (result.run.status, asked) == ("failed", 1)
+    assert isinstance(result.error, ModelError)
+    assert result.error.retryable
+    assert len(result.state["messages"]) == 1
+
+
+@pytest.mark.parametrize(("name", "word"), cases(REFUSED))
+async def test_an_answer_that_a_vendor_stopped_for_what_it_says_is_a_refusal(
+    name: str, word: str
+) -> None:
+    result, _ = await run_of(name, Reply("Half ", stop=word))
+    assert isinstance(result.error, ModelError)
+    assert (result.error.kind, result.error.retryable) == ("refusal", False)
+
+
+@pytest.mark.parametrize("name", VENDORS)
+async def test_an_empty_answer_of_any_vendor_is_asked_for_once_more(name: str) -> None:
+    result, asked = await run_of(name, Reply(""), Reply("Here."))
+    assert (result.run.status, result.run.answer, asked) == ("done", "Here.", 2)
+    result, asked = await run_of(name, Reply(""), Reply(""))
+    assert (result.run.status, asked) == ("failed", 2)
+    assert "answer was empty" in (result.run.reason or "")
+
+
+async def test_words_of_a_server_of_ones_own_for_an_end_are_understood() -> None:
+    for word in ("eos", "stop_sequence", "end_turn"):
+        result, _ = await run_of("openai", Reply("Whole.", stop=word))
+        assert (result.run.status, result.run.answer) == ("done", "Whole.")
