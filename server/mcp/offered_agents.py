@@ -7,6 +7,7 @@ may be bound to some agents, by their token or by `principal_agents`; of others 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...harness._internal.records import record
 from ...harness.errors import HarnessError
@@ -30,12 +31,27 @@ class OfferedAgents:
         main_name: Its name.
         subagents: The others by name.
         bound: Whether the caller is bound to some agents.
+        some: Whether there are subagents that are not offered.
     """
 
     main: bool
     main_name: str
     subagents: Mapping[str, AnySubAgent]
     bound: bool
+    some: bool = False
+
+    def of_task(self, asked: str) -> str:
+        """Return whose task goes on; empty for any subagent's, as its thread knows it.
+
+        Args:
+            asked: Who was asked for; empty for nobody in particular.
+
+        Raises:
+            HarnessError: As for `chosen`.
+        """
+        if not asked and not self.some:
+            return ""
+        return replace(self, main=False).chosen(asked)
 
     def chosen(self, asked: str) -> str:
         """Return the subagent that gets a goal; empty for the main agent.
@@ -89,6 +105,6 @@ def offered_agents(services: Services) -> OfferedAgents:
     bound = bound_to(current_caller.get(), services.settings)
     name = services.places().name
     if bound is None:
-        return OfferedAgents(True, name, found, bound=False)
+        return OfferedAgents(True, name, found, bound=False, some=bool(public))
     named = {key: one for key, one in found.items() if key in bound}
-    return OfferedAgents(MAIN in bound or name in bound, name, named, bound=True)
+    return OfferedAgents(MAIN in bound or name in bound, name, named, bound=True, some=True)

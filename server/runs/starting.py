@@ -240,7 +240,7 @@ class RunStarter:
                 await anyio.to_thread.run_sync(own.definition.chosen, choices)
                 await place_inputs(own, live.thread_id, inputs, options.principal)
             if not args:
-                said = {"messages": [HumanMessage(with_images(goal, inputs))]}
+                said = {"messages": [HumanMessage(await with_images(goal, inputs))]}
                 return await own.ainvoke(said, thread_id=live.thread_id, options=options)
             args["description"] = told(goal, inputs)
             call = ToolCall(call_id(live.run_id), "task", args)

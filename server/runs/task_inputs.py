@@ -7,10 +7,12 @@ that is refused leaves none; one that is cut off in between leaves files that no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from pydantic import JsonValue
 
 from ...harness._internal.records import record
+from ...harness._internal.work_apart import work_apart
 from ...harness.agent import Agent
 from ...harness.backends.base import Backend
 from ...harness.backends.file_tools.media import MAX_IMAGE_BYTES, media_content, media_type_of
@@ -24,6 +26,9 @@ from ..settings.settings import Settings
 __all__ = ["TaskInput", "inputs_directory", "place_inputs", "told", "with_images"]
 
 _INPUTS = "inputs"
+
+_MOST_SHOWN = 7_000_000
+"""Bytes of images in one message."""
 
 
 @record
@@ -66,16 +71,23 @@ def told(goal: str, inputs: Sequence[TaskInput]) -> str:
     )
 
 
-def with_images(goal: str, inputs: Sequence[TaskInput]) -> Content:
-    """Return what a model is told: the goal, the names of its files, and its images themselves."""
-    blocks: list[TextBlock | ImageBlock] = [TextBlock(told(goal, inputs))]
+async def with_images(goal: str, inputs: Sequence[TaskInput]) -> Content:
+    """Return what a model is told: the goal, the names of its files, and its images themselves.
+
+    Images beyond `_MOST_SHOWN` are among the files alone.
+    """
+    text = told(goal, inputs)
+    blocks: list[TextBlock | ImageBlock] = [TextBlock(text)]
+    left = _MOST_SHOWN
     for one in inputs:
         is_image = (media_type_of(one.data) or "").startswith("image/")
-        if is_image and len(one.data) <= MAX_IMAGE_BYTES:
-            shown = media_content(one.path, one.data)
-            found = shown if isinstance(shown, tuple) else ()
-            blocks += [block for block in found if isinstance(block, TextBlock | ImageBlock)]
-    return told(goal, inputs) if len(blocks) == 1 else tuple(blocks)
+        if not is_image or len(one.data) > min(left, MAX_IMAGE_BYTES):
+            continue
+        left -= len(one.data)
+        shown = await work_apart(partial(media_content, one.path, one.data), len(one.data))
+        found = shown if isinstance(shown, tuple) else ()
+        blocks += [block for block in found if isinstance(block, TextBlock | ImageBlock)]
+    return text if len(blocks) == 1 else tuple(blocks)
 
 
 async def place_inputs(
@@ -90,8 +102,9 @@ async def place_inputs(
         _require_allowed(agent, one.path, principal)
     if not inputs:
         return
-    files = {one.path: one.data for one in inputs}
-    for done in await upload_files(agent, thread_id, files, principal=principal):
+    for one in inputs:  # one at a time, as all at once would keep the event loop too long
+        files = {one.path: one.data}
+        (done,) = await upload_files(agent, thread_id, files, principal=principal)
         if not done.ok:
             raise HarnessError(f"Nothing was started: {done.message}")
 

@@ -115,7 +115,9 @@ def plain_schema(model: type[BaseModel]) -> dict[str, JsonValue]:
     a list is empty where it is not given.
     """
     schema = plain(model.model_json_schema())
-    return cast("dict[str, JsonValue]", _without_docs(schema))
+    schema.pop("description", None)
+    arguments = cast("dict[str, JsonValue]", schema["properties"])
+    return {**schema, "properties": {name: _brief(one) for name, one in arguments.items()}}
 
 
 def plain(schema: Mapping[str, Any]) -> dict[str, JsonValue]:
@@ -138,21 +140,18 @@ def _without_unions(node: Any) -> Any:
     return {key: _without_unions(value) for key, value in kept.items()}
 
 
-def _without_docs(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_without_docs(item) for item in cast("list[Any]", node)]
-    if not isinstance(node, dict):
-        return node
-    kept = {key: _without_docs(one) for key, one in cast("dict[str, Any]", node).items()}
+def _brief(argument: JsonValue) -> JsonValue:
+    """Return the schema of an argument without what lists of tools can do without."""
+    if not isinstance(argument, dict):
+        return argument
+    kept = dict(argument)
     if kept.get("default") in ("", []):
         del kept["default"]
     if kept.get("additionalProperties") is True:
         del kept["additionalProperties"]
-    if "items" in kept and isinstance(kept["items"], dict):
-        cast("dict[str, Any]", kept["items"]).pop("description", None)
-    if isinstance(kept.get("properties"), dict) and "default" not in kept:
-        about = kept.pop("description", "")
-        kept |= {"description": about} if about.strip() and not about.endswith("`.") else {}
+    items = kept.get("items")
+    if isinstance(items, dict) and "properties" in items:
+        kept["items"] = {key: one for key, one in items.items() if key != "description"}
     return kept
 
 

@@ -273,9 +273,8 @@ class Delegation:
             raise HarnessError(
                 "Nothing was started: this agent has no subagents to go on with. Leave task_id out."
             )
-        # Who goes on with a task is known to its thread.
-        goes_on = bool(given.task_id) and not given.agent and not offered.bound
-        agent = "" if goes_on else offered.chosen(given.agent)
+        choose = offered.of_task if given.task_id else offered.chosen
+        agent = choose(given.agent)
         choices, notes = await checked_choices(
             services,
             offered.subagents.get(agent),

@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import ReadResourceRequestParams, TextResourceContents
 from pydantic import BaseModel, ConfigDict
 
+from ...harness._internal.work_apart import work_apart
 from ...harness.errors import HarnessError
 from ...harness.messages.message import new_id
 from ..mcp.resources import Resources
@@ -38,7 +39,7 @@ class TaskFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = ""
+    name: str | None = None
     text: str | None = None
     data: str | None = None
     uri: str | None = None
@@ -90,11 +91,24 @@ async def _data(ctx: Context, services: Services, one: TaskFile, number: int) ->
         except UnicodeEncodeError:
             raise _refused(f"the text of file {number} has half of a surrogate pair") from None
     if one.data is not None:
+        coded = one.data
         try:
-            return base64.b64decode(re.sub(r"\s+", "", one.data), validate=True)
+            return await work_apart(lambda: _decoded(coded), len(coded))
         except (binascii.Error, ValueError) as error:
             raise _refused(f"the data of file {number} is not base64 ({error})") from error
     return await _linked(ctx, services, one.uri or "", number)
+
+
+def _decoded(coded: str) -> bytes:
+    """Return what base64 holds; line breaks in it mean nothing.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        return base64.b64decode(coded, validate=True)
+    except binascii.Error:
+        return base64.b64decode("".join(coded.split()), validate=True)
 
 
 async def _linked(ctx: Context, services: Services, uri: str, number: int) -> bytes:
@@ -110,7 +124,8 @@ async def _linked(ctx: Context, services: Services, uri: str, number: int) -> by
     (content,) = result.contents
     if isinstance(content, TextResourceContents):
         return content.text.encode()
-    return base64.b64decode(content.blob)
+    blob = content.blob
+    return await work_apart(lambda: base64.b64decode(blob), len(blob))
 
 
 def _name(one: TaskFile, number: int) -> str:

@@ -283,7 +283,10 @@ async def test_where_some_subagents_are_public_only_those_are_offered(
         shown = await seen(client)
         assert shown["prompts"] == shown["resources"] == {"scout", "clerk"}
         assert "inner" not in shown["told"] and "ls" in shown["tools"]
-        assert not (await task(client, "Go", agent="scout")).is_error
+        done = data(await task(client, "Go", agent="scout"))
+        more = {"thread_id": done["thread_id"], "task_id": "sub-01234567"}
+        unclear = await task(client, "Go", **more)
+        assert unclear.is_error and "clerk, scout" in text(unclear)
         refused = await task(client, "Go", agent="inner")
         assert refused.is_error and "no subagent 'inner'" in text(refused)
 
