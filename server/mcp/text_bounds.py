@@ -18,7 +18,7 @@ from .services import Context
 
 __all__ = ["MAX_FILE_BYTES", "MAX_NAME_BYTES", "MAX_SAID_BYTES", "bound_texts", "too_long"]
 
-MAX_FILE_BYTES: Final = 10 << 20
+MAX_FILE_BYTES: Final = 8 << 20
 """UTF-8 bytes of a file's text in one argument."""
 
 MAX_NAME_BYTES: Final = 10_000
