@@ -5,6 +5,7 @@ Each is written as JSON text, because what a client library would send is tamer 
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -16,8 +17,8 @@ from typing import Any
 
 __all__ = ["HUGE", "KINDS", "HostileCall", "calls_of", "calls_on_files", "hostile_files"]
 
-HUGE = 15 << 20
-"""Bytes of a value; a message may have 16 MiB."""
+HUGE = 13 << 20
+"""Bytes of a value; a message may have 14 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,10 @@ def _list(item: str) -> Callable[[int], bytes]:
     return lambda size: b"[" + (data + b",") * (size // (len(data) + 1)) + data + b"]"
 
 
+def _random_text(size: int) -> bytes:
+    return b'"' + base64.b64encode(random.Random(1).randbytes(size // 4 * 3)) + b'"'
+
+
 def _members(size: int) -> bytes:
     return b"{" + b",".join(b'"%d":0' % one for one in range(size // 10)) + b"}"
 
@@ -67,6 +72,9 @@ KINDS: Mapping[str, Callable[[int], bytes]] = {
     "line ends": _text("\\n"),
     "quotes": _text("'\\\""),
     "slashes": _text("/"),
+    # As long as a file's text may be.
+    "fewer quotes": lambda size: _text("'\\\"")(min(size, 12_500_000)),
+    "random text": lambda size: _random_text(min(size, 8 << 20)),
     "braces": _text("{a,"),
     "stars": _text("**/"),
     "parentheses": _text("("),

@@ -18,11 +18,8 @@ from .services import Context
 
 __all__ = ["MAX_FILE_BYTES", "MAX_NAME_BYTES", "MAX_SAID_BYTES", "bound_texts", "too_long"]
 
-MAX_FILE_BYTES: Final = 10 << 20
+MAX_FILE_BYTES: Final = 8 << 20
 """UTF-8 bytes of a file's text in one argument."""
-
-MAX_MESSAGE_BYTES: Final = 24 << 20
-"""Of all files of one call; each has its own bound."""
 
 MAX_NAME_BYTES: Final = 10_000
 """Bytes of a name, path, pattern, address: of whatever is none of the others."""
@@ -34,7 +31,7 @@ _BOUNDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES),
     **dict.fromkeys(("goal", "message", "todos", "answers"), MAX_SAID_BYTES),
     **dict.fromkeys(("inputResponses", "requestState", "notifications"), MAX_SAID_BYTES),
-    "files": MAX_MESSAGE_BYTES,
+    "files": 12 << 20,  # as text; what it stands for has a bound of its own
     "output_schema": 64_000,  # it has a bound of its own, which says more
     "command": 100_000,
 }

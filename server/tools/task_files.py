@@ -26,8 +26,8 @@ __all__ = ["MOST_BYTES", "MOST_FILES", "TaskFile", "task_inputs"]
 MOST_FILES = 32
 """Files that may come with one goal."""
 
-MOST_BYTES = 24 << 20
-"""Bytes of all of them; a message has no more text than that."""
+MOST_BYTES = MAX_FILE_BYTES
+"""Bytes of all of them together: they are written in one step."""
 
 _SCHEMES = ("thread://", "skill://")
 _NAME_CHARS = 100
@@ -70,10 +70,10 @@ async def task_inputs(
     for number, one in enumerate(files, start=1):
         data = await _data(ctx, services, one, number)
         total += len(data)
-        if len(data) > MAX_FILE_BYTES or total > MOST_BYTES:
+        if total > MOST_BYTES:
             raise _refused(
-                f"file {number} has {len(data):,} bytes, and {total:,} with those before it; one "
-                f"has at most {MAX_FILE_BYTES:,}, all of them {MOST_BYTES:,}"
+                f"file {number} has {len(data):,} bytes, and {total:,} with those before it; all "
+                f"of them have at most {MOST_BYTES:,}"
             )
         name = _free(_name(one, number), names)
         names.add(name.lower())

@@ -29,7 +29,7 @@ from .message_bounds import FREE_BYTES, MessageBounds, MessageTooLarge
 
 __all__ = ["MAX_LINE_BYTES", "Line", "LineSplitter", "Refused", "parse"]
 
-MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+MAX_LINE_BYTES: Final = 14 * 1024 * 1024
 """The longest message accepted. A larger one is skipped without being held in memory."""
 
 LOOK_BYTES: Final = 16 * 1024

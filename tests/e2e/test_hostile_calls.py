@@ -48,17 +48,17 @@ def test_no_call_stalls_the_server_or_fills_its_memory(tmp_path: Path) -> None:
         assert not beyond, "\n".join(beyond)
 
 
-def test_a_file_of_ten_megabytes_is_written(tmp_path: Path) -> None:
+def test_a_file_of_eight_megabytes_is_written(tmp_path: Path) -> None:
     with WatchedServer(tmp_path) as server:
         path = os.fspath(server.root / "large.txt")
-        text = b"0123456789" * 1_000_000
+        text = b"0123456789" * 800_000
         call = HostileCall(
             "write_file",
             "content",
-            "ten megabytes",
+            "eight megabytes",
             lambda: b'"path":"' + path.encode() + b'","content":"' + text + b'"',
         )
         cost = server.cost(call)
-        assert "10000000 bytes, a new file" in str(cost.answer), cost.answer
+        assert "8000000 bytes, a new file" in str(cost.answer), cost.answer
         assert Path(path).read_bytes() == text
         assert cost.memory_mib < 3 * MEMORY_MIB

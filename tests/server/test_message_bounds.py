@@ -93,9 +93,9 @@ def test_one_wide_character_makes_all_of_a_long_text_wide(wide: str) -> None:
 
 
 def test_text_of_wide_characters_alone_is_counted_in_characters() -> None:
-    size = (14 << 20) // 3
+    size = (13 << 20) // 3
     assert isinstance(read(call(f'{{"content":"{"中" * size}"}}')), JSONRPCRequest)
-    escaped = "\\u4e2d" * ((14 << 20) // 6)
+    escaped = "\\u4e2d" * ((13 << 20) // 6)
     assert isinstance(read(call(f'{{"content":"{escaped}"}}')), JSONRPCRequest)
 
 

@@ -162,7 +162,7 @@ async def test_a_long_answer_comes_in_pages_of_json(tmp_path: Path) -> None:
         ({"files": [{"uri": "thread://thr_0123456789abcdef/files/a"}]}, "no thread"),
         ({"files": [{"uri": "skill://none/SKILL.md"}]}, "No skill"),
         ({"files": [{"text": "a"}] * 33}, "at most 32"),
-        ({"files": [{"text": "a" * (10 << 20) + "b"}]}, "10,485,760"),
+        ({"files": [{"text": "a" * (8 << 20) + "b"}]}, "8,388,608"),
         ({"agent": "nobody"}, "no subagent 'nobody'"),
     ],
 )  # fmt: skip

@@ -180,10 +180,11 @@ def find_lines(
     for path, read in documents:
         if budget.over():
             return Page(matches, truncated=True)
+        data = text = line = None  # those of the file before may be large
         data = read()
         if data is None or (required and required not in data and data[:1] not in b"\xff\xfe"):
             continue
-        text = decode(data)
+        text, data = decode(data), None
         if text is None:
             continue
         for number, line in enumerate(text.lines(), start=1):
