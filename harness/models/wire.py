@@ -8,13 +8,16 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-__all__ = ["CONTINUE", "OPENING", "clean_text", "parse_arguments", "sendable"]
+__all__ = ["CONTINUE", "OPENING", "clean_text", "parse_arguments", "sendable", "unsendable"]
 
 OPENING = "(The conversation starts with what was already done.)"
 """Said for the user where a transcript begins with an answer: vendors want the user first."""
 
 CONTINUE = "Continue."
 """Said for the user where a transcript ends with an answer."""
+
+
+_ILLEGAL_HEADER = "a header, such as the API key's, has characters that HTTP does not allow"
 
 
 def clean_text(text: str) -> str:
@@ -59,3 +62,21 @@ def sendable(value: Any) -> Any:
             return [sendable(one) for one in cast(list[Any], value)]
         case _:
             return value
+
+
+def unsendable(error: BaseException | None) -> str | None:
+    """Return why a request could not even be sent, where an HTTP library's error is of that kind.
+
+    An address that is none, or a key with a line end, is no fault of the network: waiting does not
+    mend it. The errors are told by name, as each SDK has an HTTP library of its own.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        name, text = type(error).__name__, str(error)
+        illegal = name == "LocalProtocolError" and "header" in text.lower()
+        if illegal or name in ("UnsupportedProtocol", "InvalidURL"):
+            # Its own words would show the key.
+            return _ILLEGAL_HEADER if illegal else text
+        error = error.__cause__ or error.__context__
+    return None

@@ -20,6 +20,7 @@ from tests.fake_vendors import (
     Reply,
     ReplyCall,
 )
+from tests.fake_vendors.bedrock import FakeBedrock, event
 from tests.models import stages
 from tests.models.calls import ask
 
@@ -40,12 +41,25 @@ VENDORS: dict[str, tuple[str, _Make, str, dict[str, Any]]] = {
     "openrouter": ("openrouter:qwen/qwen3", stages.openrouter, "/v1", {}),
     "mistral": ("mistral:magistral-medium", FakeMistral, "", {}),
 }
+BEDROCK = (
+    "bedrock:amazon.nova-pro-v1:0",
+    FakeBedrock,
+    "",
+    {"api_key": None, "region": "eu-central-1"},  # a key would go over HTTPS only
+)
+ALL = {**VENDORS, "bedrock": BEDROCK}
 NO_EVENTS = ("[]", "null", "7", '"x"', "{}", "<html>502 Bad Gateway</html>", "half")
 ERRORS: tuple[dict[str, Any], ...] = (
     {"error": {"message": "Overloaded", "type": "overloaded_error", "code": 529}},
     {"error": {"message": "Overloaded now", "status": "UNAVAILABLE", "code": 503}},
     {"error": "upstream went away"},
 )
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
 
 
 def mutated(frames: list[bytes]) -> Iterator[tuple[str, list[bytes]]]:
@@ -69,8 +83,8 @@ async def test_a_stream_with_an_event_that_is_none_leaves_no_answer(name: str) -
     """It is an error that may pass, and never an answer without what could not be read."""
     model_id, make, path, settings = VENDORS[name]
     async with make() as server:
-        url = f"{server.url}{path}"
-        model = init_chat_model(model_id, base_url=url, api_key="k", max_retries=0, **settings)
+        known = {"api_key": "k", "max_retries": 0, **settings}
+        model = init_chat_model(model_id, base_url=f"{server.url}{path}", **known)
         frames_of, sent = server.frames, list[bytes]()
 
         def note(reply: Reply, body: Any) -> list[bytes]:
@@ -93,6 +107,34 @@ async def test_a_stream_with_an_event_that_is_none_leaves_no_answer(name: str) -
     assert tried >= 30
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("throttlingException", "rate_limit"),
+        ("serviceUnavailableException", "overloaded"),
+        ("internalServerException", "server"),
+        ("modelStreamErrorException", "server"),
+    ],
+)
+async def test_bedrock_may_fail_in_the_middle_and_nothing_is_kept(name: str, kind: str) -> None:
+    model_id, make, _, settings = BEDROCK
+    async with make() as server:
+        model = init_chat_model(model_id, base_url=server.url, **settings)
+        whole = [*server.frames(Reply("Half a word"), {})]
+        garbled = whole[1][:-8] + b"x" + whole[1][-7:]
+        broken = [whole[:place] for place in range(len(whole) - 2)]
+        broken += [[*whole[:2], whole[2][:20]], [whole[0], garbled, *whole[2:]]]
+        failed = [*whole[:2], event(name, "exception", message="too busy")]
+        for frames in (failed, *broken):
+            server.frames = lambda reply, body, frames=frames: frames
+            server.replies.append(Reply())
+            with pytest.raises(ModelError, match="No answer was kept") as raised:
+                await ask(model, "go")
+            assert raised.value.retryable
+            assert raised.value.kind == (kind if frames is failed else "connection")
+        await model.aclose()
+
+
 # --- why an answer ended --------------------------------------------------------------------
 
 CUT_OFF = {
@@ -103,6 +145,7 @@ CUT_OFF = {
     "groq": ("length",),
     "openrouter": ("length",),
     "mistral": ("length", "model_length"),
+    "bedrock": ("max_tokens", "model_context_window_exceeded"),
 }
 BROKEN_OFF = {
     "openai": ("abort", "error", "network_error", "timeout"),
@@ -112,12 +155,14 @@ BROKEN_OFF = {
     "groq": ("something_new",),
     "openrouter": ("error", "something_new"),
     "mistral": ("error", "something_new"),
+    "bedrock": ("malformed_model_output", "something_new"),
 }
 REFUSED = {
     "openai": ("content_filter", "sensitive"),
     "openai-responses": ("content_filter",),
     "google": ("SAFETY", "RECITATION"),
     "mistral": ("content_filter",),
+    "bedrock": ("guardrail_intervened",),
 }
 
 
@@ -127,10 +172,10 @@ def cases(words: dict[str, tuple[str, ...]]) -> list[Any]:
 
 async def run_of(name: str, *replies: Reply) -> tuple[Any, int]:
     """Return the result of a run, and how often the model was asked."""
-    model_id, make, path, settings = VENDORS[name]
+    model_id, make, path, settings = ALL[name]
     async with make(*replies) as server:
-        url = f"{server.url}{path}"
-        model = init_chat_model(model_id, base_url=url, api_key="k", max_retries=0, **settings)
+        known = {"api_key": "k", "max_retries": 0, **settings}
+        model = init_chat_model(model_id, base_url=f"{server.url}{path}", **known)
         result = await create_agent(model).ainvoke("go")
         await model.aclose()
     return result, server.asked
@@ -162,7 +207,7 @@ async def test_an_answer_that_a_vendor_stopped_for_what_it_says_is_a_refusal(
     assert (result.error.kind, result.error.retryable) == ("refusal", False)
 
 
-@pytest.mark.parametrize("name", VENDORS)
+@pytest.mark.parametrize("name", ALL)
 async def test_an_empty_answer_of_any_vendor_is_asked_for_once_more(name: str) -> None:
     result, asked = await run_of(name, Reply(""), Reply("Here."))
     assert (result.run.status, result.run.answer, asked) == ("done", "Here.", 2)

@@ -231,6 +231,35 @@ async def test_bedrock_says_what_is_wrong_in_the_same_kinds(
         await m.aclose()
 
 
+@pytest.mark.parametrize("wrong", ["key", "address"])
+@pytest.mark.parametrize("name", ["openai:m", "google:gemini-3-pro", "groq:m", "anthropic:claude"])
+async def test_what_cannot_be_sent_is_not_waited_for(name: str, wrong: str) -> None:
+    async with FakeChat() as server:
+        key, url = ("secret\n", server.url) if wrong == "key" else ("secret", "nonsense")
+        m = init_chat_model(name, api_key=key, base_url=url, max_retries=0)
+        with pytest.raises(ModelError) as raised:
+            await ask(m, "go")
+        await m.aclose()
+    assert not raised.value.retryable, raised.value
+    assert "secret" not in str(raised.value)
+
+
+async def test_missing_credentials_of_a_cloud_are_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [one for one in os.environ if one.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    plain = "http://127.0.0.1:9"
+    for given, kind in (({}, "auth"), ({"api_key": "k", "base_url": plain}, "invalid_request")):
+        m = init_chat_model("bedrock:amazon.nova-pro-v1:0", region="eu-central-1", **given)
+        with pytest.raises(ModelError) as raised:
+            await ask(m, "go")
+        await m.aclose()
+        assert (raised.value.kind, raised.value.retryable) == (kind, False), raised.value
+
+
 async def test_an_answer_cut_off_at_its_limit_says_so_and_its_last_call_does_not_run() -> None:
     cut = Reply("And", calls=[ReplyCall("add", "")], stop="length")
     async with FakeChat(cut) as server, model("openai:m", server) as m:

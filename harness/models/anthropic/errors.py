@@ -11,12 +11,14 @@ from typing import Any, cast
 from ...errors import ModelError
 from ...messages.message import Usage
 from ..overflow import is_overflow
+from ..wire import unsendable
 
 __all__ = [
     "MISSING_KEY",
     "api_error",
     "auth_error",
     "connection_error",
+    "from_http",
     "from_sdk",
     "refusal",
     "retry_after_of",
@@ -156,10 +158,30 @@ def connection_error(reason: str) -> ModelError:
     )
 
 
+def unsent_error(reason: str) -> ModelError:
+    """Return the error for a request that could not be sent as it is."""
+    return ModelError(
+        f"The request to Anthropic cannot be sent: {reason.rstrip('.')}. Nothing was sent. Check "
+        "ANTHROPIC_API_KEY, and base_url or ANTHROPIC_BASE_URL.",
+        kind="invalid_request",
+    )
+
+
+def from_http(error: Exception) -> ModelError:
+    """Return the error for what the HTTP library raised, perhaps inside of the SDK."""
+    reason = unsendable(error)
+    if reason is not None:
+        return unsent_error(reason)
+    return connection_error(f"{type(error).__name__} {error}".strip())
+
+
 def from_sdk(error: Exception) -> ModelError:
     """Return the error for what the SDK raised."""
     import anthropic
 
+    reason = unsendable(error) if isinstance(error, anthropic.APIConnectionError) else None
+    if reason is not None:
+        return unsent_error(reason)
     match error:
         case anthropic.APIStatusError():
             return api_error(error.status_code, error.body, error.response.headers)

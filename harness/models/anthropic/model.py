@@ -27,6 +27,7 @@ from .errors import (
     MISSING_KEY,
     auth_error,
     connection_error,
+    from_http,
     from_sdk,
     retry_after_of,
 )
@@ -215,7 +216,7 @@ class AnthropicModel:
         except anthropic.AnthropicError as error:
             raise from_sdk(error) from error
         except httpx2.HTTPError as error:
-            raise connection_error(f"{type(error).__name__} {error}".strip()) from error
+            raise from_http(error) from error
         except UnicodeEncodeError as error:
             raise _not_unicode() from error
         except (ValueError, RecursionError) as error:

@@ -29,6 +29,7 @@ from pydantic_ai.exceptions import (
 
 from ...errors import ModelError
 from ..overflow import is_overflow
+from ..wire import unsendable
 from .vendors import Vendor
 
 __all__ = ["model_error"]
@@ -50,6 +51,13 @@ _KINDS: tuple[tuple[type[Exception], str], ...] = (
 
 _RETRYABLE = frozenset({"rate_limit", "overloaded", "connection", "server"})
 _STATUS = {408: "server", 409: "server", 413: "overflow", 429: "rate_limit"}
+_OF_SETTINGS = frozenset(
+    {"InvalidEndpointConfigurationError", "InvalidRegionError", "NoAuthTokenError", "NoRegionError",
+     "ParamValidationError", "ProfileNotFound", "UnknownEndpointError",
+     "UnknownSignatureVersionError"}
+)  # fmt: skip
+"""Errors of Amazon's SDK that waiting does not mend."""
+
 _ADVICE = {
     "rate_limit": "Wait and run it again.",
     "overloaded": "Wait and run it again.",
@@ -85,6 +93,10 @@ def model_error(
 
 def _kind(error: Exception, answering: bool) -> str:
     kind = next((kind for known, kind in _KINDS if isinstance(error, known)), None)
+    if kind in (None, "connection") and unsendable(error) is not None:
+        return "invalid_request"
+    if kind is None and (own := _of_cloud(error)) is not None:
+        return own
     if kind in (None, "invalid_request") and is_overflow(_text(error)):
         return "overflow"
     if kind is None and isinstance(error, ModelHTTPError):
@@ -97,8 +109,18 @@ def _kind(error: Exception, answering: bool) -> str:
     return kind
 
 
+def _of_cloud(error: Exception) -> str | None:
+    """Return the kind of an error of a cloud's own SDK that is of its user's settings."""
+    module, name = type(error).__module__, type(error).__name__
+    if "Credential" in name or name.endswith(("TokenError", "RefreshError")):
+        return "auth" if module.startswith(("botocore.", "google.auth.")) else None
+    if module == "botocore.exceptions" and name in _OF_SETTINGS:
+        return "invalid_request"
+    return None
+
+
 def _failed(error: Exception, kind: str) -> str:
-    text = _text(error).strip().rstrip(".") or type(error).__name__
+    text = (unsendable(error) or _text(error)).strip().rstrip(".") or type(error).__name__
     if isinstance(error, ModelHTTPError):
         return f"refused the request ({error.status_code}): {text}"
     if isinstance(error, ModelTimeoutError):
