@@ -38,7 +38,9 @@ __all__ = ["Process", "environment", "run", "stand_in", "start"]
 ROOT = Path(__file__).parents[1]
 STAND_IN = Path(__file__).with_name("stand_in.py")
 IMPORTED = (
+    "encodings.idna",
     "mcp.server",
+    "mcp.server.mcpserver",
     "uvicorn.lifespan.on",
     "uvicorn.protocols.http.h11_impl",
     "anyio._backends._asyncio",
