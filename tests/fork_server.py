@@ -38,7 +38,9 @@ __all__ = ["Process", "environment", "run", "stand_in", "start"]
 ROOT = Path(__file__).parents[1]
 STAND_IN = Path(__file__).with_name("stand_in.py")
 IMPORTED = (
+    "encodings.idna",
     "mcp.server",
+    "mcp.server.mcpserver",
     "uvicorn.lifespan.on",
     "uvicorn.protocols.http.h11_impl",
     "anyio._backends._asyncio",
@@ -70,7 +72,7 @@ IMPORTED = (
 )
 """What most of them import."""
 MODEL = ("anthropic", "anthropic.resources", "deep_agent_mcp.harness.models.anthropic.model")
-"""What those with an API key import as well."""
+"""What servers without a scripted model, or with an API key, import as well."""
 PLACE = "TESTS_FORK_SERVER"
 """The variable that names a directory of this run of tests, for all its processes."""
 
@@ -339,7 +341,9 @@ def _serve(listener: socket.socket) -> dict[str, Any]:
 
 def _forked(asked: dict[str, Any], streams: Sequence[int]) -> int:
     """Fork, and give the new process its streams; return as `os.fork` does."""
-    if "ANTHROPIC_API_KEY" in asked["env"] and MODEL[-1] not in sys.modules:
+    scripted = any(word.startswith("scripted:") for word in asked["args"])
+    serves = "serve" in asked["args"] and not scripted
+    if (serves or "ANTHROPIC_API_KEY" in asked["env"]) and MODEL[-1] not in sys.modules:
         for name in MODEL:
             import_module(name)
         gc.freeze()

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are for
 def test_kills_at_random_moments_lose_nothing_and_repeat_nothing_that_was_stored(
     tmp_path: Path, seed: int
 ):
-    outcome = kill_repeatedly(tmp_path, kills=50, seed=seed)
+    outcome = kill_repeatedly(tmp_path, kills=25, seed=seed)
     assert outcome.wrong == []
-    assert outcome.kills == 50
+    assert outcome.kills == 25
     # Otherwise the kills met nothing.
     assert outcome.threads > 5
     assert outcome.acknowledged > 100

@@ -323,6 +323,7 @@ async def serve_http(
     config = uvicorn.Config(
         http_app(server, settings, status, scopes_of),
         http=TimedProtocol,
+        ws="none",  # MCP has no WebSocket transport, and to import one takes time
         log_config=None,
         access_log=False,
         ssl_certfile=settings.tls_cert,

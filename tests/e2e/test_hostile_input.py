@@ -36,6 +36,13 @@ pytestmark = [pytest.mark.anyio, posix]
 
 DEEP = 100_000
 HUGE = b"9" * 5_000
+WEB_SOCKET = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+}
+"""What asks for a protocol that is not served: the request is answered as any other."""
 
 
 @pytest.fixture
@@ -354,6 +361,7 @@ def test_wrong_types_headers_methods_and_paths_are_refused(http: Http) -> None:
         (404, "POST", "/mcp", body, {**session, "Mcp-Session-Id": "x" * 8_000}),
         (400, "POST", "/mcp", body, {**session, "MCP-Protocol-Version": "1999-01-01"}),
         (406, "GET", "/mcp", None, {**session, "Accept": "text/html"}),
+        (406, "GET", "/mcp", None, {**session, **WEB_SOCKET, "Accept": "text/html"}),
         (400, "POST", "/messages/", body, JSON),
         (400, "POST", "/messages/?session_id=%00", body, JSON),
         (404, "POST", f"/messages/?session_id={'0' * 32}", body, JSON),

@@ -1,7 +1,7 @@
 """Servers as child processes, and agents that use them."""
 
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +12,16 @@ import anyio
 from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.mcp_servers import MCPToolsMiddleware, StdioServer
 from deep_agent_mcp.harness.messages.message import ToolMessage
+from tests.fork_server import environment, stand_in, start
 from tests.loop.models import Turns, says
 
 ROOT = Path(__file__).parents[2]
 
 
 def sdk_server(log: Path, era: str = "new", **options) -> StdioServer:
-    args = ["-m", "tests.mcp_servers.sdk_server", "stdio", era, str(log)]
-    return StdioServer(sys.executable, args, cwd=ROOT, **options)
+    server = [sys.executable, "-m", "tests.mcp_servers.sdk_server", "stdio", era, str(log)]
+    command, *args = stand_in(server, {})
+    return StdioServer(command, args, cwd=ROOT, **options)
 
 
 def raw_server(habit: str = "behaves", file: Path | None = None, **options) -> StdioServer:
@@ -39,11 +41,15 @@ def http_server(log: Path, era: str = "new", port: int = 0) -> Iterator[int]:
         str(log),
         str(port),
     ]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+    said, out = os.pipe()
+    with open(said, "rb") as stdout:
+        with open(out, "wb"):
+            process = start(command, environment(ROOT), ROOT, stdout=out, stderr=2)
         try:
-            yield json.loads(process.stdout.readline())
+            yield json.loads(stdout.readline())
         finally:
             process.kill()
+            process.wait(60)
 
 
 def agent_with(middleware: MCPToolsMiddleware, *turns, **options) -> Agent:

@@ -55,35 +55,8 @@ import deep_agent_mcp.server.cli.main, deep_agent_mcp.server.transports.transpor
 from deep_agent_mcp.server.app import built_agent
 from deep_agent_mcp.server.settings.sources import load_settings
 built_agent(load_settings({'state_dir': sys.argv[1]}, {}))
-"""
-"""What a server without options imports before its first answer."""
+new = {*sys.modules} - bare
 
-
-def after_a_start(code: str, tmp_path: Path) -> object:
-    """Return what the code prints after a start."""
-    done = subprocess.run(
-        [sys.executable, "-c", START + code, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return ast.literal_eval(done.stdout)
-
-
-def test_a_start_without_options_imports_nothing_that_few_need(tmp_path: Path) -> None:
-    code = (
-        "few = {'bracex', 'cryptography', 'httpx', 'jwt', 'opentelemetry.sdk', 'regex', 'rich',\n"
-        "    'uvicorn', 'watchfiles', 'wcmatch', 'deep_agent_mcp.harness.backends.directory',\n"
-        "    'deep_agent_mcp.harness.telemetry', 'deep_agent_mcp.server.runs.background',\n"
-        "    'deep_agent_mcp.server.reload.hot_reload', 'deep_agent_mcp.server.telemetry'}\n"
-        "print(sorted(few & ({*sys.modules} - bare)))"
-    )
-    assert after_a_start(code, tmp_path) == []
-
-
-def test_a_start_does_not_wait_for_the_standard_dataclasses(tmp_path: Path) -> None:
-    code = """
 from dataclasses import fields, is_dataclass
 slow = []
 for module in [one for one in sys.modules if one.startswith('deep_agent_mcp.')]:
@@ -94,9 +67,48 @@ for module in [one for one in sys.modules if one.startswith('deep_agent_mcp.')]:
         frozen = kind.__dataclass_params__.frozen and '__slots__' in vars(kind)
         if could and frozen and kind.__init__.__code__.co_filename == '<string>':
             slow.append(f'{module}.{kind.__qualname__}: make it a record (harness._internal)')
-print(sorted(slow))
+print({'new': sorted(new), 'slow': sorted(slow)})
 """
-    assert after_a_start(code, tmp_path) == []
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What a server without options imports before its first answer, and what makes it slow."""
+    done = subprocess.run(
+        [sys.executable, "-c", START, str(tmp_path_factory.mktemp("start"))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return ast.literal_eval(done.stdout)
+
+
+def test_a_start_without_options_imports_nothing_that_few_need(
+    start: dict[str, list[str]],
+) -> None:
+    few = {
+        "bracex",
+        "cryptography",
+        "httpx",
+        "jwt",
+        "opentelemetry.sdk",
+        "regex",
+        "rich",
+        "uvicorn",
+        "watchfiles",
+        "wcmatch",
+        "deep_agent_mcp.harness.backends.directory",
+        "deep_agent_mcp.harness.telemetry",
+        "deep_agent_mcp.server.runs.background",
+        "deep_agent_mcp.server.reload.hot_reload",
+        "deep_agent_mcp.server.telemetry",
+    }
+    assert few & {*start["new"]} == set()
+
+
+def test_a_start_does_not_wait_for_the_standard_dataclasses(start: dict[str, list[str]]) -> None:
+    assert start["slow"] == []
 
 
 def test_version(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from deep_agent_mcp.server.doctor.environment import (
 )
 from deep_agent_mcp.server.doctor.examination import examine_live_model
 from deep_agent_mcp.server.doctor.findings import broken
-from deep_agent_mcp.server.doctor.handshakes import shake_hands
+from deep_agent_mcp.server.doctor.handshakes import server_command, shake_hands
 from deep_agent_mcp.server.doctor.known_clients import KNOWN_CLIENTS, KnownClient
 from deep_agent_mcp.server.doctor.report import Report
 from deep_agent_mcp.server.doctor.state import examine_journal, examine_state
@@ -101,7 +101,19 @@ def test_every_client_one_can_install_into_is_known() -> None:
     assert set(KNOWN_CLIENTS) == set(INSTALLABLE)
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start servers for handshakes without importing everything again."""
+
+    def command(*given: Any) -> list[str]:
+        python, isolated, *words = server_command(*given)
+        assert isolated == "-P"
+        return nursery.stand_in([python, *words], {})
+
+    monkeypatch.setattr("deep_agent_mcp.server.doctor.handshakes.server_command", command)
+
+
+@pytest.mark.usefixtures("patient", "forked")
 @pytest.mark.parametrize("name", INSTALLABLE)
 async def test_the_real_server_satisfies_each_client(name: str, home: Path) -> None:
     client = KNOWN_CLIENTS[name]
@@ -115,7 +127,7 @@ async def test_the_real_server_satisfies_each_client(name: str, home: Path) -> N
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient", "forked")
 async def test_what_a_client_cannot_bear_is_said_with_what_to_do(home: Path) -> None:
     client = KNOWN_CLIENTS["opencode"]
     options = ["--wait-budget", "90"]
