@@ -68,6 +68,7 @@ def run(rounds: int = 3, python: str | None = None) -> Report:
                 "ahead, x": round(ratio, 2),
             }
             bars.append(Bar(f"{label}: share of deepagents'", 1 / ratio, round(1 / wanted, 3), "x"))
+            print(f"{label}: {measures[label]}", file=sys.stderr, flush=True)  # it takes long
     return Report("peers", measures, bars)
 
 
