@@ -1,7 +1,8 @@
 """The floor of `delegate`: the Anthropic SDK alone, asked for the calls of one run after another.
 
-`python -m benchmarks.bare_sdk` reads a line with a number of runs, carries them out, and answers
-with the processor time they took. Tools are answered at once.
+`python -m benchmarks.bare_sdk [ours]` reads a line with a number of runs, carries them out, and
+answers with the processor time they took. Tools are answered at once. With `ours` the same calls
+are made through our model of the SDK: what a call costs beside the SDK's own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from typing import Any
 import anyio
 from anthropic import AsyncAnthropic
 
+from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Message, ToolMessage
+from deep_agent_mcp.harness.models.anthropic.model import AnthropicModel
+from deep_agent_mcp.harness.models.base import ChatRequest
+from deep_agent_mcp.harness.tools.spec import ToolSpec
+
 MODEL = "claude-sonnet-5-5"
+GOAL = "Write four files, as in benchmark 7731."
+OURS = AnthropicModel(MODEL, max_tokens=8_000)
 TOOL: dict[str, Any] = {
     "name": "write_file",
     "description": "Writes a file.",
@@ -25,17 +33,36 @@ TOOL: dict[str, Any] = {
 }
 
 
-async def main() -> None:
+async def main(side: str) -> None:
+    run = {"sdk": _sdk, "ours": _ours}[side]
     async with AsyncAnthropic() as client:
         for line in sys.stdin:
             began = _seconds()
             for _ in range(int(line)):
-                await _run(client)
+                await run(client)
             print(_seconds() - began, flush=True)
 
 
-async def _run(client: AsyncAnthropic) -> None:
-    messages: list[Any] = [{"role": "user", "content": "Write four files, as in benchmark 7731."}]
+async def _ours(_: AsyncAnthropic) -> None:
+    messages: list[Message] = [HumanMessage(GOAL)]
+    tool = ToolSpec(TOOL["name"], TOOL["description"], TOOL["input_schema"])
+    while True:
+        answer: AIMessage | None = None
+        async for piece in OURS.stream(ChatRequest(messages, tools=[tool])):
+            if isinstance(piece, AIMessage):
+                answer = piece
+        assert answer is not None
+        messages.append(answer)
+        if not answer.tool_calls:
+            return
+        messages += [
+            ToolMessage(call.id, f"wrote {call.args['path']}", name=call.name)
+            for call in answer.tool_calls
+        ]
+
+
+async def _sdk(client: AsyncAnthropic) -> None:
+    messages: list[Any] = [{"role": "user", "content": GOAL}]
     while True:
         async with client.messages.stream(
             model=MODEL,
@@ -63,4 +90,4 @@ def _seconds() -> float:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    anyio.run(main, *(sys.argv[1:] or ["sdk"]))

@@ -1,9 +1,11 @@
 """What a delegated run costs the server: five model calls over HTTP, four tool calls, all durable.
 
 The model is a Messages API of the tests, in a process of its own. Beside the server, the SDK alone
-is asked for the same calls; both processes are warm. Counted is processor time, which other
-programs on the machine change less than the time of day. At last many runs are started at once,
-while a second client keeps asking for the list of tools, whose slowest answer is reported.
+is asked for the same calls, and so is our model of the SDK, without an agent: their ratio is what a
+call costs. All processes are warm. Counted is processor time, which other programs on the machine
+change less than the time of day. Then many runs are started at once, while the list of tools is
+asked for, whose slowest answer is reported; and again while a fresh server imports the SDK for its
+first run, with the time a scripted agent's driven call takes meanwhile.
 """
 
 from __future__ import annotations
@@ -51,29 +53,36 @@ def run(rounds: int = 5, runs: int = 20, at_once: int = 100) -> Report:
         with (
             ServerProcess(ours(Path(folder) / "state"), "legacy") as server,
             _process("benchmarks.bare_sdk") as sdk,
+            _process("benchmarks.bare_sdk", "ours") as model,
         ):
             server.open()
-            ours_s, sdk_s = list[float](), list[float]()
+            ours_s, sdk_s, model_s = list[float](), list[float](), list[float]()
             _delegate(server, WARM_UP)
             _ask_sdk(sdk, WARM_UP)
+            _ask_sdk(model, WARM_UP)
             for _ in range(rounds):
                 ours_s.append(1_000 * _delegate(server, runs) / runs)
                 sdk_s.append(1_000 * _ask_sdk(sdk, runs) / runs)
+                model_s.append(1_000 * _ask_sdk(model, runs) / runs)
             together = _all_at_once(server, at_once)
+        importing = _while_importing(Path(folder))
     per_run = statistics.median(ours_s)
     measures: dict[str, dict[str, float | int | None]] = {
         "ours, processor ms a run": spread(ours_s),
+        "our model alone, processor ms a run": spread(model_s),
         "SDK alone, processor ms a run": spread(sdk_s),
+        "calls beside the import of the SDK, ms": importing,
         f"{at_once} runs at once": together,
     }
     bars = [
         Bar("processor time of a delegated run", per_run, 35, "ms"),
         Bar(
             "a model call: ours / the SDK's own",
-            statistics.median(a / b for a, b in zip(ours_s, sdk_s, strict=True)),
+            statistics.median(a / b for a, b in zip(model_s, sdk_s, strict=True)),
             1.3,
             "x",
         ),
+        Bar("a driven call beside the SDK's import", importing["max"] or 0.0, 100, "ms"),
     ]
     return Report("delegate", measures, bars)
 
@@ -112,6 +121,24 @@ def _all_at_once(server: ServerProcess, runs: int) -> dict[str, float | int | No
         "cpu s": round((server.cpu_seconds() or 0.0) - before, 2),
         "slowest list, ms": round(1_000 * slowest, 1),
     }
+
+
+def _while_importing(folder: Path) -> dict[str, float | int | None]:
+    """Return the ms of driven calls on a fresh server, while its first run imports the SDK."""
+    with ServerProcess(ours(folder / "importing"), "legacy") as server:
+        server.open()
+        server.call("write_file", {"path": "/warm.txt", "content": "up"})
+        run_id = server.call("task", {"goal": GOAL, "wait_seconds": 0})["structuredContent"][
+            "run_id"
+        ]
+        times: list[float] = []
+        while True:
+            began = time.perf_counter()
+            server.call("write_file", {"path": "/f.txt", "content": "x"})
+            times.append(1_000 * (time.perf_counter() - began))
+            now = server.call("wait", {"run_id": run_id, "wait_seconds": 0})["structuredContent"]
+            if now["status"] != "running":
+                return spread(times)
 
 
 def _ask_sdk(process: subprocess.Popen[str], runs: int) -> float:

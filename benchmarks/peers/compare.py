@@ -68,6 +68,7 @@ def run(rounds: int = 3, python: str | None = None) -> Report:
                 "ahead, x": round(ratio, 2),
             }
             bars.append(Bar(f"{label}: share of deepagents'", 1 / ratio, round(1 / wanted, 3), "x"))
+            print(f"{label}: {measures[label]}", file=sys.stderr, flush=True)  # it takes long
     return Report("peers", measures, bars)
 
 
@@ -81,9 +82,10 @@ def _environment(place: Path) -> str:
 def _measure(command: tuple[str, ...]) -> float:
     """Return what a side prints; for a cold start, the ms its process took."""
     began = time.perf_counter()
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=REPO, env=environment(), timeout=600
-    )
+    given = environment()
+    # Where ripgrep is installed beside our interpreter, both sides find it.
+    given["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), given.get("PATH", "")))
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPO, env=given, timeout=600)
     taken = 1_000 * (time.perf_counter() - began)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2_000:]}")

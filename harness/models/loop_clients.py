@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -14,6 +16,9 @@ from anyio.lowlevel import RunVar
 __all__ = ["LoopClients"]
 
 _Client = TypeVar("_Client")
+
+_MANY_MODULES = 100
+"""So many new modules are an SDK."""
 
 
 @dataclass(slots=True)
@@ -51,7 +56,8 @@ class LoopClients(Generic[_Client]):
         async with loop.lock:
             known = loop.made.get(model)
             if known is None or known[0] != credentials:
-                known = loop.made[model] = credentials, await anyio.to_thread.run_sync(make)
+                client = await anyio.to_thread.run_sync(_without_collections, make)
+                known = loop.made[model] = credentials, client
         return known[1]
 
     def pop(self, model: object) -> _Client | None:
@@ -59,3 +65,20 @@ class LoopClients(Generic[_Client]):
         loop = self._loops.get(None)
         known = loop.made.pop(model, None) if loop is not None else None
         return None if known is None else known[1]
+
+
+def _without_collections(make: Callable[[], _Client]) -> _Client:
+    """Call it while no garbage is collected.
+
+    An SDK makes some hundred thousand objects that stay. Each collection among them would hold up
+    all other threads for a tenth of a second, and so would the next one after them.
+    """
+    collects, before = gc.isenabled(), len(sys.modules)
+    gc.disable()
+    try:
+        return make()
+    finally:
+        if collects:
+            if len(sys.modules) > before + _MANY_MODULES:
+                gc.freeze()
+            gc.enable()

@@ -79,3 +79,16 @@ def test_new_lines_get_the_line_end_of_the_file():
     assert Text("a\rb\r").replaced("b", "b\nc").raw == "a\rb\rc\r"
     assert Text("a\r\nb\r\n").replaced("b", "b\r\nc").raw == "a\r\nb\r\nc\r\n"
     assert Text("a\nb").replaced("b", "b\r\nc").raw == "a\nb\nc"
+
+
+@given(st.text("ab\n", max_size=40), st.sampled_from(["a", "b", "ab", "aba"]))
+def test_lines_with_a_text_are_those_that_hold_it_and_keep_their_numbers(raw, part):
+    expected = [
+        (number, line) for number, line in enumerate(Text(raw).lines(), start=1) if part in line
+    ]
+    assert [*Text(raw).lines_with(part)] == expected
+
+
+def test_lines_with_a_text_are_numbered_alike_with_every_line_end():
+    raw = "no\r\nneedle 1\rno\nneedle 2"
+    assert [*Text(raw).lines_with("needle")] == [(2, "needle 1"), (4, "needle 2")]

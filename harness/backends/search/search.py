@@ -187,9 +187,7 @@ def find_lines(
         text, data = decode(data), None
         if text is None:
             continue
-        for number, line in enumerate(text.lines(), start=1):
-            if part not in line:
-                continue
+        for number, line in text.lines_with(part) if part else enumerate(text.lines(), start=1):
             if budget.over():
                 return Page(matches, truncated=True)
             place = expression.find(line[:MAX_LINE])

@@ -65,6 +65,22 @@ class Text:
                 yield from view[place:end].split("\n")
             place = end + 1
 
+    def lines_with(self, part: str) -> Iterator[tuple[int, str]]:
+        """Yield number and text of each line of the view that holds some text, which is one line.
+
+        The lines between are not taken apart.
+        """
+        view, number, start = self.view, 1, 0
+        while (found := view.find(part, start)) >= 0:
+            number += view.count("\n", start, found)
+            start = max(start, view.rfind("\n", start, found) + 1)
+            end = view.find("\n", found)
+            if end < 0:
+                yield number, view[start:]
+                return
+            yield number, view[start:end]
+            number, start = number + 1, end + 1
+
     def _start_of(self, line: int) -> int:
         """Return where a line of the view begins; its length if it has fewer."""
         view, place = self.view, 0
