@@ -18,10 +18,16 @@ from tests.e2e.servers import ERAS, Era, Setup, call, connected, until_progress
 pytestmark = pytest.mark.anyio
 
 SLOW = {"text": "At last.", "delay": 600}
+LIMITS = (0.3, 1.2, 4.8)
+"""Seconds that a client waits, the next where the machine was too slow to begin in time."""
 SCRIPT = {
     "runs": [
         {"match": "take your time", "agents": {"main": [SLOW]}},
         {"match": "a moment", "agents": {"main": [{"text": "Done.", "delay": 1}]}},
+        *(
+            {"match": f"outlast {one} s", "agents": {"main": [{"text": "Done.", "delay": 3 * one}]}}
+            for one in LIMITS
+        ),
         {"match": "be quick", "agents": {"main": [{"text": "Quick."}, SLOW]}},
         {
             "match": "ask first",
@@ -96,9 +102,13 @@ async def test_a_client_that_waited_long_enough_leaves_the_run(
     transport: str, mode: Era, setup: Setup
 ) -> None:
     async with a_client(setup, transport, mode) as client:
-        with pytest.raises(MCPError, match="timed out"):
-            await client.call_tool("task", {"goal": "a moment"}, read_timeout_seconds=0.4)
-        run = await last_run(client)
+        for seconds in LIMITS:
+            with pytest.raises(MCPError, match="timed out"):
+                goal = {"goal": f"outlast {seconds} s"}
+                await client.call_tool("task", goal, read_timeout_seconds=seconds)
+            if threads := (await call(client, "threads"))["threads"]:
+                break  # otherwise none had begun by then
+        run = threads[0]["last_run"]
         done = await call(client, "wait", run_id=run["run_id"])
         assert (done["status"], done["answer"]) == ("done", "Done.")
 

@@ -17,7 +17,7 @@ from tests.e2e.hostile import needs_proc, posix
 
 pytestmark = [posix, needs_proc]
 
-CALLS = 120
+CALLS = 70
 SIZE = 2 << 20
 SEED = 20_261_123
 
