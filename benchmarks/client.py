@@ -133,7 +133,7 @@ class ServerProcess:
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=60)  # under valgrind the end takes long, too
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
