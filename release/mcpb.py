@@ -19,6 +19,7 @@ from typing import Any
 import anyio
 
 from deep_agent_mcp.server.doctor.handshakes import server_command
+from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.doctor.known_clients import KNOWN_CLIENTS
 from deep_agent_mcp.server.doctor.wire import Wire
 from release.project import REPO, Project
@@ -132,7 +133,7 @@ async def listed_tools() -> list[dict[str, str]]:
     client = KNOWN_CLIENTS["claude-desktop"]
     with tempfile.TemporaryDirectory() as place:
         env = {**os.environ, "PYTHONPATH": str(REPO)}
-        command = server_command([], Path(place, "state"))
+        command = server_command([], Path(place, "state"), load_settings({}, {}))
         async with Wire.to(command, client, env, Path(place, "log")) as wire:
             info = {"name": client.calls_itself, "version": "1"}
             hello = {"protocolVersion": client.protocol, "capabilities": {}, "clientInfo": info}

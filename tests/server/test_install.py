@@ -469,7 +469,7 @@ def test_relative_paths_mean_the_same_wherever_the_client_starts_the_server(
         (("cursor", "--", "--root", "/no/such"), "not an existing directory"),
         (("cursor", "--", "--root"), "requires an argument"),
         (("cursor", "--", "--transport", "http"), "give the client its URL"),
-        (("cursor", "--", "extra"), "unexpected extra argument"),
+        (("cursor", "--", "extra", "more"), "unexpected extra argument"),
         (("cursor", "--remove", "--", "--root", "."), "--remove takes no options"),
         (("cursor", "--name", "a b"), "will not do"),
         (("cursor", "--name", "x" * 33), "will not do"),

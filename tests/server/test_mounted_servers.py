@@ -158,7 +158,7 @@ async def test_the_health_of_a_server_says_how_mounted_servers_are(tmp_path, mon
     servers = {"raw": StdioServer(command[0], command[1:], cwd=ROOT)}
     monkeypatch.setattr(
         "deep_agent_mcp.server.app.create_deep_agent",
-        lambda *args, **options: create_deep_agent(*args, **options, mcp_servers=servers),
+        lambda *args, **options: create_deep_agent(*args, **{**options, "mcp_servers": servers}),
     )
     async with create_app(load_settings({"state_dir": str(tmp_path)}, {})) as app:
         assert "mcp_servers" not in app.status()  # no agent was needed yet

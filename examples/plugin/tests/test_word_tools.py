@@ -7,7 +7,7 @@ from word_tools.model import EchoModel
 from word_tools.tools import count_words
 
 from deep_agent_mcp import ScriptedModel, create_agent, init_chat_model
-from deep_agent_mcp.harness.agent_file.objects import resolve
+from deep_agent_mcp.harness.plugins import resolve
 
 CALL = {"tool_calls": [{"name": "count_words", "args": {"text": "one two three"}}]}
 
