@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deep_agent_mcp.harness._internal.identity_cache import IdentityCache
+from deep_agent_mcp.harness._internal.records import IdentityCache
 
 
 class Item:

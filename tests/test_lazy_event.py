@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from deep_agent_mcp.harness._internal.lazy_event import LazyEvent
+from deep_agent_mcp.harness._internal.concurrency import LazyEvent
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@
 import pytest
 from wcmatch import fnmatch
 
-from deep_agent_mcp.harness._internal.name_globs import fits
+from deep_agent_mcp.harness._internal.patterns import fits
 
 NAMES = ["", "a", "a*", "write_file", "write_", "Write_file", "a/b", ".a", "a\nb", "a:b", "a]"]
 GLOBS = ["*", "**", "write_*", "*_file", "w?ite*", "a[*", "[aw]*", "a\\**", ".*", "a*b", "?"]

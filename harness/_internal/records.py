@@ -1,4 +1,6 @@
-"""Frozen, slotted dataclasses that are cheap to declare, to make and to copy.
+"""Records: frozen dataclasses that are cheap to make, and values kept as long as a tuple lives.
+
+Frozen, slotted dataclasses that are cheap to declare, to make and to copy.
 
 A frozen dataclass assigns each field through `object.__setattr__`, a mutable one by a machine
 instruction. A round of the loop makes about fifty records, and that difference was a sixth of
@@ -8,6 +10,11 @@ twin of its class, with the same slots, and becomes one of the frozen class when
 The standard decorator also compiles six functions for each class, and a server imports two hundred
 of them before its first answer: a tenth of its start (`python -m benchmarks startup`). Here only
 `__init__` is compiled; the others are closures over the names of the fields.
+
+Identity cache: values computed from a tuple, kept for as long as the tuple lives.
+
+An agent offers its model the same tuple of tools at every call; to hash its tools would cost more
+than what is computed of them.
 """
 
 from __future__ import annotations
@@ -18,9 +25,10 @@ from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, f
 from functools import cache, partial
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import Any, TypeVar, cast, dataclass_transform
+from typing import Any, Generic, TypeVar, cast, dataclass_transform
 
-__all__ = ["changed", "record"]
+__all__ = ["IdentityCache", "changed", "record"]
+
 
 T = TypeVar("T")
 
@@ -212,3 +220,31 @@ def _function(
     function = made["MAKE"](**known)
     function.__qualname__ = f"{kind.__qualname__}.{name}"
     return function
+
+
+KeyT = TypeVar("KeyT", bound=tuple[Any, ...])
+ValueT = TypeVar("ValueT")
+
+
+class IdentityCache(Generic[KeyT, ValueT]):
+    """Calls a function once per tuple.
+
+    Args:
+        compute: The function; what it returns is shared, so nobody may change it.
+        size: How many tuples are remembered; then it begins afresh.
+    """
+
+    def __init__(self, compute: Callable[[KeyT], ValueT], size: int = 64) -> None:
+        self._compute = compute
+        self._size = size
+        # The tuple is kept with its value: while it lives nothing else can have its id.
+        self._known: dict[int, tuple[KeyT, ValueT]] = {}
+
+    def __call__(self, key: KeyT) -> ValueT:
+        """Return the function's value of a tuple."""
+        known = self._known.get(id(key))
+        if known is None:
+            if len(self._known) >= self._size:
+                self._known.clear()
+            known = self._known[id(key)] = (key, self._compute(key))
+        return known[1]

@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
+from .._internal.concurrency import work_apart
 from .._internal.records import changed, record
-from .._internal.work_apart import work_apart
 from ..checkpoint.base import Batch, FileChange
 from ..errors import AgentBuildError, ToolError
 from ..tools.tool import JournalWriter, ToolRuntime

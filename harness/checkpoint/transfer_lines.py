@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from .._internal.json_depth import can_be_read
+from .._internal.json_bounds import can_be_read
 from .base import (
     Checkpoint,
     FileChange,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 from pydantic import JsonValue
 
-from .._internal.task_groups import raising_one
+from .._internal.concurrency import raising_one
 from ..checkpoint.base import Batch, Checkpointer, Next, Run
 from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownThread
 from ..limits.limits import Limits, Meter

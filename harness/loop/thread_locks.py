@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import anyio
 
-from .._internal.lazy_event import LazyEvent
+from .._internal.concurrency import LazyEvent
 from .._internal.records import record
 from ..checkpoint.base import Run
 from ..errors import ThreadBusy

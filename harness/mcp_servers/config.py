@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit, urlunsplit
 
-from .._internal.name_globs import fits
+from .._internal.patterns import fits
 from ..errors import AgentBuildError
 from .oauth_tokens import TokenFiles
 

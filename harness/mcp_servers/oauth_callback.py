@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 from anyio.abc import Listener, SocketAttribute, SocketStream, TaskGroup
 
-from .._internal.task_groups import raising_one
+from .._internal.concurrency import raising_one
 
 __all__ = ["Callback"]
 

@@ -13,7 +13,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from .._internal.identity_cache import IdentityCache
+from .._internal.records import IdentityCache
 from ..messages.message import (
     AIMessage,
     Content,

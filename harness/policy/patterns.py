@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from .._internal.linear_patterns import PatternError, linear_test
-from .._internal.name_globs import settled
+from .._internal.patterns import PatternError, linear_test, settled
 from .errors import PolicyError
 
 __all__ = ["any_of", "argument_test", "expanded", "literal_in", "name_pattern", "steps_pattern"]

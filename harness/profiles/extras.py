@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import middleware as shipped
-from .._internal.name_globs import fits
+from .._internal.patterns import fits
 from ..errors import AgentBuildError, HarnessError
 from ..loop.hooks.middleware import AgentMiddleware
 from .profile import Profile

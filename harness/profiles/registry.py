@@ -7,7 +7,7 @@ from functools import cache, reduce
 from pathlib import Path
 from types import MappingProxyType
 
-from .._internal.name_globs import fits
+from .._internal.patterns import fits
 from ..definitions.confined_files import ConfinedFiles
 from .files import ProfileFile, load_profiles
 from .profile import Profile

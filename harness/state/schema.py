@@ -19,7 +19,7 @@ from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic_core import PydanticSerializationError
 
-from .._internal.json_depth import can_be_read
+from .._internal.json_bounds import can_be_read
 from .._internal.records import record
 from ..errors import AgentBuildError, CheckpointError, InvalidUpdate
 from ..messages.message import Message, MessageWrite, ToolCall

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from .._internal.json_depth import MAX_DEPTH
+from .._internal.json_bounds import MAX_DEPTH
 from .base import InvalidOperation
 
 __all__ = ["decode", "encode", "is_unicode", "json_text"]

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from .._internal.json_depth import is_too_deep
+from .._internal.json_bounds import is_too_deep
 from ..errors import AgentBuildError, HarnessError
 from ..models._native_schema import resolve
 from .strategies import AutoStrategy, StructuredOutput

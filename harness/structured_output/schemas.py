@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
-from .._internal.bounded_schemas import bounded, problems_of
+from .._internal.json_bounds import bounded, problems_of
 from .._internal.records import record
 from ..errors import AgentBuildError
 from ..models._native_schema import open_place, resolve

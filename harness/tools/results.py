@@ -12,7 +12,7 @@ from typing import Any, cast
 from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from .._internal.json_depth import MAX_DEPTH, is_too_deep
+from .._internal.json_bounds import MAX_DEPTH, is_too_deep
 from .._internal.records import changed
 from ..messages.message import (
     Content,

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pydantic import JsonValue, ValidationError
 
-from .._internal.bounded_schemas import bounded, problems_of
+from .._internal.json_bounds import bounded, problems_of
 from ..errors import AgentBuildError
 
 __all__ = ["check_schema", "flat_schema", "model_problems", "schema_problems"]

@@ -19,7 +19,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from ...harness._internal.task_groups import raising_one
+from ...harness._internal.concurrency import raising_one
 from ..settings.settings import Settings
 from .caller import ALL_SCOPES
 from .challenges import Challenge, ScopesOf, StepUp

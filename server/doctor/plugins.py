@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...harness._internal.task_groups import leaves
+from ...harness._internal.concurrency import leaves
 from ...harness.errors import HarnessError
 from ...harness.plugins import GROUPS, entry_points
 from ..settings.settings import Settings, SettingsError

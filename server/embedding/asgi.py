@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ...harness._internal.task_groups import raising_one
+from ...harness._internal.concurrency import raising_one
 from ...harness.errors import HarnessError
 from ..python_agents.source import AgentSource
 from ..settings.settings import Settings, SettingsError

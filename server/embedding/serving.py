@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ...harness._internal.task_groups import raising_one
+from ...harness._internal.concurrency import raising_one
 from ..settings.sources import keyword_settings
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from pydantic import JsonValue
 
-from ...harness._internal.lazy_event import LazyEvent
+from ...harness._internal.concurrency import LazyEvent
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Batch, Checkpointer, Run
 from ...harness.errors import HarnessError, RunEnded, ThreadBusy

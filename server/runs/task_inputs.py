@@ -11,8 +11,8 @@ from functools import partial
 
 from pydantic import JsonValue
 
+from ...harness._internal.concurrency import work_apart
 from ...harness._internal.records import record
-from ...harness._internal.work_apart import work_apart
 from ...harness.agent import Agent
 from ...harness.backends.base import Backend
 from ...harness.backends.file_tools.media import MAX_IMAGE_BYTES, media_content, media_type_of

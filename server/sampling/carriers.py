@@ -21,7 +21,7 @@ from mcp.types import CONNECTION_CLOSED, CreateMessageResultWithTools
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ...harness._internal.task_groups import raising_one
+from ...harness._internal.concurrency import raising_one
 from ...harness.errors import ModelError
 from ...harness.models.overflow import is_overflow
 from ..auth.caller import current_caller, owner_of

@@ -24,7 +24,7 @@ from mcp.types import (
     InputResponse,
 )
 
-from ...harness._internal.lazy_event import LazyEvent
+from ...harness._internal.concurrency import LazyEvent
 from ...harness.checkpoint.base import Run
 from ...harness.errors import ModelError
 from ...harness.loop.run.events import Event

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from ...harness._internal.task_groups import raising_one
+from ...harness._internal.concurrency import raising_one
 from ...harness.agent_file.places import (
     open_checkpointer,
     scheme_of,

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import ReadResourceRequestParams, TextResourceContents
 from pydantic import BaseModel, ConfigDict
 
-from ...harness._internal.work_apart import work_apart
+from ...harness._internal.concurrency import work_apart
 from ...harness.errors import HarnessError
 from ...harness.messages.message import new_id
 from ..mcp.resources import Resources

@@ -10,8 +10,8 @@ from typing import Any, cast
 import anyio
 from mcp.types import CallToolRequestParams, InputRequiredResult, InputResponse
 
+from ...harness._internal.concurrency import raising_one
 from ...harness._internal.records import record
-from ...harness._internal.task_groups import raising_one
 from ...harness.errors import HarnessError
 from ...harness.loop.run.events import Emit
 from ..mcp.services import Context, Services

@@ -9,7 +9,7 @@ from typing import Any, NotRequired, TypedDict
 import pytest
 from pydantic import JsonValue
 
-from deep_agent_mcp.harness._internal.json_depth import MAX_DEPTH, can_be_read, is_too_deep
+from deep_agent_mcp.harness._internal.json_bounds import MAX_DEPTH, can_be_read, is_too_deep
 from deep_agent_mcp.harness.agent import Agent, RunResult, create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import InvalidUpdate

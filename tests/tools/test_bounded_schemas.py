@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deep_agent_mcp.harness._internal.bounded_schemas import bounded, main_problem, problems_of
+from deep_agent_mcp.harness._internal.json_bounds import bounded, main_problem, problems_of
 from deep_agent_mcp.harness.tools.schemas import schema_problems
 
 SLOW = "^(a+)+$"

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 
 import anyio.to_thread
 
+from ..._internal.concurrency import work_apart
 from ..._internal.records import record
-from ..._internal.work_apart import work_apart
 from ...policy import CallAuthorization, authorization_of
 from ...policy.paths import path_forms, paths_in
 from ...tools.tool import ToolRuntime

@@ -13,8 +13,8 @@ from functools import partial
 
 from pydantic import JsonValue
 
+from ..._internal.concurrency import work_apart
 from ..._internal.records import record
-from ..._internal.work_apart import work_apart
 from ...tools.tool import ToolResult
 from ..base import Files, Page, PathTest
 from ..search.ignore import Unignored

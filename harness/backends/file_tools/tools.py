@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
-from ..._internal.work_apart import work_apart
+from ..._internal.concurrency import work_apart
 from ...errors import ToolError
 from ...tools.tool import Tool, ToolResult, ToolRuntime, tool
 from ..base import Backend, FileError, Files, canonical_path

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from unicodedata import category
 
-from ..._internal.linear_patterns import LinearPattern, PatternError, linear_pattern
+from ..._internal.patterns import LinearPattern, PatternError, linear_pattern
 from ..._internal.records import record
 from ...errors import ToolError
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import anyio.to_thread
 
-from ..._internal.name_globs import settled
+from ..._internal.patterns import settled
 from ...errors import ToolError
 from ..base import GrepMatch, Page, PathTest
 from ..text.text import decode

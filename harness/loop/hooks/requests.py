@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 import anyio
 from pydantic import JsonValue
 
-from ..._internal.identity_cache import IdentityCache
-from ..._internal.records import changed, record
+from ..._internal.records import IdentityCache, changed, record
 from ...limits.limits import Meter
 from ...messages.message import AIMessage, Message, ToolCall, ToolMessage
 from ...messages.paired import paired

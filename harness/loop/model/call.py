@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
+from ..._internal.concurrency import work_apart
 from ..._internal.records import changed, record
-from ..._internal.work_apart import work_apart
 from ...errors import MiddlewareError, ModelError
 from ...messages.message import (
     AIMessage,

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import JsonValue, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
-from ..._internal.json_depth import MAX_DEPTH, is_too_deep
+from ..._internal.json_bounds import MAX_DEPTH, is_too_deep
 from ..._internal.records import changed
 from ...messages.message import (
     AIMessage,

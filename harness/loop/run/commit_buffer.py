@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 import anyio
 
-from ..._internal.lazy_event import LazyEvent
+from ..._internal.concurrency import LazyEvent
 from ..._internal.records import changed
 from ...checkpoint.base import Batch, Checkpointer, RunEvent
 from ...errors import CheckpointError, StaleThread

@@ -17,7 +17,7 @@ import anyio
 import anyio.from_thread
 from pydantic import JsonValue
 
-from ..._internal.lazy_event import LazyEvent
+from ..._internal.concurrency import LazyEvent
 from ..._internal.records import changed, record
 from ...checkpoint.base import Checkpoint, Checkpointer, Run, RunEvent
 from ...limits.limits import Meter

@@ -10,8 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from pydantic import JsonValue
 
-from ..._internal.bounded_schemas import bounded, main_problem
-from ..._internal.json_depth import MAX_DEPTH, is_too_deep
+from ..._internal.json_bounds import MAX_DEPTH, bounded, is_too_deep, main_problem
 from ..._internal.records import record
 from ...checkpoint.base import Interrupt, InterruptKind
 from ...errors import InvalidAnswer, UnknownInterrupt

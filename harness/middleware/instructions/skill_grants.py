@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..._internal.name_globs import fits
+from ..._internal.patterns import fits
 from ...messages.message import AIMessage, Message, ToolMessage
 from ...skills import Skill
 

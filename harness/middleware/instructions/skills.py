@@ -13,7 +13,7 @@ from typing import Annotated, Any, NotRequired, TypedDict, cast, get_args
 import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from ..._internal.identity_cache import IdentityCache
+from ..._internal.records import IdentityCache
 from ...definitions.registry import no_such
 from ...errors import AgentBuildError, InvalidUpdate, ToolError
 from ...loop.hooks.middleware import AgentMiddleware

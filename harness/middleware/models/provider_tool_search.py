@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
 
-from ..._internal.identity_cache import IdentityCache
+from ..._internal.records import IdentityCache
 from ...errors import AgentBuildError, MiddlewareError
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse

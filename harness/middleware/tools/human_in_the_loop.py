@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Mapping
 from typing import cast
 
-from ..._internal.name_globs import fits
+from ..._internal.patterns import fits
 from ...errors import AgentBuildError
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ToolCallRequest

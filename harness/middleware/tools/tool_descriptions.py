@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from ..._internal.identity_cache import IdentityCache
+from ..._internal.records import IdentityCache
 from ...errors import AgentBuildError
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse

@@ -7,8 +7,8 @@ from typing import TypeAlias, cast
 
 from pydantic import JsonValue
 
-from ..._internal.identity_cache import IdentityCache
-from ..._internal.name_globs import fits
+from ..._internal.patterns import fits
+from ..._internal.records import IdentityCache
 from ...errors import AgentBuildError
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse, ToolCallRequest

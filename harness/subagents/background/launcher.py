@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import anyio
 from pydantic import JsonValue
 
-from ..._internal.task_groups import raising_one
+from ..._internal.concurrency import raising_one
 from ...checkpoint.base import Checkpointer, Interrupt, Run
 from ...errors import (
     AgentBuildError,

@@ -1,20 +1,32 @@
-r"""Linear-time regular expressions (RE2).
+r"""Patterns that take linear time: regular expressions, and globs over names and paths.
+
+Linear-time regular expressions (RE2).
 
 For expressions that anybody may write. Neither making one nor searching with it can be made to
 take long or to need much memory, and searching lets other threads run meanwhile.
 
 `linear_test` takes expressions of `re`: what differs between the two is rewritten. Left are `\b`
 and `\B`, which know letters of ASCII only, and what RE2 cannot do, which is refused.
+
+Globs over names, such as those of tools and models, and over paths.
+
+The library behind them takes a fiftieth of a server's start to import, and most names are plain.
+
+Comparing a path cannot be made to take long. The library lets each `**` try every place, so with
+five of them in a pattern a deep path takes minutes. What stands between two `**` is a fixed number
+of names: the first place where it fits leaves the most for the rest, so no other one has to be
+tried.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-__all__ = ["LinearPattern", "PatternError", "linear_pattern", "linear_test"]
+__all__ = ["LinearPattern", "PatternError", "fits", "linear_pattern", "linear_test", "settled"]
+
 
 MAX_MEMORY = 2 << 20
 """Bytes of one expression. Making one that needs more ends with an error after a few milliseconds;
@@ -191,3 +203,33 @@ def _character(found: re.Match[str]) -> str:
 
 def _code(char: str) -> str:
     return rf"\x{{{ord(char):x}}}"
+
+
+_WILD = frozenset("*?[\\")
+
+
+def fits(name: str, patterns: str | Sequence[str]) -> bool:
+    """Whether a name fits a glob, or one of several. Case counts."""
+    return any(_fits(name, one) for one in ([patterns] if isinstance(patterns, str) else patterns))
+
+
+def _fits(name: str, pattern: str) -> bool:
+    start = pattern.removesuffix("*")
+    if not start or _WILD & set(start):
+        from wcmatch import fnmatch
+
+        return fnmatch.fnmatch(name, pattern, flags=fnmatch.CASE)
+    return name == pattern if start == pattern else name.startswith(start)
+
+
+_ANY_DEPTH = r"(?:(?!(?:[/]|^)(?:\.{1,2})(?:$|[/])).)*?"
+"""What `wcmatch` writes for `**` with `GLOBSTAR`, `DOTGLOB` and `FORCEUNIX`."""
+
+
+def settled(expression: str) -> str:
+    """Return an expression of `wcmatch.glob.translate` that tries no `**` twice."""
+    first, *others = expression.split(_ANY_DEPTH)
+    if len(others) < 2:
+        return expression
+    *middle, last = others
+    return "".join([first, *(f"(?>{_ANY_DEPTH}{one})" for one in middle), _ANY_DEPTH, last])

@@ -1,8 +1,15 @@
-"""Checks data against JSON schemas whose expressions cannot be made to take long.
+"""Bounds of JSON from outside: how deep it may be, and checks by schemas that cannot take long.
+
+Checks data against JSON schemas whose expressions cannot be made to take long.
 
 A schema may be a stranger's, such as that of an MCP server's tool, and the data a model's. The
 library behind it searches with `re`, which can take for ever. Here RE2 does; what it cannot do,
 such as look-ahead, gets a moment.
+
+Nesting limit: the depth of JSON that can be stored.
+
+Readers of JSON, those of clients too, go down some two hundred levels. What is nested more deeply
+could be stored, and its thread never be read again, so it is refused where it comes in.
 """
 
 from __future__ import annotations
@@ -15,17 +22,19 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from .linear_patterns import PatternError
+from pydantic_core import from_json
+
+from .patterns import PatternError
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
-__all__ = ["bounded", "main_problem", "problems_of"]
+__all__ = ["MAX_DEPTH", "bounded", "can_be_read", "is_too_deep", "main_problem", "problems_of"]
+
 
 _DATA = ("const", "default", "enum", "example", "examples")
 _SECONDS = 0.05
 """For one search with an expression that RE2 does not take."""
-
 
 _MOST_PROBLEMS = 1_000
 
@@ -183,9 +192,44 @@ def _finds(pattern: str, text: str) -> bool:
 
 @lru_cache(256)
 def _linear(pattern: str) -> Callable[[str], bool] | None:
-    from .linear_patterns import linear_test  # not needed to begin serving
+    from .patterns import linear_test  # not needed to begin serving
 
     try:
         return linear_test(re.compile(pattern))
     except (PatternError, re.error, OverflowError, RecursionError):
         return None
+
+
+MAX_DEPTH = 100
+"""Levels of objects and lists that arguments of a call, an artifact or a value may have. What is
+around them, a message in a list of messages, has some more."""
+
+_NESTED = (dict, list)
+
+
+def is_too_deep(value: object) -> bool:
+    """Whether JSON data has more than `MAX_DEPTH` levels of objects and lists."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        nested: list[object] = [one for one in level if isinstance(one, _NESTED)]
+        level = [inner for one in nested for inner in _within(one)]
+        if not level:
+            return False
+    return any(isinstance(one, _NESTED) for one in level)
+
+
+def _within(nested: object) -> list[object]:
+    if isinstance(nested, dict):
+        return list(cast("dict[str, object]", nested).values())
+    return cast("list[object]", nested)
+
+
+def can_be_read(data: bytes) -> bool:
+    """Whether JSON is nested no more deeply than its readers go."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return True
+    try:
+        from_json(data)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,91 @@
+"""Concurrency helpers: events, task groups, and work in threads.
+
+Errors of task groups: what one task raises, without the groups around it.
+
+Work apart: what may take long is done in a thread, what is quick at once.
+
+A thread costs a tenth of a millisecond, and lets the event loop go on while it works.
+
+Lazy event: an event that costs nothing when it is set before anybody waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+__all__ = ["LazyEvent", "leaves", "raising_one", "work_apart"]
+
+
+@asynccontextmanager
+async def raising_one() -> AsyncGenerator[None, None]:
+    """Raise the error itself where a task group of one task raises a group."""
+    try:
+        yield
+    except BaseExceptionGroup as errors:
+        if len(errors.exceptions) != 1:
+            raise
+        raise errors.exceptions[0] from None
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """Return the errors inside a group, whatever groups wrap them."""
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += leaves(error) if isinstance(error, BaseExceptionGroup) else [error]  # pyright: ignore[reportUnknownArgumentType]
+    return found
+
+
+_T = TypeVar("_T")
+
+_FEW: Final = 1 << 16
+
+
+async def work_apart(work: Callable[[], _T], chars: int = 0, *, items: int = 0) -> _T:
+    """Return what some work comes to; in a thread if it goes through much.
+
+    Args:
+        work: Does it; it may run beside the event loop.
+        chars: How many characters or bytes it goes through.
+        items: Through how many objects.
+    """
+    few = chars + 128 * items < _FEW
+    return work() if few else await anyio.to_thread.run_sync(work)
+
+
+class LazyEvent:
+    """An `anyio.Event` that is made by the first who waits for it.
+
+    A driven call says of a handful of things that they are over, each to whoever may wait. Hardly
+    ever somebody does, and what asks which event loop it is costs more than what it says.
+    """
+
+    __slots__ = ("_event", "_is_set")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._event: anyio.Event | None = None
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Say that it has happened, and wake all who wait."""
+        self._is_set = True
+        if self._event is not None:
+            self._event.set()
+
+    async def wait(self) -> None:
+        """Return once it has happened."""
+        if self._is_set:
+            await anyio.lowlevel.checkpoint()
+            return
+        if self._event is None:
+            self._event = anyio.Event()
+        await self._event.wait()
