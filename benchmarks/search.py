@@ -21,10 +21,10 @@ from typing import Any
 import anyio
 
 from benchmarks.report import Bar, Report, spread
-from deep_agent_mcp.harness.backends.directory.backend import DirectoryBackend, DirectoryFiles
+from deep_agent_mcp.harness.backends.directory import DirectoryBackend, DirectoryFiles
 from deep_agent_mcp.harness.backends.file_tools.tools import file_tools
-from deep_agent_mcp.harness.backends.search.ripgrep import find_ripgrep
-from deep_agent_mcp.harness.backends.search.search import glob_matcher
+from deep_agent_mcp.harness.backends.ripgrep import find_ripgrep
+from deep_agent_mcp.harness.backends.search import glob_matcher
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.tools.tool import JournalWriter, ToolRuntime
 

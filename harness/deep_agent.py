@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .agent import Agent, create_agent
 from .backends.base import Backend
-from .backends.file_tools.history import history_file
+from .backends.file_tools.visible_files import history_file
 from .checkpoint.base import Checkpointer
 from .deep_agent_options import (
     FurtherApprovals,

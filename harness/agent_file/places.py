@@ -285,7 +285,7 @@ def _spec(path: str, given: RouteSpec | Mapping[str, Any]) -> RouteSpec:
 
 
 def _backend(path: str, spec: RouteSpec, base: Path | None, store: Store | None) -> Backend:
-    from ..backends.read_only import ReadOnlyBackend
+    from ..backends.composite_parts import ReadOnlyBackend
 
     made: Backend
     if spec.root is not None:

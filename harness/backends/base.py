@@ -1,7 +1,11 @@
-"""The backend protocol: what the file tools need from the place where files are stored.
+"""The backend protocol: what the file tools need of a place for files, and its paths.
+
+The backend protocol: what the file tools need from the place where files are stored.
 
 Paths are absolute within the backend: they start with `/`, use forward slashes and contain no
 `..`. `canonical_path` makes one from whatever a model wrote, or says what is wrong with it.
+
+Paths of files in any backend: which are usable, in which order, and what errors say of them.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from ..errors import ToolError
 from ..tools.tool import JournalWriter, ToolRuntime
 
 __all__ = [
+    "MAX_DEPTH",
     "Backend",
     "FileEntry",
     "FileError",
@@ -29,7 +34,14 @@ __all__ = [
     "Restorable",
     "artifact_path",
     "canonical_path",
+    "changed",
+    "checked_path",
+    "every_path",
+    "nameable",
+    "size_text",
+    "walk_order",
 ]
+
 
 FileErrorCode: TypeAlias = Literal[
     "not_found",
@@ -169,7 +181,6 @@ def artifact_path(backend: Backend, name: str) -> str:
 
 _DRIVE = re.compile(r"^[A-Za-z]:[\\/]")
 
-
 _SHORT_PATH = 500
 """Characters of a path that is worth being remembered."""
 
@@ -230,3 +241,67 @@ class Restorable(Protocol):
     ) -> list[str]:
         """Undo changes and return the paths that were put back; see `DirectoryBackend.restore`."""
         ...
+
+
+MAX_DEPTH = 100
+"""Paths with more names are refused, and directories deeper than this not walked into."""
+
+_MAX_PATH = 1_024
+
+
+def checked_path(path: str) -> str:
+    """Return the canonical path.
+
+    Raises:
+        FileError: It is not usable, too long, or holds what no file name can.
+    """
+    canonical = canonical_path(path)
+    problem = None
+    if not nameable(canonical):
+        problem = "it is not valid Unicode"
+    elif len(canonical) > _MAX_PATH:
+        problem = f"it is longer than {_MAX_PATH} characters"
+    elif canonical.count("/") > MAX_DEPTH:
+        problem = f"it is deeper than {MAX_DEPTH} directories"
+    if problem is not None:
+        start = canonical[:100]
+        raise FileError("invalid_path", path, f"path {start!r}: {problem}. Nothing was done.")
+    return canonical
+
+
+def nameable(name: str) -> bool:
+    """Whether a name on disk can be written down; others are left out of listings."""
+    if name.isascii():
+        return True
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def walk_order(path: str) -> list[str]:
+    """Return what paths are sorted by in the order of a walk: name by name."""
+    return path.split("/")
+
+
+def every_path(path: str) -> bool:
+    """Return True: all files are meant."""
+    return True
+
+
+def changed(path: str) -> FileError:
+    """Return the error for a file that is not what it was."""
+    return FileError(
+        "changed",
+        path,
+        f"{path} was changed by someone else in the meantime. Nothing was done; read it again.",
+    )
+
+
+def size_text(size: int) -> str:
+    """Return a size for people, such as `12.3 MiB`."""
+    amount, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount, units = amount / 1024, units[1:]
+    return f"{amount:.0f} bytes" if units[0] == "bytes" else f"{amount:.1f} {units[0]}"

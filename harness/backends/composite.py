@@ -6,7 +6,6 @@ the one root: in results, in errors, and in the changes by which files are put b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -14,8 +13,7 @@ from typing import Any, TypeVar, cast
 import anyio
 
 from .._internal.concurrency import work_apart
-from .._internal.records import changed, record
-from ..checkpoint.base import Batch, FileChange
+from ..checkpoint.base import FileChange
 from ..errors import AgentBuildError, ToolError
 from ..tools.tool import JournalWriter, ToolRuntime
 from .base import (
@@ -28,77 +26,18 @@ from .base import (
     PathTest,
     Restorable,
     canonical_path,
+    checked_path,
+    every_path,
+    walk_order,
 )
-from .paths import checked_path, every_path, walk_order
-from .search.search import Unhurried, glob_matcher
+from .composite_parts import BackendLayout, BackendPart, Prefixing, checked_prefix
+from .search import Unhurried, glob_matcher
 from .state import StateBackend
 
 __all__ = ["CompositeBackend", "CompositeFiles"]
 
+
 _T = TypeVar("_T")
-_Found = TypeVar("_Found", FileEntry, GrepMatch)
-
-
-@record
-class _Part:
-    """A backend and the path it is mounted at; empty for the default."""
-
-    prefix: str
-    backend: Backend
-
-    def inner(self, path: str) -> str:
-        """Return a path of the whole as the part's own."""
-        return path[len(self.prefix) :] or "/"
-
-    def outer(self, path: str) -> str:
-        """Return a path of the part as one of the whole."""
-        return self.prefix + path if path != "/" else self.prefix or "/"
-
-    async def seen_outside(self, found: Sequence[_Found]) -> list[_Found]:
-        """Return what was found in the part with paths of the whole."""
-        if not self.prefix:
-            return [*found]
-        return await work_apart(
-            lambda: [changed(one, path=self.outer(one.path)) for one in found], items=len(found)
-        )
-
-    def holds(self, path: str) -> bool:
-        """Whether a path begins with the prefix."""
-        return path == self.prefix or path.startswith(self.prefix + "/")
-
-    def error(self, error: FileError) -> FileError:
-        """Return an error of the part with the paths in it as paths of the whole."""
-        if not self.prefix:
-            return error
-        asked = rf"{_BEFORE}{re.escape(error.path)}{_AFTER}"
-        paths = re.compile(rf"{asked}|{_BEFORE}/[^\s'\":;,)]+(?<!\.)")
-        text = paths.sub(lambda path: self.outer(path[0]), str(error))
-        return FileError(error.code, self.outer(error.path), text)
-
-
-_BEFORE = r"(?<![^\s'\"(])"
-_AFTER = r"(?![^\s'\":;,.)]|\.\w)"
-
-
-class _Layout:
-    """Which part a path belongs to."""
-
-    def __init__(self, default: Backend, routes: Mapping[str, Backend]) -> None:
-        mounted = [_Part(prefix, backend) for prefix, backend in routes.items()]
-        self.default = _Part("", default)
-        self.mounted = sorted(mounted, key=lambda part: (-len(part.prefix), part.prefix))
-        self.parts = [self.default, *sorted(mounted, key=lambda part: part.prefix)]
-
-    def owner(self, path: str) -> _Part:
-        """Return the part with the longest prefix of a path."""
-        return next((part for part in self.mounted if part.holds(path)), self.default)
-
-    def below(self, path: str) -> list[_Part]:
-        """Return the parts mounted further down than `path`."""
-        within = _Part("" if path == "/" else path, self.default.backend)
-        return [
-            part for part in self.parts[1:] if within.holds(part.prefix) and part.prefix != path
-        ]
 
 
 class CompositeBackend:
@@ -122,7 +61,7 @@ class CompositeBackend:
     def __init__(
         self, default: Backend, routes: Mapping[str, Backend], artifacts_root: str = "/"
     ) -> None:
-        prefixes = [_prefix(written) for written in routes]
+        prefixes = [checked_prefix(written) for written in routes]
         twice = sorted({prefix for prefix in prefixes if prefixes.count(prefix) > 1})
         if twice:
             raise AgentBuildError(f"more than one backend is mounted at {', '.join(twice)}")
@@ -133,8 +72,8 @@ class CompositeBackend:
             )
         self.default = default
         self.routes: Mapping[str, Backend] = dict(zip(prefixes, routes.values(), strict=True))
-        self.artifacts_root = _prefix(artifacts_root, root=True)
-        self._layout = _Layout(default, self.routes)
+        self.artifacts_root = checked_prefix(artifacts_root, root=True)
+        self._layout = BackendLayout(default, self.routes)
         self.live = all(getattr(part, "live", True) for part in (default, *routes.values()))
         """Whether no part hides what others change while a call runs."""
 
@@ -177,8 +116,8 @@ class CompositeBackend:
     def open(self, runtime: ToolRuntime) -> CompositeFiles:
         """Return the files of all parts."""
 
-        def opened(part: _Part) -> Files:
-            journal = _Prefixing(runtime.journal, part) if part.prefix else runtime.journal
+        def opened(part: BackendPart) -> Files:
+            journal = Prefixing(runtime.journal, part) if part.prefix else runtime.journal
             return part.backend.open(replace(runtime, journal=journal))
 
         return CompositeFiles(self._layout, {one.prefix: opened(one) for one in self._layout.parts})
@@ -219,7 +158,7 @@ class CompositeBackend:
                     mine,
                     thread_id=thread_id,
                     run_id=run_id,
-                    checkpointer=_Prefixing(checkpointer, part),
+                    checkpointer=Prefixing(checkpointer, part),
                     force=force,
                 )
             except ToolError as error:
@@ -228,7 +167,9 @@ class CompositeBackend:
             restored += map(part.outer, paths)
         return restored
 
-    def _restorers(self, changes: Sequence[FileChange]) -> list[tuple[_Part, list[FileChange]]]:
+    def _restorers(
+        self, changes: Sequence[FileChange]
+    ) -> list[tuple[BackendPart, list[FileChange]]]:
         """Return the parts with something to undo that they can undo, and their changes."""
         mine: dict[str, list[FileChange]] = {}
         for change in changes:
@@ -242,7 +183,7 @@ class CompositeBackend:
 class CompositeFiles:
     """`Files` of several parts."""
 
-    def __init__(self, layout: _Layout, files: Mapping[str, Files]) -> None:
+    def __init__(self, layout: BackendLayout, files: Mapping[str, Files]) -> None:
         self._layout = layout
         self._files = files
 
@@ -304,7 +245,7 @@ class CompositeFiles:
         path = checked_path(path)
         test = glob_matcher(pattern, path)
 
-        async def ask(part: _Part, files: Files, inner: str) -> list[FileEntry]:
+        async def ask(part: BackendPart, files: Files, inner: str) -> list[FileEntry]:
             own = self._own(part, test)
             if not isinstance(test, Unhurried):
                 found = await files.glob(own, inner, limit=limit)
@@ -331,7 +272,7 @@ class CompositeFiles:
         path = checked_path(path)
         test = every_path if glob is None else glob_matcher(glob, path)
 
-        async def ask(part: _Part, files: Files, inner: str) -> Page:
+        async def ask(part: BackendPart, files: Files, inner: str) -> Page:
             page = await files.grep(
                 pattern,
                 inner,
@@ -355,7 +296,7 @@ class CompositeFiles:
             key: value for files in self._files.values() for key, value in files.update().items()
         }
 
-    def _own(self, part: _Part, test: PathTest) -> PathTest:
+    def _own(self, part: BackendPart, test: PathTest) -> PathTest:
         """Return a test of a part's own paths: those that can be reached and fit."""
 
         def own(inner: str) -> bool:
@@ -368,14 +309,14 @@ class CompositeFiles:
         if self._layout.below(path):
             raise FileError("is_directory", path, f"{path} is a directory, not a file; list it.")
 
-    async def _ask(self, part: _Part, question: Callable[[Files], Awaitable[_T]]) -> _T:
+    async def _ask(self, part: BackendPart, question: Callable[[Files], Awaitable[_T]]) -> _T:
         try:
             return await question(self._files[part.prefix])
         except FileError as error:
             raise part.error(error) from error
 
     async def _ask_all(
-        self, path: str, question: Callable[[_Part, Files, str], Awaitable[_T]]
+        self, path: str, question: Callable[[BackendPart, Files, str], Awaitable[_T]]
     ) -> list[_T]:
         """Ask the part that has a path and those mounted below it, at once.
 
@@ -387,7 +328,7 @@ class CompositeFiles:
         answers: dict[str, _T] = {}
         failures: dict[str, ToolError] = {}
 
-        async def ask(part: _Part, inner: str) -> None:
+        async def ask(part: BackendPart, inner: str) -> None:
             try:
                 answers[part.prefix] = await self._ask(
                     part, lambda files: question(part, files, inner)
@@ -406,29 +347,6 @@ class CompositeFiles:
             if part.prefix in failures:
                 raise failures[part.prefix]
         return [answers[part.prefix] for part in (owner, *further) if part.prefix in answers]
-
-
-@record
-class _Prefixing:
-    """Records changes of a part's files under their paths of the whole."""
-
-    journal: JournalWriter
-    part: _Part
-
-    async def commit(self, batch: Batch) -> None:
-        """See `JournalWriter`."""
-        changes = [replace(one, path=self.part.outer(one.path)) for one in batch.file_changes]
-        await self.journal.commit(replace(batch, file_changes=changes))
-
-
-def _prefix(written: str, *, root: bool = False) -> str:
-    try:
-        path = canonical_path(written)
-    except FileError as error:
-        raise AgentBuildError(f"{written!r} is no path for files: {error}") from error
-    if path == "/" and not root:
-        raise AgentBuildError("the backend of / is the default; routes have a name, such as /docs")
-    return path
 
 
 def _in_state(backend: Backend) -> int:

@@ -13,10 +13,9 @@ import anyio.to_thread
 from .._internal.records import record
 from ..state.schema import Reducer
 from ..tools.tool import ToolRuntime
-from .base import FileEntry, FileError, Page, PathTest
-from .paths import changed, checked_path, size_text, walk_order
-from .search.expressions import line_expression
-from .search.search import Budget, find_lines, meant
+from .base import FileEntry, FileError, Page, PathTest, changed, checked_path, size_text, walk_order
+from .expressions import line_expression
+from .search import Budget, find_lines, meant
 
 __all__ = ["FileData", "FilesState", "StateBackend", "merge_files"]
 

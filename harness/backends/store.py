@@ -6,18 +6,15 @@ contents. Both are written in one batch, and what is there was written whole.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from hashlib import sha256
-from itertools import islice
 from typing import Any, Literal, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
 
-from .._internal.records import record
 from ..errors import AgentBuildError, ToolError
 from ..redaction.stores import unscreened
 from ..store.base import (
@@ -26,7 +23,6 @@ from ..store.base import (
     Get,
     Index,
     InvalidNamespace,
-    InvalidOperation,
     Item,
     Namespace,
     Operation,
@@ -36,16 +32,26 @@ from ..store.base import (
     Store,
     StoreError,
 )
-from ..store.names import check_key, check_namespace
+from ..store.names import check_namespace
 from ..tools.tool import ToolRuntime
-from .base import FileEntry, FileError, GrepMatch, Page, PathTest
-from .paths import changed, checked_path, size_text, walk_order
-from .search.expressions import line_expression
-from .search.search import Budget, find_lines, meant
+from .base import (
+    FileEntry,
+    FileError,
+    GrepMatch,
+    Page,
+    PathTest,
+    changed,
+    checked_path,
+    size_text,
+    walk_order,
+)
+from .expressions import line_expression
+from .search import Budget, find_lines, meant
 from .state import FileData
-from .store_turns import Turn, turn_of
+from .store_entries import StoredEntry, Turn, digest_of, entry_key, parent_paths, portions, turn_of
 
 __all__ = ["NamespaceFactory", "StoreBackend", "StoreFiles"]
+
 
 MAX_BYTES = 16 << 20
 
@@ -58,9 +64,6 @@ Only what a model cannot choose should decide it: the context, never a call's ar
 _ENTRIES = "file_entries"
 _CONTENTS = "file_contents"
 _WRITERS = "file_writers"
-_AT_ONCE = 4 << 20
-"""Bytes of contents that a search loads at once, if one file is not more."""
-_MOST_AT_ONCE = 500
 _ALL = 1 << 40
 
 
@@ -133,24 +136,6 @@ class StoreBackend:
         return lock
 
 
-@record
-class _Entry:
-    """What is known of a file without its content."""
-
-    path: str
-    size: int
-    digest: str
-    modified: float
-
-    @classmethod
-    def of(cls, item: Item) -> _Entry:
-        value = cast(Mapping[str, Any], item.value)
-        return cls(value["path"], value["size"], value["sha256"], item.updated_at)
-
-    def listed(self) -> FileEntry:
-        return FileEntry(self.path, size=self.size, modified=self.modified)
-
-
 class StoreFiles:
     """`Files` of a namespace in a store."""
 
@@ -182,7 +167,7 @@ class StoreFiles:
     async def read(self, path: str) -> bytes:
         """See `Files`."""
         path = checked_path(path)
-        (content,) = await self._batch([Get(self._contents, _key(path))])
+        (content,) = await self._batch([Get(self._contents, entry_key(path))])
         if content is not None:
             return _data(cast(Item, content))
         below = path == "/" or await self._holds_files(path)
@@ -200,7 +185,7 @@ class StoreFiles:
             )
         async with self._turn(path) as turn:
             present = await self._require_place(path)
-            if expected is not None and (present is None or present.digest != _digest(expected)):
+            if expected is not None and (present is None or present.digest != digest_of(expected)):
                 raise changed(path)
             await self._batch([*self._puts(path, data), turn.end])
             turn.ended = True
@@ -212,10 +197,12 @@ class StoreFiles:
         if path == "/":
             raise FileError("permission_denied", path, "the root itself cannot be deleted.")
         async with self._turn(path):
-            (entry,) = await self._batch([Get(self._entries, _key(path))])
+            (entry,) = await self._batch([Get(self._entries, entry_key(path))])
             doomed = [path] if entry is not None else [one.path for one in await self._below(path)]
             places = (self._entries, self._contents)
-            await self._batch([Delete(place, _key(full)) for full in doomed for place in places])
+            await self._batch(
+                [Delete(place, entry_key(full)) for full in doomed for place in places]
+            )
 
     async def glob(
         self, pattern: str | PathTest, path: str = "/", *, limit: int = 1_000
@@ -239,14 +226,18 @@ class StoreFiles:
         """See `Files`."""
         path = checked_path(path)
         expression = line_expression(pattern, ignore_case=ignore_case)
-        (entry,) = await self._batch([Get(self._entries, _key(path))]) if path != "/" else (None,)
-        found = [_Entry.of(cast(Item, entry))] if entry is not None else await self._below(path)
+        (entry,) = (
+            await self._batch([Get(self._entries, entry_key(path))]) if path != "/" else (None,)
+        )
+        found = (
+            [StoredEntry.of(cast(Item, entry))] if entry is not None else await self._below(path)
+        )
         if glob is not None:
             found = [one for _, one in await meant([(one.path, one) for one in found], glob, path)]
         budget = Budget()
         matches: list[GrepMatch] = []
         try:
-            for portion in _portions(found):
+            for portion in portions(found):
                 documents = await self._documents(portion)
                 page = await anyio.to_thread.run_sync(
                     *(find_lines, documents, expression, limit - len(matches), budget),
@@ -270,7 +261,7 @@ class StoreFiles:
             async with self._lock(path), turn_of(self.store, self._writers, path) as turn:
                 yield turn
 
-    async def _require_place(self, path: str) -> _Entry | None:
+    async def _require_place(self, path: str) -> StoredEntry | None:
         """Return the file that is at a path, or None if there can be one.
 
         Raises:
@@ -278,12 +269,12 @@ class StoreFiles:
         """
         if path == "/":
             raise _is_directory(path)
-        parents = list(_parents(path))
+        parents = list(parent_paths(path))
         present, *above = await self._batch(
-            [Get(self._entries, _key(one)) for one in (path, *parents)]
+            [Get(self._entries, entry_key(one)) for one in (path, *parents)]
         )
         if present is not None:
-            return _Entry.of(cast(Item, present))
+            return StoredEntry.of(cast(Item, present))
         for parent, entry in zip(parents, above, strict=True):
             if entry is not None:
                 raise FileError(
@@ -295,7 +286,7 @@ class StoreFiles:
             raise _is_directory(path)
         return None
 
-    async def _below(self, path: str) -> list[_Entry]:
+    async def _below(self, path: str) -> list[StoredEntry]:
         """Return the files below a directory, by path.
 
         Raises:
@@ -303,10 +294,10 @@ class StoreFiles:
         """
         (items,) = await self._batch([self._search_below(path)])
         found = sorted(
-            map(_Entry.of, cast(Sequence[Item], items)), key=lambda one: walk_order(one.path)
+            map(StoredEntry.of, cast(Sequence[Item], items)), key=lambda one: walk_order(one.path)
         )
         if not found and path != "/":
-            (entry,) = await self._batch([Get(self._entries, _key(path))])
+            (entry,) = await self._batch([Get(self._entries, entry_key(path))])
             if entry is not None:
                 raise FileError(
                     "not_a_directory", path, f"{path} is a file, not a directory; read it instead."
@@ -327,18 +318,20 @@ class StoreFiles:
 
     def _puts(self, path: str, data: bytes) -> list[Operation]:
         file = FileData.of(data)
-        entry = {"path": path, "size": len(data), "sha256": _digest(data)}
+        entry = {"path": path, "size": len(data), "sha256": digest_of(data)}
         content = {"content": file.content, "encoding": file.encoding}
         index: Index = self._index if file.encoding == "utf-8" else False
         return [
-            Put(self._entries, _key(path), entry, index=False, ttl=None),
-            Put(self._contents, _key(path), content, index=index, ttl=None),
+            Put(self._entries, entry_key(path), entry, index=False, ttl=None),
+            Put(self._contents, entry_key(path), content, index=index, ttl=None),
         ]
 
     async def _documents(
-        self, portion: Sequence[_Entry]
+        self, portion: Sequence[StoredEntry]
     ) -> list[tuple[str, Callable[[], bytes | None]]]:
-        contents = await self._batch([Get(self._contents, _key(entry.path)) for entry in portion])
+        contents = await self._batch(
+            [Get(self._contents, entry_key(entry.path)) for entry in portion]
+        )
         return [
             (entry.path, partial(_data, cast(Item, content)))
             for entry, content in zip(portion, contents, strict=True)
@@ -360,44 +353,11 @@ def _as_tool_errors() -> Generator[None]:
 
 def _check(namespace: Namespace) -> None:
     check_namespace(namespace)
-    check_namespace((*namespace, _WRITERS, _digest(b"")))
-
-
-def _key(path: str) -> str:
-    """Return the key for a path: the path itself, if it can be a key."""
-    try:
-        check_key(path)
-    except InvalidOperation:
-        return f"sha256:{_digest(path.encode())}"
-    return path
-
-
-def _portions(entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
-    """Split files so that each portion can be loaded at once."""
-    rest = iter(entries)
-    while portion := list(islice(rest, 1)):
-        size = portion[0].size
-        for entry in rest:
-            portion.append(entry)
-            size += entry.size
-            if size > _AT_ONCE or len(portion) == _MOST_AT_ONCE:
-                break
-        yield portion
-
-
-def _parents(path: str) -> Iterator[str]:
-    parent = path.rpartition("/")[0]
-    while parent:
-        yield parent
-        parent = parent.rpartition("/")[0]
+    check_namespace((*namespace, _WRITERS, digest_of(b"")))
 
 
 def _prefix(path: str) -> str:
     return "/" if path == "/" else path + "/"
-
-
-def _digest(data: bytes) -> str:
-    return sha256(data).hexdigest()
 
 
 def _data(item: Item) -> bytes:

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from wcmatch import fnmatch
 
 from .._internal.records import record
-from ..backends.file_tools.media import binary_notice, media_content
+from ..backends.file_tools.results import binary_notice, media_content
 from ..errors import AgentBuildError
 from ..messages.message import ContentBlock, TextBlock
 from ..tools.schemas import check_schema, flat_schema, schema_problems

@@ -13,16 +13,18 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue
 
 from ..backends.directory import DirectoryBackend
-from ..backends.file_tools.authorized_files import authorized_files
-from ..backends.file_tools.file_results import (
+from ..backends.file_tools.results import (
     ENTRIES,
     MATCHES,
+    answer,
     entry_line,
+    found_files,
+    found_lines,
     found_schema,
     match_line,
 )
-from ..backends.file_tools.search_results import answer, found_files, found_lines
-from ..backends.text.pages import fit, shown
+from ..backends.file_tools.visible_files import authorized_files
+from ..backends.text import fit, shown
 from ..errors import AgentBuildError, ToolError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..tools.tool import Tool, ToolResult, ToolRuntime, tool

@@ -139,7 +139,7 @@ def _failure(command: Sequence[str], env: Mapping[str, str] | None) -> str | Non
 
 def examine_search() -> Iterator[Finding]:
     """Look for ripgrep, and run it."""
-    from ...harness.backends.search.ripgrep import find_ripgrep
+    from ...harness.backends.ripgrep import find_ripgrep
 
     found = find_ripgrep()
     install = "Run `pip install 'deep-agent-mcp[search]'`, or install ripgrep."

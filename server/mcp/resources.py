@@ -34,8 +34,8 @@ from pydantic import JsonValue
 
 from ...harness.agent import StateSnapshot
 from ...harness.backends.base import FileError
-from ...harness.backends.file_tools.authorized_files import authorized_files
-from ...harness.backends.file_tools.media import media_type_of
+from ...harness.backends.file_tools.results import media_type_of
+from ...harness.backends.file_tools.visible_files import authorized_files
 from ...harness.errors import UnknownThread
 from ...harness.policy import ALLOW
 from ...harness.skills import SKILL_FILE

@@ -14,9 +14,8 @@ from pydantic import JsonValue
 from ...harness._internal.concurrency import work_apart
 from ...harness._internal.records import record
 from ...harness.agent import Agent
-from ...harness.backends.base import Backend
-from ...harness.backends.file_tools.media import MAX_IMAGE_BYTES, media_content, media_type_of
-from ...harness.backends.paths import size_text
+from ...harness.backends.base import Backend, size_text
+from ...harness.backends.file_tools.results import MAX_IMAGE_BYTES, media_content, media_type_of
 from ...harness.backends.transfer import upload_files
 from ...harness.errors import HarnessError
 from ...harness.messages.message import Content, ImageBlock, TextBlock

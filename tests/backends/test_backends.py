@@ -3,9 +3,8 @@
 import anyio
 import pytest
 
-from deep_agent_mcp.harness.backends import base
+from deep_agent_mcp.harness.backends import base, search
 from deep_agent_mcp.harness.backends.base import FileError
-from deep_agent_mcp.harness.backends.search import search
 from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.workbench import Bench
 

@@ -21,7 +21,7 @@ from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.directory.descriptor_tree import DescriptorTree
 from deep_agent_mcp.harness.backends.directory.realpath_tree import RealpathTree, windows_problem
 from deep_agent_mcp.harness.backends.directory.tree import Tree
-from deep_agent_mcp.harness.backends.file_tools.search_results import MAX_COUNTED
+from deep_agent_mcp.harness.backends.file_tools.results import MAX_COUNTED
 from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.attack_paths import ATTACKS, FAMILIES, SECRET, Ground, lay_out
 from tests.backends.workbench import DISKS, Bench, make_backend

@@ -13,7 +13,7 @@ from deep_agent_mcp.harness.backends.directory import DirectoryBackend, native_t
 from deep_agent_mcp.harness.backends.directory.descriptor_tree import DescriptorTree
 from deep_agent_mcp.harness.backends.directory.realpath_tree import RealpathTree, windows_problem
 from deep_agent_mcp.harness.backends.directory.tree import Present
-from deep_agent_mcp.harness.backends.search.search import Budget
+from deep_agent_mcp.harness.backends.search import Budget
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
 from tests.backends.workbench import Bench, make_backend
 

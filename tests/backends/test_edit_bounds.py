@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.backends.text.edits import MOST_CHARS, MOST_PLACES, edit_places
-from deep_agent_mcp.harness.backends.text.text import Text, decode, lf
+from deep_agent_mcp.harness.backends.edits import MOST_CHARS, MOST_PLACES, edit_places
+from deep_agent_mcp.harness.backends.text import Text, decode, lf
 from deep_agent_mcp.harness.errors import ToolError
 
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.backends.base import FileError
-from deep_agent_mcp.harness.backends.directory.file_metadata import FileMetadata
+from deep_agent_mcp.harness.backends.directory.tree import FileMetadata
 from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.workbench import Bench
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.backends.search.expressions import line_expression
+from deep_agent_mcp.harness.backends.expressions import line_expression
 from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.patterns import PATTERNS
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.search.ignore import kept_by_gitignore
+from deep_agent_mcp.harness.backends.ignore import kept_by_gitignore
 from tests.backends.workbench import Bench
 
 pytestmark = pytest.mark.anyio

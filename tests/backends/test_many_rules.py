@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent import Agent, create_agent
-from deep_agent_mcp.harness.backends.search import ignore
+from deep_agent_mcp.harness.backends import ignore
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.backends.transfer import upload_files
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware

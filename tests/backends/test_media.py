@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.backends.file_tools.media import (
+from deep_agent_mcp.harness.backends.file_tools.results import (
     MAX_OTHER_BYTES,
     media_content,
     media_type_of,

@@ -10,8 +10,8 @@ import pytest
 
 from deep_agent_mcp.harness.backends.composite import CompositeBackend
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.file_tools import search_results as found
-from deep_agent_mcp.harness.backends.search.search import Budget
+from deep_agent_mcp.harness.backends.file_tools import results as found
+from deep_agent_mcp.harness.backends.search import Budget
 from deep_agent_mcp.harness.backends.state import StateBackend
 from tests.backends.workbench import Bench
 

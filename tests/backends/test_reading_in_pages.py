@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.backends.text.pages import read_page
-from deep_agent_mcp.harness.backends.text.text import decode
+from deep_agent_mcp.harness.backends.text import decode, read_page
 
 PATH = "/a.txt"
 

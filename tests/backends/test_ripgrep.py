@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from deep_agent_mcp.harness.backends import ripgrep
 from deep_agent_mcp.harness.backends.base import GrepMatch, Page
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.backends.directory import search as directory_search
-from deep_agent_mcp.harness.backends.search import ripgrep
-from deep_agent_mcp.harness.backends.search.expressions import line_expression
-from deep_agent_mcp.harness.backends.search.ripgrep import candidates, find_ripgrep, prefilter
+from deep_agent_mcp.harness.backends.expressions import line_expression
+from deep_agent_mcp.harness.backends.ripgrep import candidates, find_ripgrep, prefilter
 from deep_agent_mcp.harness.errors import ToolError
 from tests.backends.patterns import PATTERNS
 from tests.backends.workbench import Bench

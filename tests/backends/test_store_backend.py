@@ -11,7 +11,7 @@ import pytest
 from deep_agent_mcp.harness.backends import store as store_files
 from deep_agent_mcp.harness.backends.base import FileError
 from deep_agent_mcp.harness.backends.store import StoreBackend
-from deep_agent_mcp.harness.backends.store_turns import turn_of
+from deep_agent_mcp.harness.backends.store_entries import turn_of
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
 from deep_agent_mcp.harness.store.base import Get, Item, Operation, Result, Search
 from deep_agent_mcp.harness.store.memory import MemoryStore

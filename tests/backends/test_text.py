@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.backends.text.text import Text, decode, lf
+from deep_agent_mcp.harness.backends.text import Text, decode, lf
 
 
 @pytest.mark.parametrize(

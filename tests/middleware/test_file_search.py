@@ -186,8 +186,8 @@ async def test_results_come_in_pages_one_after_the_other_past_every_cap(root: Pa
 async def test_where_no_more_is_looked_for_the_answer_says_so(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deep_agent_mcp.harness.backends.file_tools.search_results.MAX_RESULTS", 2)
-    monkeypatch.setattr("deep_agent_mcp.harness.backends.file_tools.search_results.MOST", 3)
+    monkeypatch.setattr("deep_agent_mcp.harness.backends.file_tools.results.MAX_RESULTS", 2)
+    monkeypatch.setattr("deep_agent_mcp.harness.backends.file_tools.results.MOST", 3)
     found = await answer(root, "glob_search", pattern="*", offset=2)
     assert "no more are looked for: narrow the search" in found.text
 

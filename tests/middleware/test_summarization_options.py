@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
-from deep_agent_mcp.harness.backends.file_tools.history import history_file
+from deep_agent_mcp.harness.backends.file_tools.visible_files import history_file
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deep_agent_mcp.harness._internal.patterns import settled
-from deep_agent_mcp.harness.backends.search.search import glob_matcher
+from deep_agent_mcp.harness.backends.search import glob_matcher
 from deep_agent_mcp.harness.policy import Policy, PolicyError, PolicyFiles, Rule
 from deep_agent_mcp.harness.policy.patterns import argument_test, name_pattern, steps_pattern
 

@@ -10,8 +10,8 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.backends.base import Backend
 from deep_agent_mcp.harness.backends.composite import CompositeBackend
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
-from deep_agent_mcp.harness.backends.file_tools.authorized_files import authorized_files
 from deep_agent_mcp.harness.backends.file_tools.tools import file_tools
+from deep_agent_mcp.harness.backends.file_tools.visible_files import authorized_files
 from deep_agent_mcp.harness.backends.state import StateBackend
 from deep_agent_mcp.harness.backends.store import StoreBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer

@@ -401,7 +401,7 @@ def test_a_sandbox_that_fails_is_broken(home: Path, monkeypatch: pytest.MonkeyPa
 
 def test_search_without_ripgrep_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(examine_search()).status in ("ok", "note")
-    monkeypatch.setattr("deep_agent_mcp.harness.backends.search.ripgrep.find_ripgrep", lambda: None)
+    monkeypatch.setattr("deep_agent_mcp.harness.backends.ripgrep.find_ripgrep", lambda: None)
     fixed(only(examine_search()), "note", "no ripgrep")
 
 

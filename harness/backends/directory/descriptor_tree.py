@@ -17,12 +17,11 @@ from itertools import groupby
 from operator import attrgetter
 
 from ..._internal.records import record
-from ..base import FileEntry, FileError, PathTest
-from ..paths import MAX_DEPTH, changed, every_path, nameable
-from .file_metadata import FileMetadata, version
+from ..base import MAX_DEPTH, FileEntry, FileError, PathTest, changed, every_path, nameable
 from .tree import (
     READ_FLAGS,
     WRITE_FLAGS,
+    FileMetadata,
     Leaf,
     Present,
     file_errors,
@@ -33,6 +32,7 @@ from .tree import (
     require_same,
     require_shallow,
     require_writable,
+    version,
 )
 
 __all__ = ["DescriptorTree"]

@@ -17,11 +17,10 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import PurePath
 
-from ..base import FileEntry, FileError, PathTest
-from ..paths import MAX_DEPTH, changed, every_path, nameable
-from .file_metadata import FileMetadata, version
+from ..base import MAX_DEPTH, FileEntry, FileError, PathTest, changed, every_path, nameable
 from .tree import (
     WRITE_FLAGS,
+    FileMetadata,
     Leaf,
     Present,
     file_errors,
@@ -32,6 +31,7 @@ from .tree import (
     require_same,
     require_shallow,
     require_writable,
+    version,
 )
 
 __all__ = ["RealpathTree", "windows_problem"]

@@ -22,7 +22,7 @@ from ...errors import ToolError
 from ...messages.message import AIMessage, Message
 from ...tools.tool import ToolRuntime
 from ..base import Backend, FileError, Files, canonical_path
-from ..text.pages import call_text, shown
+from ..text import call_text, shown
 
 __all__ = [
     "CLAIMS",

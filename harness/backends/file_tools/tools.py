@@ -17,12 +17,10 @@ from ..._internal.concurrency import work_apart
 from ...errors import ToolError
 from ...tools.tool import Tool, ToolResult, ToolRuntime, tool
 from ..base import Backend, FileError, Files, canonical_path
-from ..search.ignore import without_ignored
+from ..edits import edited
+from ..ignore import without_ignored
 from ..state import StateBackend
-from ..text.edits import edited
-from ..text.pages import fit, read_page, shown
-from ..text.text import decode
-from .authorized_files import authorized_files
+from ..text import decode, fit, read_page, shown
 from .file_guards import (
     claimed,
     read,
@@ -33,24 +31,27 @@ from .file_guards import (
     seen,
     with_hint,
 )
-from .file_results import (
+from .results import (
     ENTRIES,
     FLAG,
     MATCHES,
     NEXT,
     NUMBER,
     STRING,
+    answer,
+    binary_notice,
     entry_line,
     entry_row,
+    found_files,
+    found_lines,
     found_schema,
     match_line,
+    media_content,
     next_page,
     schema,
     span,
 )
-from .history import HistoryFiles, history_directory
-from .media import binary_notice, media_content
-from .search_results import answer, found_files, found_lines
+from .visible_files import HistoryFiles, authorized_files, history_directory
 
 __all__ = ["ALL_FILE_TOOLS", "FILE_TOOLS", "FileCalls", "file_tools"]
 

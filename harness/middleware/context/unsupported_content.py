@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ..._internal.records import record
-from ...backends.paths import size_text
+from ...backends.base import size_text
 from ...errors import AgentBuildError
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse

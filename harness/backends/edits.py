@@ -5,10 +5,9 @@ from __future__ import annotations
 from difflib import get_close_matches
 from itertools import islice
 
-from ..._internal.records import record
-from ...errors import ToolError
-from .pages import shown
-from .text import Text, decode, lf
+from .._internal.records import record
+from ..errors import ToolError
+from .text import Text, decode, lf, shown
 
 __all__ = ["MOST_CHARS", "MOST_PLACES", "Edit", "edit_places", "edited"]
 

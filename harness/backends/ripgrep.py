@@ -25,9 +25,9 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 
-from ..._internal.records import record
-from ...errors import ToolError
-from ..paths import MAX_DEPTH, nameable
+from .._internal.records import record
+from ..errors import ToolError
+from .base import MAX_DEPTH, nameable
 from .expressions import Expression, line_expression
 
 __all__ = ["Candidates", "candidates", "find_ripgrep", "prefilter"]

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from unicodedata import category
 
-from ..._internal.patterns import LinearPattern, PatternError, linear_pattern
-from ..._internal.records import record
-from ...errors import ToolError
+from .._internal.patterns import LinearPattern, PatternError, linear_pattern
+from .._internal.records import record
+from ..errors import ToolError
 
 __all__ = ["Expression", "line_expression"]
 

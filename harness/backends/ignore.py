@@ -22,10 +22,10 @@ from itertools import groupby
 
 import anyio.to_thread
 
-from ..._internal.records import record
-from ..base import FileError, Files, PathTest
-from ..text.text import decode
+from .._internal.records import record
+from .base import FileError, Files, PathTest
 from .search import Budget, glob_matcher
+from .text import decode
 
 __all__ = ["Unignored", "kept_by_gitignore", "without_ignored"]
 

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 import anyio.to_thread
 
-from ..._internal.patterns import settled
-from ...errors import ToolError
-from ..base import GrepMatch, Page, PathTest
-from ..text.text import decode
+from .._internal.patterns import settled
+from ..errors import ToolError
+from .base import GrepMatch, Page, PathTest
 from .expressions import Expression
+from .text import decode
 
 __all__ = ["MAX_LINE", "Budget", "Unhurried", "find_lines", "glob_matcher", "meant"]
 

@@ -1,20 +1,33 @@
-"""Text files: decodes bytes, and edits them without changing anything else.
+"""The text of files: decoded, and cut to pages, each with the call that returns the next one.
+
+Text files: decodes bytes, and edits them without changing anything else.
 
 A model sees and writes text with LF line ends. The file keeps its own encoding, byte order mark
 and line ends: matches are found on the LF view and spliced back into the text as it is stored.
+
+Pages: file tool results cut to a page, each with the call that returns the next one.
+
+Clients cut answers at about 10,000 characters, some show only the text and some only the data:
+so both are bounded, and both say the same.
 """
 
 from __future__ import annotations
 
 import codecs
+import json
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 
-__all__ = ["Text", "decode", "lf"]
+from pydantic import JsonValue
+
+from .._internal.records import record
+
+__all__ = ["Listing", "Text", "call_text", "decode", "fit", "lf", "read_page", "shown"]
+
 
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _CONTROL = bytes([*range(0x07), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F])
@@ -210,3 +223,96 @@ def _has_control(data: bytes) -> bool:
     """Whether there are control characters; most binary files have some near their start."""
     blocks = (data[place : place + _BLOCK] for place in range(0, len(data), _BLOCK))
     return any(len(block.translate(None, _CONTROL)) < len(block) for block in blocks)
+
+
+Row = Mapping[str, JsonValue]
+
+
+def call_text(tool: str, **arguments: JsonValue) -> str:
+    """Return a call as a model writes it, such as `ls(path="/a", offset=50)`."""
+    pairs = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items()]
+    return f"{tool}({', '.join(pairs)})"
+
+
+def shown(path: str) -> str:
+    """Return a path on one line; unusual ones in quotes."""
+    return path if path.isprintable() else json.dumps(path)
+
+
+@record
+class Listing:
+    """A page of rows.
+
+    Attributes:
+        rows: The rows as data.
+        lines: The same as text.
+        end: Number of the row after the last.
+    """
+
+    rows: list[JsonValue]
+    lines: list[str]
+    end: int
+
+
+def fit(rows: Sequence[Row], line: Callable[[Row], str], offset: int, budget: int) -> Listing:
+    """Return rows from `offset` on, as many as fit into `budget` characters, but at least one."""
+    listing = Listing([], [], min(offset, len(rows)))
+    text_size = data_size = 0
+    for row in rows[offset:]:
+        text = line(row)
+        text_size += len(text) + 1
+        data_size += len(json.dumps(row, ensure_ascii=False)) + 2
+        if listing.rows and max(text_size, data_size) > budget:
+            break
+        listing.rows.append(dict(row))
+        listing.lines.append(text)
+    return Listing(listing.rows, listing.lines, listing.end + len(listing.rows))
+
+
+def read_page(path: str, text: Text, offset: int, column: int, limit: int, budget: int) -> str:
+    """Return one header line and verbatim text.
+
+    Args:
+        path: The file's path.
+        text: The file.
+        offset: First line, from 0.
+        column: Characters of that line to leave out.
+        limit: Most lines to show.
+        budget: Most characters to show. A longer line is cut and continued by the next page.
+    """
+    total = text.line_count
+    if not total:
+        return f"[{shown(path)} is empty]"
+    lines = islice(text.lines(offset), min(limit, total))
+    first = next(lines, "")
+    if offset >= total or column > len(first):
+        what = f"offset {offset}" if offset >= total else f"column {column}"
+        return f"[{shown(path)} has {total} lines; {what} is past the end. Nothing to show]"
+    parts: list[str] = []
+    size = 0
+    for line in chain([first[column:]], lines):
+        size += len(line) + 1
+        if size > budget:
+            break
+        parts.append(line)
+    end = offset + len(parts)
+    if not parts:
+        stop = column + budget
+        width = len(first)
+        return (
+            f"[{shown(path)} line {offset + 1} of {total}, characters {column + 1}-"
+            f"{min(stop, width)} of {width}{_notes(text)}; next: "
+            f"{call_text('read_file', path=path, offset=offset, column=stop)}]\n"
+            + first[column:stop]
+        )
+    rest = f"; next: {call_text('read_file', path=path, offset=end)}" if end < total else ""
+    start = f", from character {column + 1} of line {offset + 1}" if column else ""
+    body = "\n".join(parts)
+    if end < total or text.view.endswith("\n"):
+        body += "\n"
+    return f"[{shown(path)} lines {offset + 1}-{end} of {total}{start}{_notes(text)}{rest}]\n{body}"
+
+
+def _notes(text: Text) -> str:
+    notes = text.notes()
+    return f"; {notes}, kept by edit_file" if notes else ""

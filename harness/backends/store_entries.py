@@ -1,4 +1,6 @@
-"""One writer at a time for each file in a store, among all processes that share the store.
+"""Entries of files in a store: their keys, and one writer at a time for each.
+
+One writer at a time for each file in a store, among all processes that share the store.
 
 A store has no put that depends on what is there. What it has is batches that see each other's
 effects in one order: a writer puts a note of its own and looks for others' in the same batch, and
@@ -8,19 +10,23 @@ whoever finds none has the turn.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import cast
+from itertools import islice
+from typing import Any, cast
 from uuid import uuid4
 
 import anyio
 
-from ..store.base import Delete, Item, Namespace, Put, Search, Store
-from .paths import changed
+from .._internal.records import record
+from ..store.base import Delete, InvalidOperation, Item, Namespace, Put, Search, Store
+from ..store.names import check_key
+from .base import FileEntry, changed
 
 __all__ = ["Turn", "turn_of"]
+
 
 _NOTE_SECONDS = 30.0
 """After which the note of a writer that died does not count."""
@@ -88,3 +94,59 @@ async def _is_alone(store: Store, end: Delete) -> bool:
     now = max(item.updated_at for item in notes)
     # Reading may prolong what a dead writer left, so its age counts.
     return all(item.key == end.key or item.updated_at < now - _NOTE_SECONDS for item in notes)
+
+
+_AT_ONCE = 4 << 20
+"""Bytes of contents that a search loads at once, if one file is not more."""
+_MOST_AT_ONCE = 500
+
+
+@record
+class StoredEntry:
+    """What is known of a file without its content."""
+
+    path: str
+    size: int
+    digest: str
+    modified: float
+
+    @classmethod
+    def of(cls, item: Item) -> StoredEntry:
+        value = cast(Mapping[str, Any], item.value)
+        return cls(value["path"], value["size"], value["sha256"], item.updated_at)
+
+    def listed(self) -> FileEntry:
+        return FileEntry(self.path, size=self.size, modified=self.modified)
+
+
+def entry_key(path: str) -> str:
+    """Return the key for a path: the path itself, if it can be a key."""
+    try:
+        check_key(path)
+    except InvalidOperation:
+        return f"sha256:{digest_of(path.encode())}"
+    return path
+
+
+def portions(entries: Sequence[StoredEntry]) -> Iterator[list[StoredEntry]]:
+    """Split files so that each portion can be loaded at once."""
+    rest = iter(entries)
+    while portion := list(islice(rest, 1)):
+        size = portion[0].size
+        for entry in rest:
+            portion.append(entry)
+            size += entry.size
+            if size > _AT_ONCE or len(portion) == _MOST_AT_ONCE:
+                break
+        yield portion
+
+
+def parent_paths(path: str) -> Iterator[str]:
+    parent = path.rpartition("/")[0]
+    while parent:
+        yield parent
+        parent = parent.rpartition("/")[0]
+
+
+def digest_of(data: bytes) -> str:
+    return sha256(data).hexdigest()

@@ -1,1 +1,0 @@
-"""Search: globs, expressions and ignore rules, and ripgrep where it is installed."""

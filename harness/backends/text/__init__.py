@@ -1,1 +1,0 @@
-"""The text of files: decoding, pages of lines, and edits."""
