@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from .backends.state import StateBackend
     from .backends.store import StoreBackend
     from .backends.transfer import Transfer, download_files, upload_files
-    from .cache.memory import MemoryCache
-    from .cache.sqlite import SqliteCache
+    from .cache import MemoryCache, SqliteCache
     from .checkpoint.memory import MemoryCheckpointer
     from .checkpoint.sqlite import SqliteCheckpointer
     from .deep_agent import create_deep_agent
@@ -176,8 +175,7 @@ _HOMES = {
     ".backends.directory": ("DirectoryBackend",),
     ".backends.transfer": ("Transfer", "download_files", "upload_files"),
     ".backends.state": ("StateBackend",),
-    ".cache.memory": ("MemoryCache",),
-    ".cache.sqlite": ("SqliteCache",),
+    ".cache": ("MemoryCache", "SqliteCache"),
     ".checkpoint.memory": ("MemoryCheckpointer",),
     ".checkpoint.sqlite": ("SqliteCheckpointer",),
     ".deep_agent": ("create_deep_agent",),

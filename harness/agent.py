@@ -34,7 +34,7 @@ from .tools.spec import is_provider_tool
 from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
-    from .cache.base import Cache
+    from .cache import Cache
     from .cache.entries import ModelCache, ToolCache
     from .mcp_servers.config import MCPServer
     from .store.base import Store

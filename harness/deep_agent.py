@@ -54,7 +54,7 @@ from .subagents.registry import SubAgentRegistry
 from .tools.tool import Tool
 
 if TYPE_CHECKING:
-    from .cache.base import Cache
+    from .cache import Cache
     from .mcp_servers.config import MCPServer
     from .mcp_servers.middleware import MCPToolsMiddleware
     from .middleware.commands.execute import ExecuteMiddleware

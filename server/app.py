@@ -57,7 +57,7 @@ from .threads.journals import open_journal
 from .threads.stores import open_agents_cache, open_agents_store
 
 if TYPE_CHECKING:
-    from ..harness.cache.base import Cache
+    from ..harness.cache import Cache
     from ..harness.store.base import Store
     from ..harness.telemetry import TelemetryMiddleware
     from .python_agents.source import AgentSource

@@ -31,7 +31,7 @@ from ..errors import AgentBuildError
 
 if TYPE_CHECKING:
     from ..backends.base import Backend
-    from ..cache.base import Cache
+    from ..cache import Cache
     from ..checkpoint.base import Checkpointer
     from ..store.base import Embed, Index, Namespace, Store
     from ..tools.tool import ToolRuntime
@@ -126,10 +126,10 @@ def open_cache(url: str, *, base: Path | None = None) -> Cache:
         AgentBuildError: The URL is none that is accepted. Nothing was opened.
     """
     if _checked("cache", url, ("memory", "sqlite")) == "memory":
-        from ..cache.memory import MemoryCache
+        from ..cache import MemoryCache
 
         return MemoryCache()
-    from ..cache.sqlite import SqliteCache
+    from ..cache import SqliteCache
 
     return SqliteCache(_file("cache", url, base))
 

@@ -10,7 +10,7 @@ from ..settings.definition import definition_of
 from ..settings.settings import Settings
 
 if TYPE_CHECKING:
-    from ...harness.cache.base import Cache
+    from ...harness.cache import Cache
     from ...harness.store.base import Store
 
 __all__ = ["open_agents_cache", "open_agents_store"]

@@ -10,10 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from deep_agent_mcp.harness.cache.base import Cache, CacheError
+from deep_agent_mcp.harness.cache import Cache, CacheError, MemoryCache, SqliteCache
 from deep_agent_mcp.harness.cache.entries import Entries
-from deep_agent_mcp.harness.cache.memory import MemoryCache
-from deep_agent_mcp.harness.cache.sqlite import SqliteCache
 
 pytestmark = pytest.mark.anyio
 
@@ -147,7 +145,7 @@ async def test_a_closed_cache_says_so(tmp_path):
 
 CHILD = """
 import sys, anyio
-from deep_agent_mcp.harness.cache.sqlite import SqliteCache
+from deep_agent_mcp.harness.cache import SqliteCache
 
 async def main():
     async with SqliteCache(sys.argv[1]) as cache:

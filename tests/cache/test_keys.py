@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.cache.keys import model_key, tool_key
+from deep_agent_mcp.harness.cache.entries import model_key, tool_key
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,

@@ -2,9 +2,8 @@
 
 import pytest
 
+from deep_agent_mcp.harness.cache import MemoryCache, SqliteCache
 from deep_agent_mcp.harness.cache.entries import ModelCache, ToolCache
-from deep_agent_mcp.harness.cache.memory import MemoryCache
-from deep_agent_mcp.harness.cache.sqlite import SqliteCache
 from deep_agent_mcp.harness.messages.message import (
     AIMessage,
     HumanMessage,

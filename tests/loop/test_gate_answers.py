@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
-from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.cache import MemoryCache
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import InvalidAnswer, RunEnded, UnknownInterrupt

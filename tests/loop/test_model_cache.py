@@ -7,9 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions, create_agent
-from deep_agent_mcp.harness.cache.base import Cache, CacheError
-from deep_agent_mcp.harness.cache.memory import MemoryCache
-from deep_agent_mcp.harness.cache.sqlite import SqliteCache
+from deep_agent_mcp.harness.cache import Cache, CacheError, MemoryCache, SqliteCache
 from deep_agent_mcp.harness.errors import ModelError, ToolError
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware

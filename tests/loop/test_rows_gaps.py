@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.backends.state import StateBackend
-from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.cache import MemoryCache
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError

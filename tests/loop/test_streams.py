@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
-from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.cache import MemoryCache
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.run.events import Event

@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
-from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.cache import MemoryCache
 from deep_agent_mcp.harness.errors import ToolError, ToolFailed
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.messages.message import HumanMessage

@@ -16,7 +16,7 @@ import anyio.lowlevel
 import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions, RunResult, create_agent
-from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.cache import MemoryCache
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError

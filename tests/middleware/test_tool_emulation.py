@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
-from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.cache import MemoryCache
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
 from deep_agent_mcp.harness.limits.limits import Limits, Used

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
-from deep_agent_mcp.harness.cache.memory import MemoryCache
+from deep_agent_mcp.harness.cache import MemoryCache
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import MiddlewareError, ModelError
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware

@@ -190,7 +190,7 @@ class ModelCall:
         if self._cache is None:
             answer = await self._stream(model, chat, request, screen)
         else:
-            from ...cache.keys import model_key
+            from ...cache.entries import model_key
 
             key = model_key(model.name, chat)
             answer = await self._cache.get(key, chat.messages)
