@@ -27,6 +27,7 @@ import anyio
 from benchmarks.bare_loop import ScriptModel
 from benchmarks.report import Bar, Report, spread
 from deep_agent_mcp.harness.agent import Agent, RunOptions
+from deep_agent_mcp.harness.checkpoint.admission import Clock
 from deep_agent_mcp.harness.checkpoint.base import (
     Batch,
     Checkpoint,
@@ -36,7 +37,6 @@ from deep_agent_mcp.harness.checkpoint.base import (
     step_id,
 )
 from deep_agent_mcp.harness.checkpoint.codec import decompress
-from deep_agent_mcp.harness.checkpoint.invariants import Clock
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite.committer import Committer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent

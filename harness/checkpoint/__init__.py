@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from .base import Checkpoint, Checkpointer, EventLimits, Run, RunEvent
     from .encryption import EncryptedCheckpointer
     from .keyring import Keyring
+    from .maintenance import prune_to_size
     from .memory import MemoryCheckpointer
     from .postgres import PostgresCheckpointer
     from .redis import RedisCheckpointer
-    from .retention import prune_to_size
     from .sqlite import SqliteCheckpointer
     from .transfer import export_thread, import_thread
 
@@ -50,7 +50,7 @@ _HOMES = {
     "SqliteCheckpointer": "sqlite",
     "export_thread": "transfer",
     "import_thread": "transfer",
-    "prune_to_size": "retention",
+    "prune_to_size": "maintenance",
 }
 _OPTIONAL = ("PostgresCheckpointer", "RedisCheckpointer")
 # So that `import *` asks `__getattr__` for it, and gets what can be imported here.

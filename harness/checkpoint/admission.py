@@ -1,4 +1,11 @@
-"""Admission: decides whether a batch may be stored, from what is stored of its thread.
+"""Admission: the rules of a journal, and whether a batch may be stored.
+
+The rules of a journal, written once for every checkpointer.
+
+Which batches are refused, what the refusal says, and in which order interrupts are handed out.
+Nothing here stores anything.
+
+Admission: decides whether a batch may be stored, from what is stored of its thread.
 
 The decision is a pure function, so it can be tested without a database. Memory, Postgres and
 SQLite call it with the facts they have looked up in the transaction. Two journals also decide
@@ -9,13 +16,244 @@ its commit script, because nothing else is atomic there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+import json
+import time
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from typing import TypeVar
 
-from .._internal.records import record
-from . import invariants
-from .base import Batch, TaskWrites
+import anyio.to_thread
+from pydantic import JsonValue
 
-__all__ = ["Facts", "admit"]
+from .._internal.records import changed, record
+from ..errors import CheckpointError, StaleThread
+from .base import (
+    Batch,
+    Checkpoint,
+    FileChange,
+    Interrupt,
+    Record,
+    Rewrite,
+    Run,
+    RunEvent,
+    Snapshot,
+    StoredWrite,
+    TaskWrites,
+)
+
+__all__ = [
+    "CONTENT",
+    "Clock",
+    "Facts",
+    "admit",
+    "check_batch",
+    "check_checkpoint",
+    "in_step_order",
+    "json_text",
+    "late_write",
+    "missing_ancestor",
+    "off_loop",
+    "prefix_range",
+    "rewritten",
+    "run_elsewhere",
+    "thread_exists",
+    "unknown_snapshot",
+    "unstorable",
+    "weight_of",
+]
+
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+_LARGE = 131_072
+"""Bytes that are packed or unpacked in about a millisecond."""
+
+CONTENT: Mapping[type[Record], tuple[str, ...]] = {
+    StoredWrite: ("value",),
+    Checkpoint: ("author", "summary"),
+    Run: ("goal", "answer", "reason", "used", "idempotency_key"),
+    Interrupt: ("message", "payload", "answer_schema", "answer"),
+    FileChange: ("path", "before", "after_digest"),
+    RunEvent: ("path", "data"),
+}
+"""The fields of each record that `Checkpointer.rewrite` may change."""
+
+_RELOAD = "Nothing was stored. Load the thread's head and continue from there."
+
+
+def check_batch(batch: Batch) -> None:
+    """Refuse a batch that mixes threads, or a step that would be torn from its writes.
+
+    Raises:
+        ValueError: A record belongs to another thread, or a checkpoint to another namespace.
+    """
+    for one in (*batch.checkpoints, *batch.runs, *batch.interrupts, *batch.file_changes):
+        if one.thread_id != batch.thread_id:
+            raise ValueError(
+                f"a batch of thread {batch.thread_id!r} holds a {type(one).__name__} of thread "
+                f"{one.thread_id!r}; commit it in a batch of its own"
+            )
+    for checkpoint in batch.checkpoints:
+        if checkpoint.ns != batch.ns:
+            raise ValueError(
+                f"a batch of namespace {batch.ns!r} holds checkpoint {checkpoint.id} of namespace "
+                f"{checkpoint.ns!r}; its writes would be lost, so commit it in a batch of its own"
+            )
+
+
+def check_checkpoint(
+    checkpoint: Checkpoint,
+    *,
+    exists: bool,
+    parent_exists: bool,
+    parent_is_head: bool,
+    imported: bool = False,
+) -> None:
+    """Refuse a checkpoint that does not fit the thread as it is now.
+
+    Args:
+        checkpoint: The new checkpoint.
+        exists: Whether one with its id is in its namespace already.
+        parent_exists: Whether its parent is; meaningless without a parent.
+        parent_is_head: Whether its parent is the head; without a parent, whether there is no head.
+        imported: Whether it was made elsewhere, so that its parent need not be the head.
+
+    Raises:
+        StaleThread: Somebody else moved the thread.
+    """
+    if exists:
+        raise StaleThread(
+            f"checkpoint {checkpoint.id} of {_where(checkpoint)} exists already: another run "
+            f"finished this step first. {_RELOAD}"
+        )
+    if checkpoint.parent_id is not None and not parent_exists:
+        raise StaleThread(
+            f"checkpoint {checkpoint.id} of {_where(checkpoint)} grew from "
+            f"{checkpoint.parent_id}, which is not in the journal: the thread was deleted "
+            f"meanwhile, or its parent never stored. {_RELOAD}"
+        )
+    if checkpoint.source in ("input", "loop") and not (parent_is_head or imported):
+        raise StaleThread(
+            f"{_where(checkpoint)} has moved on from {checkpoint.parent_id or 'its beginning'}, "
+            f"from which checkpoint {checkpoint.id} grew: another run or a rewind was faster. "
+            f"{_RELOAD}"
+        )
+
+
+def _where(checkpoint: Checkpoint) -> str:
+    ns = f" (namespace {checkpoint.ns!r})" if checkpoint.ns else ""
+    return f"thread {checkpoint.thread_id!r}{ns}"
+
+
+def late_write(thread_id: str, step: str, task_id: str) -> StaleThread:
+    """Return the error for a task that writes to a step whose checkpoint is stored already."""
+    return StaleThread(
+        f"task {task_id} writes to step {step} of thread {thread_id!r}, which another run has "
+        f"finished already. {_RELOAD}"
+    )
+
+
+def run_elsewhere(run_id: str) -> CheckpointError:
+    """Return the error for a run, or its events, that belongs to another thread."""
+    return CheckpointError(
+        f"run {run_id} belongs to another thread. Nothing was stored; use a new id."
+    )
+
+
+def thread_exists(thread_id: str) -> CheckpointError:
+    """Return the error for a thread that is to be made and is there."""
+    return CheckpointError(
+        f"thread {thread_id!r} exists already; nothing was stored. Choose another id, or delete "
+        f"it first."
+    )
+
+
+def missing_ancestor(thread_id: str) -> CheckpointError:
+    """Return the error for a checkpoint whose parent is not there."""
+    return CheckpointError(
+        f"an ancestor of a checkpoint of thread {thread_id!r} is missing from the journal, so its "
+        f"state cannot be rebuilt; nothing was changed. Restore a backup, or delete the thread."
+    )
+
+
+def unknown_snapshot(thread_id: str, snapshot: Snapshot) -> CheckpointError:
+    """Return the error for a snapshot of a checkpoint that is not there."""
+    return CheckpointError(
+        f"thread {thread_id!r} has no checkpoint {snapshot.checkpoint_id} to store a snapshot of. "
+        f"Nothing was stored; commit it with its checkpoint or after it."
+    )
+
+
+def unstorable(batch: Batch, error: Exception) -> CheckpointError:
+    """Return the error for a batch that holds what no journal can store."""
+    return CheckpointError(
+        f"a batch of thread {batch.thread_id!r} cannot be stored: {error}. Nothing of it was; fix "
+        f"the value and commit again."
+    )
+
+
+def in_step_order(interrupts: Iterable[Interrupt]) -> list[Interrupt]:
+    """Order interrupts by step, then by index; steps stand in the order they first asked in."""
+    steps: dict[tuple[str, str], list[Interrupt]] = {}
+    for interrupt in interrupts:
+        steps.setdefault((interrupt.ns, interrupt.step_id), []).append(interrupt)
+    return [one for step in steps.values() for one in sorted(step, key=lambda each: each.index)]
+
+
+def prefix_range(prefix: str) -> tuple[bytes, bytes]:
+    """Return between which texts those with a prefix lie, in UTF-8, whose order is that of bytes.
+
+    The first is the smallest of them; the second is the smallest text above all of them.
+
+    Args:
+        prefix: Not empty.
+    """
+    start = prefix.encode("utf-8", "surrogatepass")
+    return start, start[:-1] + bytes((start[-1] + 1,))  # no byte of UTF-8 is the last there is
+
+
+def json_text(value: JsonValue) -> str:
+    """Return a value as JSON text.
+
+    Raises:
+        CheckpointError: It is not JSON.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{type(value).__name__} cannot be stored as JSON: {error}. Nothing was stored."
+        ) from error
+
+
+def rewritten(rewrite: Rewrite, record: R) -> R:
+    """Return a record with the content that `rewrite` gives it."""
+    new = rewrite(record)
+    return changed(record, **{name: getattr(new, name) for name in CONTENT[type(record)]})
+
+
+def weight_of(batch: Batch) -> int:
+    """Return how many bytes of values a batch brings."""
+    values = sum(len(write.value) for task in batch.writes for write in task.writes)
+    folded = sum(len(write.value) for one in batch.snapshots for write in one.writes)
+    return values + folded + sum(len(one.before or b"") for one in batch.file_changes)
+
+
+async def off_loop(size: int, function: Callable[[], T]) -> T:
+    """Call a function that packs or unpacks so many bytes; in a thread if that takes long."""
+    return function() if size < _LARGE else await anyio.to_thread.run_sync(function)
+
+
+class Clock:
+    """Wall time that never repeats itself, so that a list can be paged by it."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def now(self) -> float:
+        """Return Unix time in seconds, later than any time returned before."""
+        self._last = max(time.time(), self._last + 1e-6)
+        return self._last
 
 
 @record
@@ -54,9 +292,9 @@ def admit(facts: Facts, batch: Batch) -> list[TaskWrites]:
     for snapshot in batch.snapshots:
         place = snapshot.checkpoint_id
         if place not in fresh and place not in facts.checkpoints:
-            raise invariants.unknown_snapshot(batch.thread_id, snapshot)
+            raise unknown_snapshot(batch.thread_id, snapshot)
     if facts.foreign:
-        raise invariants.run_elsewhere(min(facts.foreign))
+        raise run_elsewhere(min(facts.foreign))
     return new
 
 
@@ -66,7 +304,7 @@ def _admit_tasks(facts: Facts, batch: Batch) -> list[TaskWrites]:
         if task.task_id in facts.tasks.get(task.step_id, ()):
             continue
         if task.step_id in facts.checkpoints:
-            raise invariants.late_write(batch.thread_id, task.step_id, task.task_id)
+            raise late_write(batch.thread_id, task.step_id, task.task_id)
         new.setdefault((task.step_id, task.task_id), task)
     return [*new.values()]
 
@@ -77,7 +315,7 @@ def _admit_checkpoints(facts: Facts, batch: Batch) -> set[str]:
     head = facts.head
     for made in batch.checkpoints:
         parent = made.parent_id
-        invariants.check_checkpoint(
+        check_checkpoint(
             made,
             exists=made.id in fresh or made.id in facts.checkpoints,
             parent_exists=parent is not None and (parent in fresh or parent in facts.checkpoints),

@@ -9,6 +9,7 @@ import anyio.to_thread
 
 from .._internal.records import changed
 from ..errors import CheckpointError
+from .admission import rewritten
 from .base import (
     Batch,
     Checkpoint,
@@ -26,9 +27,7 @@ from .base import (
     ThreadInfo,
     ThreadSlice,
 )
-from .cipher import Cipher
-from .invariants import rewritten
-from .keyring import Keyring
+from .keyring import Cipher, Keyring
 from .record_encryption import RecordCipher, is_sealed
 
 __all__ = ["EncryptedCheckpointer", "require_plain"]

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
+from .admission import check_batch
 from .base import (
     Batch,
     Checkpoint,
@@ -21,7 +22,6 @@ from .base import (
     ThreadInfo,
     ThreadSlice,
 )
-from .invariants import check_batch
 
 __all__ = ["JournalFacade", "Query"]
 

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from .._internal.records import changed
 from ..errors import CheckpointError, UnknownThread
-from .admission import admit
+from .admission import Clock, admit, check_batch, in_step_order, json_text, thread_exists
 from .base import (
     Batch,
     Checkpoint,
@@ -28,13 +28,6 @@ from .base import (
     ThreadInfo,
     ThreadSlice,
     step_id,
-)
-from .invariants import (
-    Clock,
-    check_batch,
-    in_step_order,
-    json_text,
-    thread_exists,
 )
 from .maintenance import check_prune, prunable_ids
 from .memory_threads import EventLog, Namespace, Thread

@@ -9,7 +9,7 @@ from itertools import chain
 from pydantic import JsonValue
 
 from .._internal.records import changed
-from .admission import Facts
+from .admission import Facts, rewritten
 from .base import (
     Checkpoint,
     EventLimits,
@@ -22,7 +22,6 @@ from .base import (
     StoredWrite,
     TaskWrites,
 )
-from .invariants import rewritten
 from .maintenance import MERGED, Removal, merged, removal, steps_left
 
 __all__ = ["Namespace", "Thread"]

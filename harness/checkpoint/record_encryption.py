@@ -23,6 +23,7 @@ from pydantic import JsonValue
 
 from .._internal.records import changed, record
 from ..errors import CheckpointError
+from .admission import json_text, unstorable
 from .base import (
     Batch,
     Checkpoint,
@@ -34,9 +35,8 @@ from .base import (
     StoredWrite,
     TaskWrites,
 )
-from .cipher import Cipher, Damaged, UnknownKey
 from .codec import compress, decompress
-from .invariants import json_text, unstorable
+from .keyring import Cipher, Damaged, UnknownKey
 
 __all__ = ["FIELDS", "RecordCipher", "is_sealed"]
 

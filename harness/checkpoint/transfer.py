@@ -17,6 +17,7 @@ import anyio
 from pydantic import ValidationError
 
 from ..errors import CheckpointError, UnknownThread
+from .admission import thread_exists
 from .base import (
     Batch,
     Checkpoint,
@@ -26,7 +27,6 @@ from .base import (
     Run,
     TaskWrites,
 )
-from .invariants import thread_exists
 from .transfer_lines import (
     LINE,
     CheckpointLine,

@@ -114,7 +114,7 @@ class TokenFiles:
         names = ("url", "client", "tokens", "expires_at", "metadata", "resource")
         data = json.dumps({name: getattr(login, name) for name in names}).encode()
         if self._keys is not None:
-            from ..checkpoint.cipher import Cipher
+            from ..checkpoint.keyring import Cipher
 
             data = _SEALED + Cipher(self._keys).seal(data, self._context(server))
         file = self._file(server)
@@ -176,7 +176,7 @@ class TokenFiles:
     def _opened(self, server: str, sealed: bytes) -> bytes:
         if self._keys is None:
             raise self._unusable(server, "it is sealed with the journal's key, and none is set")
-        from ..checkpoint.cipher import Cipher, Damaged, UnknownKey
+        from ..checkpoint.keyring import Cipher, Damaged, UnknownKey
 
         try:
             return Cipher(self._keys).open(sealed, self._context(server))

@@ -10,7 +10,7 @@ from typing import TextIO
 from ...harness.agent import Agent
 from ...harness.checkpoint.base import Checkpointer, Run
 from ...harness.checkpoint.encryption import EncryptedCheckpointer
-from ...harness.checkpoint.retention import prune_to_size
+from ...harness.checkpoint.maintenance import prune_to_size
 from ...harness.checkpoint.transfer import export_thread, import_thread
 from ...harness.deep_agent import create_deep_agent
 from ...harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownThread

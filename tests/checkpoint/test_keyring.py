@@ -8,8 +8,7 @@ from base64 import urlsafe_b64encode
 
 import pytest
 
-from deep_agent_mcp.harness.checkpoint.cipher import Cipher, Damaged, UnknownKey
-from deep_agent_mcp.harness.checkpoint.keyring import Keyring
+from deep_agent_mcp.harness.checkpoint.keyring import Cipher, Damaged, Keyring, UnknownKey
 
 
 def test_a_new_key_is_one_word_that_is_read_back():

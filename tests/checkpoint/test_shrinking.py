@@ -5,7 +5,7 @@ import os
 import pytest
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer, step_id
-from deep_agent_mcp.harness.checkpoint.retention import prune_to_size
+from deep_agent_mcp.harness.checkpoint.maintenance import prune_to_size
 from tests.checkpoint.records import THREAD, checkpoint, grow, loaded, task, values
 
 pytestmark = pytest.mark.anyio

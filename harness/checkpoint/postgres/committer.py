@@ -14,8 +14,8 @@ import anyio
 
 from ...databases.postgres import AsyncConnection, Error, PostgresDatabase
 from ...errors import CheckpointError
+from ..admission import off_loop, run_elsewhere, weight_of
 from ..base import Batch, EventLimits
-from ..invariants import off_loop, run_elsewhere, weight_of
 from .commits import Collision, ServerClock, store
 from .encoded_batch import EncodedBatch
 from .session import Session

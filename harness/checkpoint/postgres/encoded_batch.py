@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..._internal.records import record
+from ..admission import unstorable
 from ..base import (
     Batch,
     Checkpoint,
@@ -19,7 +20,6 @@ from ..base import (
     StoredWrite,
 )
 from ..codec import SHARED_FROM, compress, digest_of, pack
-from ..invariants import unstorable
 from .records import as_bytes, as_json, event_body, maybe_bytes
 from .session import Row
 

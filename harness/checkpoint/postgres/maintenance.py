@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from ...errors import UnknownThread
-from ..invariants import missing_ancestor, thread_exists
+from ..admission import missing_ancestor, thread_exists
 from ..maintenance import prunable
 from .commits import SCOPES, ServerClock
 from .records import as_bytes, as_text, damage

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..._internal.records import record
+from ..admission import in_step_order, missing_ancestor, off_loop, prefix_range
 from ..base import (
     Checkpoint,
     FileChange,
@@ -23,7 +24,6 @@ from ..base import (
     ThreadSlice,
     step_id,
 )
-from ..invariants import in_step_order, missing_ancestor, off_loop, prefix_range
 from . import records
 from .records import as_bytes, as_text, damage, maybe_bytes
 from .session import Row, Session, Statement

@@ -14,6 +14,7 @@ from typing import Any, cast, get_args
 from pydantic import JsonValue
 
 from ...errors import CheckpointError
+from ..admission import json_text
 from ..base import (
     Checkpoint,
     FileChange,
@@ -28,7 +29,6 @@ from ..base import (
     ThreadInfo,
 )
 from ..codec import compress, decompress, unpack
-from ..invariants import json_text
 from .session import Row
 
 __all__ = [

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from ..admission import off_loop
 from ..base import TaskWrites
-from ..invariants import off_loop
 from ..maintenance import MERGED, merged, parents_of, removal, steps_left
 from .commits import TASKS, USES
 from .encoded_batch import TaskRow, packed

@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 
+from ..admission import off_loop, rewritten
 from ..base import Rewrite, StoredWrite
 from ..codec import compress, pack
-from ..invariants import off_loop, rewritten
 from . import records
 from .commits import BLOBS, USES
 from .encoded_batch import packed, shared_body

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import CheckpointError, NewerDatabase
+from ..admission import check_checkpoint, late_write, run_elsewhere, unknown_snapshot, unstorable
 from ..base import Batch, EventLimits
 from ..codec import compress
-from ..invariants import check_checkpoint, late_write, run_elsewhere, unknown_snapshot, unstorable
 from .records import (
     change_row,
     checkpoint_row,

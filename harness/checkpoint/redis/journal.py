@@ -30,9 +30,9 @@ from typing import Any, TypeVar
 import anyio
 
 from ...errors import CheckpointError
+from ..admission import off_loop, weight_of
 from ..base import Batch, EventLimits, Rewrite
 from ..facade import JournalFacade, Query
-from ..invariants import off_loop, weight_of
 from ..maintenance import check_prune
 from .batches import batch_arguments
 from .commits import Commits, write_failed

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from ..admission import in_step_order, missing_ancestor, off_loop
 from ..base import (
     Checkpoint,
     FileChange,
@@ -23,7 +24,6 @@ from ..base import (
     step_id,
 )
 from ..codec import decompress, digest_of
-from ..invariants import in_step_order, missing_ancestor, off_loop
 from .connections import Server, ServerFailed, Session
 from .reading import (
     EVENTS,

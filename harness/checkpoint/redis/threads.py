@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ..._internal.records import record
+from ..admission import missing_ancestor
 from ..base import FileChange, Snapshot, StoredWrite, TaskWrites
-from ..invariants import missing_ancestor
 from ..memory_threads import EventLog, Namespace, Thread
 from .connections import Session
 from .records import (

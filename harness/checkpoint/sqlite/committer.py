@@ -20,8 +20,8 @@ import anyio
 import anyio.to_thread
 
 from ...errors import CheckpointError
+from ..admission import Clock, unstorable
 from ..base import Batch, EventLimits
-from ..invariants import Clock, unstorable
 from . import rows
 from .connections import DAMAGE, JournalConnection, failed
 from .head_cache import HeadCache, keep_numbers

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, cast
 
+from ..admission import json_text, rewritten, run_elsewhere
 from ..base import EventLimits, Rewrite, RunEvent
 from ..codec import compress, decompress
-from ..invariants import json_text, rewritten, run_elsewhere
 from .head_cache import HeadCache
 
 __all__ = ["DELETE", "events", "events_of", "rewrite_events", "store_events"]

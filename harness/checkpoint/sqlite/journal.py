@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import anyio
 
 from ...errors import CheckpointError
+from ..admission import Clock
 from ..base import Batch, EventLimits, Rewrite
 from ..facade import JournalFacade, Query
-from ..invariants import Clock
 from ..maintenance import check_prune
 from . import maintenance as upkeep
 from . import queries, removal, rewriting

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlite3
 
 from ...errors import UnknownThread
+from ..admission import missing_ancestor, thread_exists
 from ..codec import plain, step_name
-from ..invariants import missing_ancestor, thread_exists
 from ..maintenance import prunable
 from . import event_rows
 from . import page_compaction as pages

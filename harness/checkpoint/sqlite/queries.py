@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...errors import CheckpointError
+from ..admission import in_step_order, missing_ancestor, prefix_range
 from ..base import (
     Checkpoint,
     FileChange,
@@ -25,7 +26,6 @@ from ..base import (
     step_id,
 )
 from ..codec import decompress, step_key, unpack
-from ..invariants import in_step_order, missing_ancestor, prefix_range
 from .ancestry import ancestry_of, writes_of
 from .event_rows import events
 from .page_compaction import Bodies

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from ..admission import json_text, rewritten
 from ..base import Rewrite
 from ..codec import (
     PackedTask,
@@ -18,7 +19,6 @@ from ..codec import (
     unpack,
     unpack_step,
 )
-from ..invariants import json_text, rewritten
 from . import page_compaction as pages
 from . import queries
 from .event_rows import rewrite_events

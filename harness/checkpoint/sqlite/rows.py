@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from ..admission import Facts, admit
+from ..admission import Facts, admit, json_text, run_elsewhere, unknown_snapshot
 from ..base import Batch, EventLimits, FileChange, Interrupt, Run, TaskWrites
 from ..codec import SHARED_FROM, PackedTask, compress, decompress, pack, step_key, step_name
-from ..invariants import json_text, run_elsewhere, unknown_snapshot
 from .event_rows import store_events
 from .head_cache import Head
 from .insert_buffer import InsertBuffer, share

@@ -30,7 +30,7 @@ class SealedRecords:
         self._opened = False
         self._refusal: CheckpointError | None = None
         if keys is not None:
-            from ...cipher import Cipher
+            from ...keyring import Cipher
 
             self._cipher = RecordCipher(Cipher(keys))
 
