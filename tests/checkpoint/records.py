@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from deep_agent_mcp.harness.checkpoint.base import Checkpointer, step_id
-from deep_agent_mcp.harness.checkpoint.conformance.records import (
+from deep_agent_mcp.harness.checkpoint.conformance.kit import (
     THREAD,
     checkpoint,
     grow,

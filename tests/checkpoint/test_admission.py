@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.checkpoint.admission import Facts, admit
 from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpoint, Snapshot, Source, step_id
-from deep_agent_mcp.harness.checkpoint.conformance.admission import Stored, random_batch
+from deep_agent_mcp.harness.checkpoint.conformance.rewriting import Stored, random_batch
 from deep_agent_mcp.harness.errors import CheckpointError, StaleThread
 from tests.checkpoint.records import THREAD, checkpoint, step_batch, task
 

@@ -10,15 +10,9 @@ from pathlib import Path
 import pytest
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer
-from deep_agent_mcp.harness.checkpoint.conformance import (
-    LAWS,
-    Law,
-    NotConforming,
-    commits,
-    listings,
-    unfinished,
-    verify,
-)
+from deep_agent_mcp.harness.checkpoint.conformance import LAWS, Law, NotConforming, commits, verify
+from deep_agent_mcp.harness.checkpoint.conformance import commits as unfinished
+from deep_agent_mcp.harness.checkpoint.conformance import snapshots as listings
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 

@@ -8,32 +8,26 @@ Each law gets a new, empty journal. `LAWS` holds them one by one, for a parametr
 
 from __future__ import annotations
 
-from . import (
-    admission,
-    commits,
-    events,
-    forks,
-    listings,
-    records_of_runs,
-    rewriting,
-    snapshots,
-    unfinished,
-)
+from . import commits, rewriting, runs, snapshots
+from . import commits as unfinished
 from . import maintenance as upkeep
+from . import rewriting as admission
+from . import snapshots as forks
+from . import snapshots as listings
 from .kit import Law, MakeJournal
 
 __all__ = ["LAWS", "Law", "MakeJournal", "NotConforming", "verify"]
 
 LAWS: tuple[Law, ...] = (
     *commits.LAWS,
-    *admission.LAWS,
-    *unfinished.LAWS,
-    *forks.LAWS,
+    *admission.ADMISSION_LAWS,
+    *unfinished.UNFINISHED_LAWS,
+    *forks.FORK_LAWS,
     *snapshots.LAWS,
-    *listings.LAWS,
-    *records_of_runs.LAWS,
+    *listings.LISTING_LAWS,
+    *runs.LAWS,
     *upkeep.LAWS,
-    *events.LAWS,
+    *runs.EVENT_LAWS,
     *rewriting.LAWS,
 )
 """All laws, in an order in which the first to break tells most."""

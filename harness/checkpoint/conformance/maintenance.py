@@ -16,14 +16,18 @@ from ..base import (
     TaskWrites,
     step_id,
 )
-from .kit import Laws, equal, holds, refused
-from .records import (
+from .kit import (
     THREAD,
+    Laws,
     checkpoint,
+    equal,
     grow,
+    holds,
     interrupt,
     loaded,
+    refused,
     run,
+    states_of,
     step_batch,
     task,
     values,
@@ -31,18 +35,10 @@ from .records import (
 
 __all__ = ["LAWS"]
 
+
 LAWS = Laws("upkeep")
 
 _SUB = "task:call_1@ckpt_1"
-
-
-async def _states(
-    journal: Checkpointer, thread: str = THREAD, ns: str = ""
-) -> dict[str, list[StoredWrite]]:
-    """Return the writes that lead to each checkpoint, from the root."""
-    page = await journal.history(thread, ns, limit=10_000)
-    found = [await loaded(journal, one.id, thread=thread, ns=ns) for one in page]
-    return {one.checkpoint.id: list(one.writes) for one in found}
 
 
 async def _branched(journal: Checkpointer) -> tuple[list[str], list[str]]:
@@ -72,7 +68,7 @@ async def a_copy_has_the_checkpoints_and_writes_of_its_source(journal: Checkpoin
         plain = [[replace(one, thread_id="", seq=0) for one in page] for page in pages]
         equal(plain[1], plain[0])
         equal([one.thread_id for one in pages[1]], ["copy"] * len(pages[1]))
-        equal(await _states(journal, "copy", ns), await _states(journal, THREAD, ns))
+        equal(await states_of(journal, "copy", ns), await states_of(journal, THREAD, ns))
     equal((await loaded(journal, thread="copy", ns=_SUB)).pending, [pending])
     equal((await loaded(journal, old[3], thread="copy")).checkpoint.step, 3)
     (info,) = [one for one in await journal.threads() if one.thread_id == "copy"]
@@ -124,9 +120,9 @@ async def only_what_is_there_is_copied_and_only_to_where_nothing_is(journal: Che
 @LAWS.law
 async def a_pruned_thread_keeps_its_newest_states_whole(journal: Checkpointer) -> None:
     ids = await grow(journal, *"abcdef")
-    before = await _states(journal)
+    before = await states_of(journal)
     equal(await journal.prune(THREAD, keep_latest=2), 4)
-    equal(await _states(journal), {place: before[place] for place in ids[:3:-1]})
+    equal(await states_of(journal), {place: before[place] for place in ids[:3:-1]})
     page = await journal.history(THREAD)
     equal([(one.id, one.parent_id) for one in page], [(ids[5], ids[4]), (ids[4], None)])
     for gone in ids[:4]:
@@ -154,9 +150,9 @@ async def an_abandoned_branch_goes_and_takes_nothing_along(journal: Checkpointer
     old, new = await _branched(journal)
     abandoned = task(step_id(old[3]), "call_1", 0, "abandoned")
     await journal.commit(Batch(THREAD, writes=[abandoned]))
-    before = await _states(journal)
+    before = await states_of(journal)
     equal(await journal.prune(THREAD, keep_latest=1), 5)
-    equal(await _states(journal), {new[1]: before[new[1]]})
+    equal(await states_of(journal), {new[1]: before[new[1]]})
     equal(values((await loaded(journal)).writes), ["a", "b", "c'", "d'"])
 
 
@@ -165,13 +161,13 @@ async def a_checkpoint_that_several_branches_need_stays(journal: Checkpointer) -
     first, second = await grow(journal, "a", "b")
     branch = step_batch(first, "b'", source="fork", salt="branch")
     await journal.commit(branch)
-    before = await _states(journal)
+    before = await states_of(journal)
     equal(await journal.prune(THREAD, keep_latest=2), 0)
-    equal(await _states(journal), before)
+    equal(await states_of(journal), before)
     await journal.commit(step_batch(branch.checkpoints[0].id, "c'"))
-    before = await _states(journal)
+    before = await states_of(journal)
     equal(await journal.prune(THREAD, keep_latest=1), 3)
-    equal(len(await _states(journal)), 1)
+    equal(len(await states_of(journal)), 1)
     equal(await journal.load(THREAD, "", second), None)
 
 
@@ -297,9 +293,9 @@ async def _two_runs(journal: Checkpointer) -> list[str]:
 @LAWS.law
 async def deleting_a_run_leaves_the_states_of_others_whole(journal: Checkpointer) -> None:
     ids = await _two_runs(journal)
-    before = await _states(journal)
+    before = await states_of(journal)
     await journal.delete_for_runs(["run_1"])
-    equal(await _states(journal), {place: before[place] for place in (ids[4], ids[2])})
+    equal(await states_of(journal), {place: before[place] for place in (ids[4], ids[2])})
     equal([one.parent_id for one in await journal.history(THREAD)], [ids[2], None])
     equal(await journal.history(THREAD, "task:run_1"), [])
     equal(len(await journal.history(THREAD, "task:run_2")), 1)
@@ -391,9 +387,9 @@ async def a_vacuum_changes_nothing_but_the_room(journal: Checkpointer) -> None:
     _, new = await _branched(journal)
     await grow(journal, "a", thread="other")
     await journal.delete_thread("other")
-    before = await _states(journal)
+    before = await states_of(journal)
     await journal.vacuum()
-    equal(await _states(journal), before)
+    equal(await states_of(journal), before)
     await journal.commit(step_batch(new[1], "after"))
     await journal.vacuum()
     equal(values((await loaded(journal)).writes), ["a", "b", "c'", "d'", "after"])
