@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
-from deep_agent_mcp.harness.checkpoint.postgres.schema import JOURNAL
-from deep_agent_mcp.harness.checkpoint.postgres.session import Session
+from deep_agent_mcp.harness.checkpoint.postgres.database import JOURNAL, Session
 from deep_agent_mcp.harness.databases.postgres import Tables
 from tests.databases import Database
 

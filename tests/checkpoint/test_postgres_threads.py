@@ -30,7 +30,7 @@ from deep_agent_mcp.harness.checkpoint.base import (
 )
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.postgres import PostgresCheckpointer
-from deep_agent_mcp.harness.checkpoint.postgres.schema import JOURNAL
+from deep_agent_mcp.harness.checkpoint.postgres.database import JOURNAL
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.transfer import export_thread, import_thread
 from deep_agent_mcp.harness.errors import CheckpointError, HarnessError

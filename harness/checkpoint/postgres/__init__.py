@@ -1,5 +1,201 @@
-"""A journal in a Postgres database."""
+"""The journal in a Postgres database: for many processes and machines.
 
-from .journal import PostgresCheckpointer
+Who changes a thread holds its lock, wherever it runs. Commits that wait at the same time share
+transactions; how is said in `harness.checkpoint.postgres.committer`.
+
+Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+import anyio
+
+from ...databases.postgres import AsyncConnection, LockNotAvailable, PostgresDatabase
+from ...errors import CheckpointError
+from ..base import Batch, EventLimits, Rewrite
+from ..facade import JournalFacade, Query
+from ..maintenance import check_prune
+from . import changes as postgres_rewrite
+from . import maintenance as upkeep
+from . import queries
+from .commits import ServerClock
+from .committer import Committer
+from .database import JOURNAL, VACUUM, Session
 
 __all__ = ["PostgresCheckpointer"]
+
+
+T = TypeVar("T")
+
+_PATIENCE = 20
+"""How many times longer upkeep may take than a commit."""
+
+_PAUSE = 1.0
+"""Seconds in which others store large values, before they are to wait again."""
+
+
+class _Busy(Exception):
+    """Others are storing large values."""
+
+
+class PostgresCheckpointer(JournalFacade):
+    """A `Checkpointer` over tables in a Postgres database; one instance serves one event loop.
+
+    It connects at the first use, or by `open()` or `async with` if its errors are wanted early, and
+    makes the tables if they are missing. A transaction that has begun is completed even if its
+    caller is cancelled. `close()` is final; a program that leaves it out may hang at its end.
+
+    A batch that is not `synced` survives the death of this process, and reaches the server's disk
+    within three times its `wal_writer_delay` (0.6 s by default).
+
+    Args:
+        conninfo: The database, as a connection string or URL of libpq.
+        schema: The schema of the tables, up to 63 bytes; made if missing.
+        connections: How many there are at most; more callers wait.
+        timeout: Seconds that a caller waits for a connection at most, and then for the server.
+            Upkeep of a thread (prune, delete, copy, rewrite) and `vacuum` may take 20 times that.
+        event_limits: How many events it keeps.
+
+    Raises:
+        ValueError: `connections` or `timeout` is not positive, or `schema` is no name of one.
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        schema: str = "deep_agent_journal",
+        connections: int = 8,
+        timeout: float = 30.0,
+        event_limits: EventLimits | None = None,
+    ) -> None:
+        super().__init__(queries)
+        self._database = PostgresDatabase(
+            JOURNAL, conninfo, schema, connections=connections, timeout=timeout
+        )
+        self._clock = ServerClock()
+        self._committer = Committer(self._database, event_limits or EventLimits(), self._clock)
+        self._timeout = timeout
+        self._patience = timeout * _PATIENCE
+
+    async def open(self) -> None:
+        """Connect, and create or migrate the tables if need be; see `JournalFacade.open`."""
+        await self._database.open()
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread with all that belongs to it; unknown ids do nothing.
+
+        Raises:
+            CheckpointError: The database cannot be written.
+        """
+        await self._free(await self._keep_up(upkeep.delete_thread, thread_id))
+
+    async def copy_thread(self, source: str, target: str) -> None:
+        """Copy a thread's checkpoints under another id; see `Checkpointer.copy_thread`."""
+        await self._keep_up(upkeep.copy_thread, source, target, self._clock)
+
+    async def prune(
+        self,
+        thread_id: str | None = None,
+        *,
+        keep_latest: int | None = None,
+        older_than: float | None = None,
+    ) -> int:
+        """Remove old checkpoints, each thread's in a transaction; see `Checkpointer.prune`."""
+        check_prune(keep_latest, older_than)
+        names = [thread_id] if thread_id is not None else await self._read(upkeep.all_threads)
+        removed, unheld = 0, set[bytes]()
+        for name in names:
+            count, digests = await self._keep_up(upkeep.prune, name, keep_latest, older_than)
+            removed += count
+            unheld |= digests
+        await self._free(unheld)
+        return removed
+
+    async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete runs with all they made, each in a transaction; see the protocol."""
+        made = await self._read(upkeep.threads_of_runs, run_ids)
+        unheld = set[bytes]()
+        for place in made:
+            unheld |= await self._keep_up(upkeep.delete_run, *place)
+        await self._free(unheld)
+
+    async def thread_size(self, thread_id: str) -> int:
+        """Return the bytes that a thread's values take in the database."""
+        return await self._read(upkeep.thread_size, thread_id)
+
+    async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
+        """Replace the content of a thread's records; see `Checkpointer.rewrite`."""
+        await self._free(await self._keep_up(postgres_rewrite.rewrite, thread_id, rewrite))
+
+    async def vacuum(self) -> None:
+        """Make the room of what was deleted usable again; nobody has to wait for it.
+
+        Raises:
+            CheckpointError: The tables belong to another user of the database.
+        """
+        await self._free(await self._keep_up(upkeep.unused_blobs))
+        await self._database.work_apart(self._vacuum, seconds=self._patience)
+
+    async def close(self) -> None:
+        """Finish what was handed over, then close all connections. A second call does nothing."""
+        with anyio.CancelScope(shield=True):
+            await self._committer.close()
+            await self._database.close()
+
+    async def _commit(self, batch: Batch) -> None:
+        await self._committer.commit(batch)
+
+    def _session(self, conn: AsyncConnection) -> Session:
+        return Session(conn, self._database.tables)
+
+    async def _read(self, query: Query, *question: object) -> Any:
+        return await self._database.read(lambda conn: query(self._session(conn), *question))
+
+    async def _keep_up(self, function: Callable[..., Awaitable[T]], *args: object) -> T:
+        """Run a function in a transaction that may take long."""
+
+        async def work(conn: AsyncConnection) -> T:
+            session = self._session(conn)
+            await session.allow_seconds(self._patience)
+            return await function(session, *args)
+
+        return await self._database.transact(work, seconds=self._patience)
+
+    async def _free(self, digests: Collection[bytes]) -> None:
+        """Delete large values that nothing holds now, after what let go of them is stored.
+
+        Raises:
+            CheckpointError: Others kept storing large values, or the database failed.
+        """
+        if not digests:
+            return
+        try:
+            with anyio.fail_after(self._timeout):
+                while not await self._freed(digests):  # noqa: ASYNC110  a server gives no event
+                    await anyio.sleep(_PAUSE)
+        except (CheckpointError, TimeoutError) as error:
+            why = str(error) or "others were storing some all the time"
+            raise CheckpointError(
+                f"it is done, but large values that nothing holds any more are still there "
+                f"({why}). Call vacuum() to delete them."
+            ) from error
+
+    async def _freed(self, digests: Collection[bytes]) -> bool:
+        async def work(conn: AsyncConnection) -> bool:
+            try:
+                await upkeep.free_blobs(self._session(conn), digests)
+            except LockNotAvailable:
+                raise _Busy from None  # through the end of the transaction
+            return True
+
+        try:
+            return await self._database.transact(work, seconds=self._patience)
+        except _Busy:
+            return False
+
+    async def _vacuum(self, conn: AsyncConnection) -> None:
+        await conn.execute(self._database.tables.sql(VACUUM))

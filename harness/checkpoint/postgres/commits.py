@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from ...errors import CheckpointError
 from ..admission import admit
 from ..base import EventLimits
-from .encoded_batch import EncodedBatch, TaskRow
+from .batches import EncodedBatch, Group, StoredState, TaskRow, ask
+from .database import Row, Session, columns
 from .records import as_bytes, as_text
-from .session import Row, Session, columns
-from .stored_state import Group, StoredState, ask
 
 __all__ = [
     "BLOBS",

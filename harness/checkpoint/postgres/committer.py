@@ -16,10 +16,9 @@ from ...databases.postgres import AsyncConnection, Error, PostgresDatabase
 from ...errors import CheckpointError
 from ..admission import off_loop, run_elsewhere, weight_of
 from ..base import Batch, EventLimits
+from .batches import EncodedBatch, lock, lock_free
 from .commits import Collision, ServerClock, store
-from .encoded_batch import EncodedBatch
-from .session import Session
-from .stored_state import lock, lock_free
+from .database import Session
 
 __all__ = ["Committer"]
 

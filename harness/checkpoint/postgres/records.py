@@ -1,4 +1,6 @@
-"""Rows of the Postgres journal as records, and text as its columns hold it.
+"""Rows of the Postgres journal: the statements that read them, and the records they become.
+
+Rows of the Postgres journal as records, and text as its columns hold it.
 
 Columns have types, so what a row may hold wrongly is a value: a word that is none of ours, bytes
 that are not Unicode or JSON, a body that no version has written. Each is a `CheckpointError`.
@@ -29,9 +31,13 @@ from ..base import (
     ThreadInfo,
 )
 from ..codec import compress, decompress, unpack
-from .session import Row
+from .database import Row, Statement
 
 __all__ = [
+    "DIGESTS",
+    "FILE_CHANGES",
+    "INTERRUPT",
+    "RUN",
     "as_bytes",
     "as_json",
     "as_text",
@@ -46,6 +52,7 @@ __all__ = [
     "thread_info",
     "writes",
 ]
+
 
 _KINDS = ("drive", "delegate")
 
@@ -257,3 +264,125 @@ def _object(value: Any) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
         raise TypeError(f"it holds {value!r:.40} where that cannot be")
     return cast("dict[str, JsonValue]", value)
+
+
+ISOLATED: Statement = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY", {})
+
+CHECKPOINT = """
+SELECT s.thread, s.scope, {more}
+    c.seq, c.id, p.id, c.step, c.source, c.author, c.next, c.run_id, c.created_at, c.summary,
+    c.weight
+FROM {{threads}} AS t
+JOIN {{scopes}} AS s ON s.thread = t.thread AND s.ns = %(ns)s
+JOIN {{checkpoints}} AS c ON c.scope = s.scope
+LEFT JOIN {{checkpoints}} AS p ON p.scope = c.scope AND p.seq = c.parent
+WHERE t.thread_id = %(thread_id)s
+"""
+
+LOADED = CHECKPOINT.format(
+    more="(SELECT k.seq FROM {checkpoints} AS k WHERE k.scope = s.scope AND k.id = %(cached)s),"
+)
+HEAD = LOADED + " ORDER BY c.seq DESC LIMIT 1"
+ONE = LOADED + " AND c.id = %(id)s"
+
+LISTED = CHECKPOINT.format(more="")
+PAGE = " ORDER BY c.seq DESC LIMIT %(limit)s"
+BEFORE = """ AND c.seq < (
+    SELECT b.seq FROM {checkpoints} AS b WHERE b.scope = s.scope AND b.id = %(before)s
+)"""
+
+DIGESTS = """
+CASE WHEN t.shares THEN ARRAY(
+    SELECT u.digest FROM {uses} AS u WHERE u.task = t.task ORDER BY u.place
+) END
+"""
+
+# From the checkpoint upwards, up to and without the cached one, or up to one with a snapshot. The
+# left join keeps a row for a step without tasks, so the first row always shows where the walk
+# ended.
+WRITES = f"""
+WITH RECURSIVE chain (seq, id, parent, depth) AS (
+    SELECT seq, id, parent, 0 FROM {{checkpoints}} WHERE scope = %(scope)s AND seq = %(seq)s
+    UNION ALL
+    SELECT p.seq, p.id, p.parent, depth + 1
+    FROM chain JOIN {{checkpoints}} AS p
+        ON p.scope = %(scope)s AND p.seq = chain.parent AND p.seq < chain.seq
+    WHERE chain.parent IS DISTINCT FROM %(start)s::int8 AND NOT EXISTS (
+        SELECT 1 FROM {{snapshots}} AS s WHERE s.seq = chain.seq AND s.schema = %(schema)s::bytea
+    )
+)
+SELECT chain.seq, chain.parent, t.body, {DIGESTS}
+FROM chain LEFT JOIN {{tasks}} AS t ON t.scope = %(scope)s AND t.step = chain.id
+ORDER BY chain.depth DESC, t.idx, t.task
+"""
+
+PENDING = f"""
+SELECT t.task_id, t.idx, t.body, {DIGESTS}
+FROM {{tasks}} AS t WHERE t.scope = %(scope)s AND t.step = %(step)s AND NOT EXISTS (
+    SELECT 1 FROM {{checkpoints}} AS c WHERE c.scope = %(scope)s AND c.id = %(step)s
+)
+ORDER BY t.idx, t.task
+"""
+
+INTERRUPT = """i.id, t.thread_id, i.ns, i.step_id, i.run_id, i.kind, i.path, i.message,
+    i.payload, i.answer_schema, i.idx, i.answer, i.answered"""
+
+INTERRUPTS = f"SELECT {INTERRUPT} FROM {{interrupts}} AS i JOIN {{threads}} AS t USING (thread)"
+
+ASKED = (
+    INTERRUPTS
+    + """ WHERE i.thread = %(thread)s AND i.step_id = %(step)s AND i.ns = %(ns)s AND NOT EXISTS (
+    SELECT 1 FROM {checkpoints} AS c WHERE c.scope = %(scope)s AND c.id = %(step)s
+)
+ORDER BY i.interrupt"""
+)
+
+RUN = """r.id, t.thread_id, r.kind, r.agent, r.status, r.goal, r.owner, r.answer, r.reason,
+    r.idempotency_key, r.created_at, r.updated_at, r.attempt, r.used, r.base"""
+
+RUNS = f"SELECT {RUN} FROM {{runs}} AS r JOIN {{threads}} AS t USING (thread)"
+
+# The page first: what belongs to its rows is looked up for them alone.
+PAGE_OF_RUNS = f"""
+SELECT {RUN} FROM (
+    SELECT * FROM {{runs}} %s ORDER BY run DESC LIMIT %%(limit)s
+) AS r JOIN {{threads}} AS t USING (thread)
+ORDER BY r.run DESC
+"""
+
+THREADS = f"""
+SELECT t.thread_id, t.checkpoints, t.created_at, t.updated_at, {RUN.replace("t.thread_id", "i")}
+FROM (
+    SELECT * FROM {{threads}} %s ORDER BY updated_at DESC LIMIT %%(limit)s
+) AS t LEFT JOIN LATERAL (
+    SELECT *, t.thread_id AS i FROM {{runs}} WHERE thread = t.thread ORDER BY run DESC LIMIT 1
+) AS r ON true
+ORDER BY t.updated_at DESC
+"""
+
+# Text is bytes here, so no collation has a say.
+BEGINS = "{column} >= %(start)s::bytea AND {column} < %(end)s::bytea"
+
+FILE_CHANGES = """
+SELECT f.run_id, f.path, f.before, f.digest, b.body, f.after_digest, f.checkpoint_seq, f.seq
+FROM {file_changes} AS f JOIN {threads} AS t USING (thread) LEFT JOIN {blobs} AS b USING (digest)
+"""
+
+CHANGED_SINCE = (
+    f"{FILE_CHANGES} WHERE t.thread_id = %(thread_id)s AND f.checkpoint_seq >= %(since)s"
+    " ORDER BY f.seq DESC"
+)
+
+# Each row holds one event or more, so as many rows are enough.
+EVENTS = """
+SELECT last, body FROM {events}
+WHERE log = (SELECT log FROM {logs} WHERE run_id = %(run_id)s) AND last > %(after)s
+ORDER BY last LIMIT %(limit)s
+"""
+
+NAMESPACES = """
+SELECT s.ns FROM {threads} AS t JOIN {scopes} AS s USING (thread) CROSS JOIN LATERAL (
+    SELECT seq FROM {checkpoints} AS c WHERE c.scope = s.scope ORDER BY c.seq LIMIT 1
+) AS first
+WHERE t.thread_id = %(thread_id)s ORDER BY first.seq
+"""

@@ -1,0 +1,392 @@
+"""Batches as rows of the Postgres journal, and the stored state that decides whether they may be.
+
+Batches as rows of the Postgres journal, made before their transaction begins.
+
+What only the transaction can know is missing: numbers, and what is stored already.
+
+Stored state: what Postgres holds of the threads that a group of batches is about to change.
+
+The first round trip takes the locks of the threads. What is asked after that, in the same or a
+later one, sees all that those who held the locks before have stored.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..._internal.records import record
+from ..admission import Facts, unstorable
+from ..base import Batch, Checkpoint, FileChange, Interrupt, Run, RunEvent, StoredWrite
+from ..codec import SHARED_FROM, compress, digest_of, pack
+from .database import Row, Session, Statement, columns
+from .records import as_bytes, as_json, as_text, damage, event_body, maybe_bytes
+
+__all__ = [
+    "NUMBERS",
+    "EncodedBatch",
+    "Group",
+    "StoredState",
+    "TaskRow",
+    "ask",
+    "lock",
+    "lock_free",
+    "packed",
+    "shared_body",
+]
+
+
+_REFUSED = (ValueError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What values lead to that the types of the records forbid."""
+
+
+@record
+class TaskRow:
+    """A task's writes as a body, and the digests of the large values that it counts."""
+
+    step: bytes
+    task_id: bytes
+    index: int
+    body: bytes
+    digests: Sequence[bytes]
+
+
+@dataclass(slots=True, eq=False)
+class EncodedBatch:
+    """A batch as rows.
+
+    Attributes:
+        batch: The batch.
+        blobs: Bodies of its large values, by digest.
+        tasks: Its tasks, by step and id; of those with equal ids the first.
+        checkpoints: Id, parent's id, and the columns that follow `parent`.
+        snapshots: Checkpoint, schema and body.
+        runs: By id, without number and thread.
+        interrupts: By id, without thread and number.
+        answers: Id and answer.
+        changes: Run, path, content before or its digest, and digest after.
+        events: By run: how many, time of the newest, and body.
+    """
+
+    batch: Batch
+    blobs: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    tasks: dict[tuple[str, str], TaskRow] = field(default_factory=dict[tuple[str, str], TaskRow])
+    checkpoints: list[Row] = field(default_factory=list[Row])
+    snapshots: list[Row] = field(default_factory=list[Row])
+    runs: dict[bytes, Row] = field(default_factory=dict[bytes, Row])
+    interrupts: dict[bytes, Row] = field(default_factory=dict[bytes, Row])
+    answers: list[Row] = field(default_factory=list[Row])
+    changes: list[Row] = field(default_factory=list[Row])
+    events: dict[bytes, Row] = field(default_factory=dict[bytes, Row])
+
+    @classmethod
+    def of(cls, batch: Batch) -> EncodedBatch:
+        """Return a batch as rows. Takes as long as compressing it.
+
+        Raises:
+            CheckpointError: The batch holds what cannot be stored.
+        """
+        entry = cls(batch)
+        try:
+            entry._fill()
+        except _REFUSED as error:
+            raise unstorable(batch, error) from error
+        return entry
+
+    @property
+    def thread_id(self) -> str:
+        """The batch's thread."""
+        return self.batch.thread_id
+
+    def numbers(self) -> int:
+        """Return how many numbers its rows take at most."""
+        batch = self.batch
+        rows = len(self.tasks) + len(batch.checkpoints) + len(self.runs) + len(self.interrupts)
+        return 2 + rows + len(self.changes) + len(self.events)
+
+    def _fill(self) -> None:
+        for task in self.batch.writes:
+            step, name = as_bytes(task.step_id), as_bytes(task.task_id)
+            if (task.step_id, task.task_id) not in self.tasks:
+                body, digests = packed(task.writes, self.blobs)
+                row = TaskRow(step, name, _whole(task.index), body, digests)
+                self.tasks[task.step_id, task.task_id] = row
+        self.checkpoints = [_checkpoint_row(one) for one in self.batch.checkpoints]
+        self.snapshots = [
+            (as_bytes(one.checkpoint_id), as_bytes(one.schema), compress(pack(one.writes, None)))
+            for one in self.batch.snapshots
+        ]
+        self.runs = {as_bytes(run.id): _run_row(run) for run in self.batch.runs}
+        self._fill_interrupts()
+        self.answers = [(as_bytes(key), as_json(one)) for key, one in self.batch.answers.items()]
+        self.changes = [self._change(one) for one in self.batch.file_changes]
+        by_run: dict[str, list[RunEvent]] = {}
+        for event in self.batch.events:
+            by_run.setdefault(event.run_id, []).append(event)
+        self.events = {
+            as_bytes(run_id): (
+                len(events),
+                max(float(one.created_at) for one in events),
+                event_body(events),
+            )
+            for run_id, events in by_run.items()
+        }
+
+    def _fill_interrupts(self) -> None:
+        for asked in self.batch.interrupts:
+            key, row = as_bytes(asked.id), _interrupt_row(asked)
+            known = self.interrupts.get(key)
+            if known is not None and known[-1]:
+                row = (*row[:-2], *known[-2:])  # the first answer wins
+            self.interrupts[key] = row
+
+    def _change(self, change: FileChange) -> Row:
+        body, digest = shared_body(change.before, self.blobs)
+        path, after = as_bytes(change.path), maybe_bytes(change.after_digest)
+        return as_bytes(change.run_id), path, body, digest, after
+
+
+def _whole(value: int) -> int:
+    if not -(2**63) <= value < 2**63:
+        raise OverflowError(f"{value} does not fit into 8 bytes")
+    return int(value)
+
+
+def _checkpoint_row(made: Checkpoint) -> Row:
+    return (
+        *(as_bytes(made.id), maybe_bytes(made.parent_id), _whole(made.step)),
+        *map(as_bytes, (made.source, made.author, made.next)),
+        *(maybe_bytes(made.run_id), float(made.created_at)),
+        *(as_bytes(made.summary), _whole(made.weight)),
+    )
+
+
+def packed(
+    writes: Sequence[StoredWrite], blobs: dict[bytes, bytes]
+) -> tuple[bytes, Sequence[bytes]]:
+    """Return writes as a body, and the digests of the large values that it counts.
+
+    Args:
+        writes: The writes, in order.
+        blobs: Gets the bodies of large values, by digest.
+    """
+    digests: list[bytes] = []
+
+    def share(value: bytes) -> int:
+        digest = digest_of(value)
+        if digest not in blobs:
+            blobs[digest] = compress(value)
+        digests.append(digest)
+        return len(digests) - 1
+
+    return compress(pack(writes, share)), digests
+
+
+def shared_body(
+    content: bytes | None, blobs: dict[bytes, bytes]
+) -> tuple[bytes | None, bytes | None]:
+    """Return content as a body, or as the digest of one that is added to `blobs`."""
+    if content is None:
+        return None, None
+    if len(content) < SHARED_FROM:
+        return compress(content), None
+    digest = digest_of(content)
+    blobs[digest] = compress(content)
+    return None, digest
+
+
+def _run_row(run: Run) -> Row:
+    """Return the columns of a run, but for its number and thread."""
+    texts = (run.id, run.kind, run.agent, run.status, run.goal)
+    maybe = (run.owner, run.answer, run.reason, run.idempotency_key)
+    return (
+        *map(as_bytes, texts),
+        *map(maybe_bytes, maybe),
+        *(float(run.created_at), float(run.updated_at), _whole(run.attempt)),
+        *(as_bytes(run.used), maybe_bytes(run.base)),
+    )
+
+
+def _interrupt_row(asked: Interrupt) -> Row:
+    """Return the columns of an interrupt, but for its thread and number."""
+    return (
+        *map(as_bytes, (asked.id, asked.ns, asked.step_id, asked.run_id, asked.kind)),
+        *(as_json(list(asked.path)), as_bytes(asked.message), as_json(asked.payload)),
+        *(as_json(asked.answer_schema), _whole(asked.index), as_json(asked.answer)),
+        bool(asked.answered),
+    )
+
+
+NUMBERS = """
+SELECT {next_of_numbers}, extract(epoch FROM clock_timestamp())::float8
+FROM generate_series(1, %(count)s)
+"""
+"""Gives numbers that nobody else has, each with the Unix time."""
+
+_TRY = """
+SELECT pg_try_advisory_xact_lock(key)
+FROM unnest(%(keys)s::int8[]) WITH ORDINALITY AS wanted (key, place) ORDER BY place
+"""
+
+_PLACES = """
+SELECT t.thread, t.newest, s.scope, (
+    SELECT c.id FROM {checkpoints} AS c WHERE c.scope = s.scope ORDER BY c.seq DESC LIMIT 1
+)
+FROM unnest(%s::bytea[], %s::bytea[]) WITH ORDINALITY AS wanted (thread_id, ns, place)
+LEFT JOIN {threads} AS t ON t.thread_id = wanted.thread_id
+LEFT JOIN {scopes} AS s ON s.thread = t.thread AND s.ns = wanted.ns
+ORDER BY wanted.place
+"""
+
+_SEQS = """
+SELECT c.scope, c.id, c.seq FROM unnest(%s::int8[], %s::bytea[]) AS wanted (scope, id)
+JOIN {checkpoints} AS c ON c.scope = wanted.scope AND c.id = wanted.id
+"""
+
+_TASKS = """
+SELECT t.scope, t.step, t.task_id
+FROM unnest(%s::int8[], %s::bytea[], %s::bytea[]) AS wanted (scope, step, task_id)
+JOIN {tasks} AS t
+    ON t.scope = wanted.scope AND t.step = wanted.step AND t.task_id = wanted.task_id
+"""
+
+_LOGS = "SELECT thread, run_id, log, newest FROM {logs} WHERE run_id = ANY(%(ids)s::bytea[])"
+
+_OWNERS = "SELECT id, thread FROM {runs} WHERE id = ANY(%(ids)s::bytea[])"
+
+_BLOBS = "SELECT digest FROM {blobs} WHERE digest = ANY(%(digests)s::bytea[])"
+
+
+@dataclass(slots=True)
+class StoredState:
+    """What is stored of a batch's thread and namespace, as far as the batch concerns it.
+
+    Attributes:
+        entry: The batch.
+        thread: The thread's number, or None.
+        newest: Seq of its newest checkpoint, or 0.
+        scope: The namespace's number, or None.
+        head: Id of its newest checkpoint, or None.
+        seqs: Of the checkpoints that the batch names, by id.
+        tasks: Ids of the batch's tasks that are stored, by step.
+        logs: Number and newest event of the logs of its runs.
+        foreign: Those of its runs that belong to other threads, or whose events do.
+    """
+
+    entry: EncodedBatch
+    thread: int | None
+    newest: int
+    scope: int | None
+    head: bytes | None
+    seqs: dict[str, int] = field(default_factory=dict[str, int])
+    tasks: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    logs: dict[bytes, tuple[int, int]] = field(default_factory=dict[bytes, tuple[int, int]])
+    foreign: set[str] = field(default_factory=set[str])
+
+    def facts(self) -> Facts:
+        """Return what decides on the batch.
+
+        Raises:
+            CheckpointError: The head has no id that a journal gives.
+        """
+        with damage(f"the newest checkpoint of thread {self.entry.thread_id!r}"):
+            head = None if self.head is None else as_text(self.head)
+        return Facts(head, self.seqs, self.tasks, self.foreign)
+
+
+@record
+class Group:
+    """Batches whose threads are locked.
+
+    Attributes:
+        facts: What is known of each.
+        numbers: As many as their rows take.
+        now: The server's Unix time in seconds.
+        digests: Those of their large values that are stored already.
+    """
+
+    facts: Sequence[StoredState]
+    numbers: Iterator[int]
+    now: float
+    digests: set[bytes] = field(default_factory=set[bytes])
+
+
+async def lock(session: Session, entry: EncodedBatch) -> Group:
+    """Wait until nobody else changes a batch's thread, and keep others from it."""
+    _, group = await _locked(session, session.locking_threads(entry.thread_id), [entry])
+    return group
+
+
+async def lock_free(session: Session, entries: Sequence[EncodedBatch]) -> Group:
+    """Lock the threads that nobody else is changing; the others' batches are left out."""
+    keys = session.keys(one.thread_id for one in entries)
+    rows, group = await _locked(session, (_TRY, {"keys": keys}), entries)
+    free = [one for one, (locked,) in zip(group.facts, rows, strict=True) if locked]
+    return Group(free, group.numbers, group.now)
+
+
+async def _locked(
+    session: Session, locking: Statement, entries: Sequence[EncodedBatch]
+) -> tuple[list[Row], Group]:
+    places = [(as_bytes(one.thread_id), as_bytes(one.batch.ns)) for one in entries]
+    synced = any(entry.batch.synced for entry in entries)
+    unsynced: list[Statement] = [("SET LOCAL synchronous_commit = off", {})]
+    rows, found, numbers, *_ = await session.send(
+        locking,
+        *columns(_PLACES, places),
+        (NUMBERS, {"count": sum(entry.numbers() for entry in entries)}),
+        *([] if synced else unsynced),
+    )
+    facts = [
+        StoredState(entry, thread, newest or 0, scope, head)
+        for entry, (thread, newest, scope, head) in zip(entries, found, strict=True)
+    ]
+    return rows, Group(facts, iter([number for number, _ in numbers]), numbers[0][1])
+
+
+async def ask(session: Session, group: Group) -> None:
+    """Add all that the laws want to know."""
+    wanted = defaultdict[str, list[Row]](list)
+    for fact in group.facts:
+        if fact.scope is not None:
+            wanted[_SEQS] += [(fact.scope, one) for one in _named(fact.entry)]
+            tasks = fact.entry.tasks.values()
+            wanted[_TASKS] += [(fact.scope, one.step, one.task_id) for one in tasks]
+    statements = [one for text in (_SEQS, _TASKS) for one in columns(text, wanted[text])]
+    if runs := [run_id for fact in group.facts for run_id in fact.entry.runs]:
+        statements.append((_OWNERS, {"ids": runs}))
+    if logs := [run_id for fact in group.facts for run_id in fact.entry.events]:
+        statements.append((_LOGS, {"ids": logs}))
+    if digests := [digest for fact in group.facts for digest in fact.entry.blobs]:
+        statements += [session.sharing_blobs(), (_BLOBS, {"digests": digests})]
+    answers = await session.send(*statements)
+    _note(group, {text: rows for (text, _), rows in zip(statements, answers, strict=True)})
+
+
+def _note(group: Group, found: dict[str, list[Row]]) -> None:
+    by_scope = {fact.scope: fact for fact in group.facts}
+    for scope, key, seq in found.get(_SEQS, ()):
+        by_scope[scope].seqs[as_text(key)] = seq
+    for scope, step, task_id in found.get(_TASKS, ()):
+        by_scope[scope].tasks.setdefault(as_text(step), set()).add(as_text(task_id))
+    owners: dict[bytes, int] = dict(found.get(_OWNERS, ()))
+    logs = {run_id: (thread, log, newest) for thread, run_id, log, newest in found.get(_LOGS, ())}
+    for fact in group.facts:
+        for run_id in owners.keys() & fact.entry.runs.keys():
+            if owners[run_id] != fact.thread:
+                fact.foreign.add(as_text(run_id))
+        for run_id in logs.keys() & fact.entry.events.keys():
+            thread, *counted = logs[run_id]
+            if thread != fact.thread:
+                fact.foreign.add(as_text(run_id))
+            fact.logs[run_id] = counted[0], counted[1]
+    group.digests.update(digest for (digest,) in found.get(_BLOBS, ()))
+
+
+def _named(entry: EncodedBatch) -> set[bytes]:
+    """Return the ids of checkpoints that may be stored already."""
+    named = {task.step for task in entry.tasks.values()} | {key for key, *_ in entry.snapshots}
+    for key, parent, *_ in entry.checkpoints:
+        named |= {key} if parent is None else {key, parent}
+    return named
