@@ -340,14 +340,14 @@ async def test_a_server_that_keeps_nothing_on_disk_is_named_once(
     keys: Keys, caplog: pytest.LogCaptureFixture
 ):
     config = keys.server.config_get("appendonly", "save")
-    with caplog.at_level(logging.WARNING, "deep_agent_mcp.harness.checkpoint.redis.journal"):
+    with caplog.at_level(logging.WARNING, "deep_agent_mcp.harness.checkpoint.redis"):
         async with journal_at(keys) as journal:
             await journal.open()
             await grow(journal, "a")
     told = [
         one.message
         for one in caplog.records
-        if one.name == "deep_agent_mcp.harness.checkpoint.redis.journal"
+        if one.name == "deep_agent_mcp.harness.checkpoint.redis"
     ]
     if config == {"appendonly": "no", "save": ""}:
         (message,) = told

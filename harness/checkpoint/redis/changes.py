@@ -16,7 +16,7 @@ from .records import (
     json_bytes,
     run_row,
 )
-from .scripts import HOLD, Argument
+from .scripts import Argument
 from .tasks import (
     Blobs,
     Held,
@@ -26,6 +26,7 @@ from .tasks import (
     snapshot_body,
     snapshot_field,
 )
+from .thread_scripts import HOLD
 from .threads import Command, Keys, Stored, Table, batched
 
 __all__ = ["differences"]

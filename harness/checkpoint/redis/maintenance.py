@@ -21,9 +21,8 @@ from ..memory_threads import Thread
 from .changes import differences
 from .connections import Server, Session
 from .queries import fetch
-from .reading import SIZE
-from .scripts import COPY, DELETE
 from .tasks import Held, thread_key
+from .thread_scripts import COPY, DELETE, SIZE
 from .threads import (
     Keys,
     Stored,

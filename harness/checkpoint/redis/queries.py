@@ -25,17 +25,6 @@ from ..base import (
 )
 from ..codec import decompress, digest_of
 from .connections import Server, ServerFailed, Session
-from .reading import (
-    EVENTS,
-    FILE_CHANGES,
-    FIND_RUNS,
-    HISTORY,
-    INTERRUPTS,
-    LOAD,
-    NAMESPACES,
-    RUN,
-    THREADS,
-)
 from .records import (
     change_digest,
     read_change,
@@ -48,6 +37,17 @@ from .records import (
 )
 from .scripts import Argument, Script
 from .tasks import Blobs, Entry, entries, maybe, read_snapshot, thread_key
+from .thread_scripts import (
+    EVENTS,
+    FILE_CHANGES,
+    FIND_RUNS,
+    HISTORY,
+    INTERRUPTS,
+    LOAD,
+    NAMESPACES,
+    RUN,
+    THREADS,
+)
 
 __all__ = ["Queries", "fetch"]
 

@@ -38,7 +38,8 @@ from hashlib import sha1
 
 from ..._internal.records import record
 
-__all__ = ["COMMIT", "COPY", "DELETE", "HOLD", "OPEN", "Argument", "Script", "script"]
+__all__ = ["COMMIT", "OPEN", "Argument", "Script", "script"]
+
 
 Argument = bytes | str | int | float
 
@@ -89,7 +90,7 @@ def script(text: str, *, flags: str = "") -> Script:
     return Script(whole, sha1(whole.encode(), usedforsecurity=False).hexdigest())
 
 
-_FREES = "allow-oom"
+FREES = "allow-oom"
 
 OPEN = script("""
 local ours, stored = take(), call('HGET', p .. 'meta', 'version')
@@ -101,7 +102,7 @@ return stored
 """)
 """prefix, version -> the version of what is stored; an empty journal becomes one of ours."""
 
-_NUMBERS = """
+NUMBERS = """
 local meta = p .. 'meta'
 local function next_number()
   return call('HINCRBY', meta, 'seq', 1)
@@ -115,7 +116,7 @@ local function tick()
 end
 """
 
-_RELEASE = """
+RELEASE = """
 local function release(digest)
   if call('HINCRBY', p .. 'uses', digest, -1) <= 0 then
     call('HDEL', p .. 'uses', digest)
@@ -329,103 +330,5 @@ if #events > 0 then purge(before) end
 return {'stored'}
 """
 
-COMMIT = script(_NUMBERS + _PURGE + _BATCH + _CHECKS + _STORE + _STORE_RUNS + _STORE_REST)
+COMMIT = script(NUMBERS + _PURGE + _BATCH + _CHECKS + _STORE + _STORE_RUNS + _STORE_REST)
 """A batch, as `batches.batch_arguments` gives it -> `stored`, or why it is refused."""
-
-DELETE = script(
-    _RELEASE
-    + """
-local hex = take()
-local k = thread(hex)
-for _, ns in ipairs(call('ZRANGE', k .. ':n', 0, -1)) do call('UNLINK', k .. ':o:' .. ns) end
-for _, run in ipairs(call('ZRANGE', k .. ':r', 0, -1)) do
-  local found = call('HMGET', p .. 'run:' .. run, 'status', 'key')
-  call('ZREM', p .. 'runs:all', run)
-  if found[1] then call('ZREM', p .. 'runs:status:' .. found[1], run) end
-  if found[2] then call('ZREM', p .. 'runs:key:' .. found[2], run) end
-  call('UNLINK', p .. 'run:' .. run)
-end
-for _, id in ipairs(call('ZRANGE', k .. ':i', 0, -1)) do
-  local found = call('HMGET', k .. ':i:' .. id, 'run', 'field')
-  if found[1] then call('ZREM', p .. 'asked:' .. found[1], hex .. id) end
-  if found[2] then call('UNLINK', k .. ':q:' .. found[2]) end
-  call('UNLINK', k .. ':i:' .. id)
-end
-for _, run in ipairs(call('HKEYS', k .. ':e')) do
-  call('UNLINK', k .. ':e:' .. run)
-  call('HDEL', p .. 'logs', run)
-  call('ZREM', p .. 'logs:age', run)
-end
-for _, run in ipairs(call('SMEMBERS', k .. ':m')) do call('SREM', p .. 'made:' .. run, hex) end
-for _, holder in ipairs({':u', ':v'}) do
-  for _, digest in ipairs(call('HKEYS', k .. holder)) do release(digest) end
-end
-local names = {'', ':n', ':c', ':s', ':x', ':r', ':i', ':f', ':g', ':e', ':m', ':u', ':v'}
-for _, name in ipairs(names) do call('UNLINK', k .. name) end
-call('ZREM', p .. 'threads', hex)
-return 1
-""",
-    flags=_FREES,
-)
-"""prefix, thread -> nothing is left of it."""
-
-COPY = script(
-    _NUMBERS
-    + """
-local source, hex, id = take(), take(), take()
-local from, k = thread(source), thread(hex)
-if call('EXISTS', from) == 0 then return 'unknown' end
-if call('EXISTS', k) == 1 then return 'exists' end
-local made = {}
-for _, ns in ipairs(call('ZRANGE', from .. ':n', 0, -1)) do
-  local found = call('ZRANGE', from .. ':o:' .. ns, 0, -1, 'WITHSCORES')
-  for n = 1, #found, 2 do made[#made + 1] = {tonumber(found[n + 1]), ns, found[n]} end
-  call('ZADD', k .. ':n', 0, ns)
-end
-table.sort(made, function(one, other) return one[1] < other[1] end)
-local newest, seen = 0, {}
-for _, one in ipairs(made) do
-  newest = next_number()
-  call('ZADD', k .. ':o:' .. one[2], newest, one[3])
-  if not seen[one[2]] then
-    seen[one[2]] = true
-    call('ZADD', k .. ':n', newest, one[2])
-  end
-end
-for _, name in ipairs({':c', ':s', ':x', ':m', ':u'}) do call('COPY', from .. name, k .. name) end
-for _, digest in ipairs(call('HKEYS', k .. ':u')) do call('HINCRBY', p .. 'uses', digest, 1) end
-for _, run in ipairs(call('SMEMBERS', k .. ':m')) do call('SADD', p .. 'made:' .. run, hex) end
-local now = tick()
-call('HSET', k, 'id', id, 'created', now, 'updated', now, 'shape', now, 'checkpoints', #made,
-  'newest', newest)
-call('ZADD', p .. 'threads', now, hex)
-return 'copied'
-"""
-)
-"""prefix, source, target, its id -> `copied`, `unknown` or `exists`."""
-
-HOLD = script(
-    _RELEASE
-    + """
-local holder = thread(take()) .. take()
-for _ = 1, count() do
-  local digest, times, body = take(), count(), take()
-  local held = call('HEXISTS', holder, digest) == 1
-  if times == 0 then
-    if held then
-      call('HDEL', holder, digest)
-      release(digest)
-    end
-  else
-    call('HSET', holder, digest, times)
-    if not held and call('HINCRBY', p .. 'uses', digest, 1) == 1 then
-      call('HSET', p .. 'blobs', digest, body)
-    end
-  end
-end
-return 1
-""",
-    flags=_FREES,
-)
-"""prefix, thread, `:u` or `:v`, digests with their uses from now on and their values -> what is
-used is kept, and what nobody uses any more is freed."""
