@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 
-from ...harness.checkpoint.sqlite.backup import backup_journal
-from ...harness.checkpoint.sqlite.salvage import SalvagedThread, check_journal, salvage_journal
+from ...harness.checkpoint.sqlite.salvage import (
+    SalvagedThread,
+    backup_journal,
+    check_journal,
+    salvage_journal,
+)
 from ..results import Answer
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir, StateDirError

@@ -10,7 +10,7 @@ from anyio import fail_after, to_thread
 
 from deep_agent_mcp.harness.checkpoint.base import step_id
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
-from deep_agent_mcp.harness.checkpoint.sqlite.log_syncer import LogSyncer
+from deep_agent_mcp.harness.checkpoint.sqlite.committer import LogSyncer
 from tests.checkpoint.records import THREAD, loaded, step_batch, values
 
 pytestmark = pytest.mark.anyio

@@ -19,8 +19,11 @@ import pytest
 
 from deep_agent_mcp.harness.checkpoint import EncryptedCheckpointer, Keyring, SqliteCheckpointer
 from deep_agent_mcp.harness.checkpoint.base import Batch
-from deep_agent_mcp.harness.checkpoint.sqlite.backup import backup_journal
-from deep_agent_mcp.harness.checkpoint.sqlite.salvage import check_journal, salvage_journal
+from deep_agent_mcp.harness.checkpoint.sqlite.salvage import (
+    backup_journal,
+    check_journal,
+    salvage_journal,
+)
 from deep_agent_mcp.harness.errors import CheckpointError, NewerDatabase
 from tests.checkpoint.damaged_journals import (
     DAMAGES,

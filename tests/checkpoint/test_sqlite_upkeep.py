@@ -17,10 +17,11 @@ import pytest
 from anyio import create_task_group, fail_after, open_process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from deep_agent_mcp.harness.checkpoint import sqlite as journal
 from deep_agent_mcp.harness.checkpoint.base import Batch, StoredWrite, TaskWrites
 from deep_agent_mcp.harness.checkpoint.codec import SHARED_FROM
-from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer, connections, journal
-from deep_agent_mcp.harness.checkpoint.sqlite.schema import open_writer
+from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer, connections
+from deep_agent_mcp.harness.checkpoint.sqlite.connections import open_writer
 from deep_agent_mcp.harness.errors import CheckpointError
 from tests.checkpoint.records import THREAD, grow, loaded, step_batch, values
 from tests.checkpoint.test_processes import line

@@ -219,7 +219,7 @@ async def test_an_upgrade_that_fails_leaves_the_file_as_it_was(
         raise sqlite3.OperationalError("disk full")
 
     with monkeypatch.context() as broken:
-        broken.setattr("deep_agent_mcp.harness.checkpoint.sqlite.upgrade._unfinished", fail)
+        broken.setattr("deep_agent_mcp.harness.checkpoint.sqlite.migrations._unfinished", fail)
         with pytest.raises(CheckpointError, match="disk full"):
             await SqliteCheckpointer(old).open()
     assert rows(old, "PRAGMA user_version") == [(4,)]

@@ -19,7 +19,7 @@ from deep_agent_mcp.harness.agent import Agent, RunOptions
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.checkpoint.base import Batch, Run
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer, connections
-from deep_agent_mcp.harness.checkpoint.sqlite.schema import open_writer
+from deep_agent_mcp.harness.checkpoint.sqlite.connections import open_writer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import RunEnded
 from deep_agent_mcp.harness.loop.run.context import RunControl

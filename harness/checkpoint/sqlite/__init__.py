@@ -1,5 +1,192 @@
-"""A journal in one SQLite file."""
+"""The journal on disk: one SQLite file, shared by any number of runs and processes.
 
-from .journal import SqliteCheckpointer
+Commits that wait for the disk at the same time share one transaction (group commit); a refused
+batch fails alone. Once `commit` has returned, the batch survives the process, and a `synced` one
+the machine too, as far as its disk keeps what it was told to keep; one that is not synced gets
+there within milliseconds (`SYNC_WITHIN`).
+
+Each operation costs one hop to a connection's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+
+from ...errors import CheckpointError
+from ..admission import Clock
+from ..base import Batch, EventLimits, Rewrite
+from ..facade import JournalFacade, Query
+from ..maintenance import check_prune
+from . import changes, queries
+from . import maintenance as upkeep
+from .committer import Committer
+from .connections import JournalConnection, connect
 
 __all__ = ["SqliteCheckpointer"]
+
+
+T = TypeVar("T")
+
+_WORK_SECONDS = 0.25
+_REST_SECONDS = 0.11
+"""How long upkeep goes on from one transaction to the next, and then leaves the file to other
+processes. Nobody queues for its lock: who waits for it looks every 0.1 s whether it is free."""
+
+
+class SqliteCheckpointer(JournalFacade):
+    """A `Checkpointer` over one SQLite file.
+
+    The file is opened by the first use, or by `open()` or `async with` if its errors are wanted
+    early. It, and every directory that has to be made for it, is the user's alone. `close()` is
+    final.
+
+    Args:
+        path: The file; made if missing.
+        event_limits: How many events it keeps.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, event_limits: EventLimits | None = None
+    ) -> None:
+        if os.fspath(path) in ("", ":memory:"):
+            raise ValueError("SqliteCheckpointer needs a file; use MemoryCheckpointer instead")
+        super().__init__(queries)
+        self.path = Path(path).absolute()
+        self._connections: tuple[JournalConnection, JournalConnection] | None = None
+        self._opening = anyio.Lock()
+        self._closed = False
+        self._clock = Clock()
+        self._committer = Committer(self.path, self._clock, event_limits or EventLimits())
+
+    async def open(self) -> None:
+        """Open the file, and create or migrate it if need be. Does nothing when it is open.
+
+        Raises:
+            NewerDatabase: A newer version wrote the file; it was not touched.
+            CheckpointError: The file cannot be opened or is not a journal.
+        """
+        await self._open()
+
+    async def _commit(self, batch: Batch) -> None:
+        writer, _ = self._connections or await self._open()
+        await self._committer.commit(writer, batch)
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread with all that belongs to it; unknown ids do nothing.
+
+        Raises:
+            CheckpointError: The file cannot be written; nothing was deleted.
+        """
+        await self._keep_up(upkeep.delete_thread, thread_id)
+
+    async def copy_thread(self, source: str, target: str) -> None:
+        """Copy a thread's checkpoints under another id; see `Checkpointer.copy_thread`."""
+        now = self._clock.now()
+        await self._keep_up(upkeep.copy_thread, source, target, now)
+
+    async def prune(
+        self,
+        thread_id: str | None = None,
+        *,
+        keep_latest: int | None = None,
+        older_than: float | None = None,
+    ) -> int:
+        """Remove old checkpoints, each thread's in a transaction; see `Checkpointer.prune`."""
+        check_prune(keep_latest, older_than)
+        names = [thread_id] if thread_id is not None else await self._read(upkeep.all_threads)
+        return sum(
+            await self._remove(
+                partial(upkeep.prune, keep_latest=keep_latest, older_than=older_than), names
+            )
+        )
+
+    async def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete runs with all they made, each in a transaction; see the protocol."""
+        await self._remove(upkeep.delete_run, run_ids)
+
+    async def thread_size(self, thread_id: str) -> int:
+        """Return the bytes that a thread's values take in the file."""
+        return await self._read(upkeep.thread_size, thread_id)
+
+    async def rewrite(self, thread_id: str, rewrite: Rewrite) -> None:
+        """Replace the content of a thread's records; see `Checkpointer.rewrite`.
+
+        `rewrite` runs in another thread.
+        """
+        await self._keep_up(changes.rewrite_thread, thread_id, rewrite)
+
+    async def vacuum(self) -> None:
+        """Give back the room of what was deleted. Needs as much room again while it works.
+
+        Raises:
+            CheckpointError: The disk is too full, or another process uses the journal.
+        """
+        await self._keep_up(upkeep.collect)
+        writer, _ = await self._open()
+        await writer.run(_vacuum)
+
+    async def close(self) -> None:
+        """Finish what was handed over, then close the file. A second call does nothing."""
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            async with self._opening:
+                connections, self._connections = self._connections, None
+                if connections is not None:
+                    writer, reader = connections
+                    await reader.finish()
+                    await self._committer.finish(writer)
+                    await writer.finish()  # last, so that it folds the log into the file
+
+    async def _open(self) -> tuple[JournalConnection, JournalConnection]:
+        async with self._opening:
+            if self._closed:
+                raise CheckpointError(
+                    f"the journal {self.path} is closed; nothing was done. Open a new one."
+                )
+            if self._connections is None:
+                self._connections = await connect(self.path)
+            return self._connections
+
+    async def _read(self, query: Query, *question: object) -> Any:
+        _, reader = self._connections or await self._open()
+        return await reader.run(lambda conn: query(conn, *question))
+
+    async def _keep_up(self, function: Callable[..., T], *args: object) -> T:
+        """Run a function in a transaction of its own."""
+        writer, _ = self._connections or await self._open()
+        return await writer.run(lambda conn: self._committer.apart(conn, function, *args))
+
+    async def _remove(
+        self, function: Callable[[sqlite3.Connection, str], T], names: Sequence[str]
+    ) -> list[T]:
+        """Run a function for each name in a transaction of its own, and let others write meanwhile.
+
+        Large values that nothing holds then are freed at the end.
+        """
+        results: list[T] = []
+        began = time.monotonic()
+        for name in names:
+            if time.monotonic() - began > _WORK_SECONDS:
+                await anyio.sleep(_REST_SECONDS)
+                began = time.monotonic()
+            results.append(await self._keep_up(function, name))
+        await self._keep_up(changes.free_blobs)
+        return results
+
+
+def _vacuum(conn: sqlite3.Connection) -> None:
+    conn.execute("VACUUM")
+    busy, *_ = conn.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy:
+        raise CheckpointError(
+            "the journal's log still holds what was removed, because another process is reading "
+            "it; all else was done. Vacuum again when that is at rest."
+        )

@@ -1,23 +1,102 @@
-"""SQLite connections: one that writes and one that reads, and the names of their errors.
+"""SQLite connections of the journal: how its tables are made and opened, and names of errors.
+
+The tables of the SQLite journal: how they are made, migrated and opened.
+
+`PRAGMA user_version` is the version of the tables. It changes in one transaction, so a file is of
+one version or another and never between two. Everything here blocks: it runs in the thread of a
+connection.
+
+How the rows hang together: a *thread* has *scopes*, one per namespace; checkpoints and tasks name
+their scope by number, and steps whose id is one of ours are numbers too, which keeps rows and
+indices small. A checkpoint names its parent by `seq`, so walking to the root costs one lookup a
+step. All writes of a step are one body: in the row of its checkpoint at first, soon after a part
+of a *page* of its scope. A task that finishes before its step is *pending*, in a row of its own.
+Large values are *blobs*, found by digest; `uses` says which checkpoints and pending tasks hold
+them, and a blob that nothing holds any more is deleted.
+*Snapshots* are a cache: rows that may be deleted at any time.
+
+A step changes as few pages of the file as can be: its row is the last of its table, and only two
+indices name it. So its thread's row counts the checkpoints up to `newest`, and readers add those
+that came later. No number of a checkpoint is given twice: `numbers` holds the last one that was
+given when rows were last deleted. In `uses` the number of a pending task is negative.
+
+SQLite connections: one that writes and one that reads, and the names of their errors.
 
 Commits use one connection and reads another, so a long read holds up no commit.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import anyio
 
-from ...databases.sqlite_files import Connection
-from ...errors import CheckpointError
-from .schema import open_reader, open_writer, remedy
+from ...databases.sqlite_files import Connection, DatabaseKind, is_busy, is_damaged
+from ...errors import CheckpointError, NewerDatabase
+from .migrations import CREATE, UPGRADES, VERSION
 
-__all__ = ["DAMAGE", "JournalConnection", "connect", "failed"]
+__all__ = [
+    "DAMAGE",
+    "JOURNAL",
+    "JournalConnection",
+    "connect",
+    "failed",
+    "open_reader",
+    "open_writer",
+    "remedy",
+    "transaction",
+]
+
+
+JOURNAL = DatabaseKind(
+    "journal",
+    0x44414D31,
+    CREATE,
+    CheckpointError,
+    NewerDatabase,
+    version=VERSION,
+    upgrades=UPGRADES,
+    remedy=(
+        "Nothing was changed. `deep-agent-mcp journal check` says what is damaged, and "
+        "`deep-agent-mcp journal salvage NEWFILE` saves what can be read. Move it away, together "
+        "with its -wal and -shm files, and put the new file or a backup there; without one, a new "
+        "journal is made"
+    ),
+)
+
+open_writer = JOURNAL.open_writer
+open_reader = JOURNAL.open_reader
+
+
+def remedy(error: Exception) -> str:
+    """Return what to do about an error of an open journal."""
+    if is_busy(error):
+        return "another process holds it: try again, or stop that process"
+    if is_damaged(error) or not isinstance(error, sqlite3.Error):
+        return (
+            "`deep-agent-mcp journal check` says what is damaged, and `deep-agent-mcp journal "
+            "salvage NEWFILE` saves what can be read; or restore a backup, or delete the thread it "
+            "concerns"
+        )
+    return "check the disk and the file's permissions, then try again"
+
+
+@contextlib.contextmanager
+def transaction(conn: sqlite3.Connection) -> Generator[None]:
+    """Hold the write lock, and commit unless an error is raised."""
+    conn.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        conn.execute("COMMIT")
+    finally:
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")
+
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ from ...errors import UnknownThread
 from ..admission import missing_ancestor, thread_exists
 from ..codec import plain, step_name
 from ..maintenance import prunable
-from . import event_rows
 from . import page_compaction as pages
-from .head_cache import last_numbers
-from .removal import Namespace, forget_thread, free_blobs
+from . import records
+from .changes import Namespace, forget_thread, free_blobs
+from .insert_buffer import last_numbers
 
 __all__ = [
     "all_threads",
@@ -134,7 +134,7 @@ def delete_run(conn: sqlite3.Connection, run_id: str) -> None:
             Namespace(conn, thread_id, thread, scope, ns).remove(unwanted)
         for table, key in (("runs", "id"), ("interrupts", "run_id"), ("file_changes", "run_id")):
             conn.execute(f"DELETE FROM {table} WHERE thread = ? AND {key} = ?", (thread, run_id))
-        for statement in event_rows.DELETE:
+        for statement in records.DELETE:
             conn.execute(statement.format(where="thread = ? AND run_id = ?"), (thread, run_id))
         _recount(conn, thread)
         if _is_empty(conn, thread):

@@ -26,16 +26,17 @@ from ..base import (
     step_id,
 )
 from ..codec import decompress, step_key, unpack
-from .ancestry import ancestry_of, writes_of
-from .event_rows import events
 from .page_compaction import Bodies
 from .records import (
     FILE_CHANGE,
+    ancestry_of,
     check,
     checkpoint_of,
+    events,
     interrupt_of,
     run_of,
     thread_info_of,
+    writes_of,
 )
 from .rows import seq_of
 

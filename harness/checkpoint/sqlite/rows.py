@@ -14,10 +14,9 @@ from pydantic import JsonValue
 from ..admission import Facts, admit, json_text, run_elsewhere, unknown_snapshot
 from ..base import Batch, EventLimits, FileChange, Interrupt, Run, TaskWrites
 from ..codec import SHARED_FROM, PackedTask, compress, decompress, pack, step_key, step_name
-from .event_rows import store_events
-from .head_cache import Head
-from .insert_buffer import InsertBuffer, share
+from .insert_buffer import Head, InsertBuffer, share
 from .page_compaction import Bodies
+from .records import store_events
 
 __all__ = [
     "content",

@@ -1,6 +1,329 @@
-"""Finds out whether a journal is damaged, and saves what can be read of one that is."""
+"""Rescue of a journal: copied, looked through for damage, and saved into a new one.
 
-from .examination import JournalReport, check_journal
-from .rescue import SalvagedThread, salvage_journal
+Saves what can be read of a damaged journal into a new one.
 
-__all__ = ["JournalReport", "SalvagedThread", "check_journal", "salvage_journal"]
+Looks through a journal for damage, beside servers that use it. Nothing is changed.
+
+A copy of a journal as it is at one moment, made beside servers that use it.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+
+from ...._internal.records import record
+from ....databases.sqlite_files import is_damaged, new_private_file, removed
+from ....errors import CheckpointError
+from .. import SqliteCheckpointer
+from ..connections import DAMAGE, JOURNAL, open_writer, transaction
+from .contents import Contents, SealedRecords
+from .found_thread import FoundThread, events_in, threads_in
+from .tables import DamagedTables, OpenTables
+
+if TYPE_CHECKING:
+    from ...keyring import Keyring
+
+__all__ = [
+    "JournalReport",
+    "SalvagedThread",
+    "amounts",
+    "backup_journal",
+    "check_journal",
+    "reading",
+    "salvage_journal",
+]
+
+
+@record
+class SalvagedThread:
+    """What became of a thread.
+
+    Attributes:
+        thread_id: Its id; `salvaged-` and a number if that is lost.
+        saved: Whether it is in the new journal.
+        steps: How many steps are saved, subagents' included.
+        head: The newest checkpoint of the main agent that is saved.
+        lost: How much is lost, by what it is: steps, calls, questions, runs, file changes.
+        problem: What was wrong with the first of it; empty if it is saved whole.
+    """
+
+    thread_id: str
+    saved: bool
+    steps: int
+    head: str | None
+    lost: Mapping[str, int]
+    problem: str
+
+
+async def salvage_journal(
+    path: Path, target: Path, *, keys: Keyring | None = None
+) -> Sequence[SalvagedThread]:
+    """Read what can be read of a damaged journal, and store it in a new one.
+
+    A thread is saved up to its last step that is whole, as are all before it. The damaged file and
+    its log are read only; nobody may write to them meanwhile. Runs that had not ended on a thread
+    that has lost something are stored as failed: what they did last is not known.
+
+    Args:
+        path: The damaged file.
+        target: The new file, for this user only; its directory exists.
+        keys: Those of an encrypted journal: what is sealed and does not open is left out then.
+
+    Returns:
+        Each thread of which there is a trace, last changed last.
+
+    Raises:
+        CheckpointError: The files cannot be used, the target exists, the file is of another
+            version, or the keys are wrong. There is no new file then.
+    """
+    sealed = SealedRecords(keys)
+    try:
+        tables = await anyio.to_thread.run_sync(DamagedTables, path)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be read: {error.strerror or error}. Nothing was written."
+        ) from error
+    try:
+        new_private_file(target, CheckpointError)
+        with removed(target):
+            found = await anyio.to_thread.run_sync(partial(_found, tables, sealed))
+            return await _written(found, target, sealed)
+    finally:
+        tables.close()
+
+
+def _found(tables: DamagedTables, sealed: SealedRecords) -> list[FoundThread]:
+    found = [*threads_in(Contents(tables), sealed)]
+    sealed.require_right_keys()
+    return found
+
+
+async def _written(
+    found: Sequence[FoundThread], target: Path, sealed: SealedRecords
+) -> list[SalvagedThread]:
+    told: list[SalvagedThread] = []
+    kept: list[FoundThread] = []
+    async with SqliteCheckpointer(target) as journal:
+        for thread in found:
+            problem = await _stored(journal, thread)
+            if problem is None:
+                kept.append(thread)
+            told.append(_told(thread, problem))
+    await anyio.to_thread.run_sync(partial(_finish, target, kept, sealed))
+    return told
+
+
+async def _stored(journal: SqliteCheckpointer, thread: FoundThread) -> str | None:
+    """Store a thread, all of it or nothing; return why it was nothing."""
+    if thread.empty:
+        return thread.problem or "nothing of it can be read"
+    batches = thread.batches()
+    try:
+        while (batch := await anyio.to_thread.run_sync(next, batches, None)) is not None:
+            await journal.commit(batch)
+    except (CheckpointError, ValueError) as error:
+        if isinstance(error.__cause__, sqlite3.Error | OSError):
+            raise  # the new file cannot be written
+        await journal.delete_thread(thread.thread_id)
+        return str(error)
+    return None
+
+
+def _told(thread: FoundThread, problem: str | None) -> SalvagedThread:
+    if problem is not None:
+        lost = {**thread.lost, "steps": len(thread.steps) + thread.lost.get("steps", 0)}
+        return SalvagedThread(thread.thread_id, False, 0, None, lost, problem)
+    head = None if thread.head is None else thread.head.id
+    return SalvagedThread(
+        thread.thread_id, True, len(thread.steps), head, thread.lost, thread.problem
+    )
+
+
+def _finish(target: Path, found: Sequence[FoundThread], sealed: SealedRecords) -> None:
+    """Add what no batch holds: when threads were made and changed, and events by their numbers."""
+    with closing(open_writer(target)) as conn, transaction(conn):
+        for thread in found:
+            row = thread.contents.threads.get(thread.number)
+            if row is not None and math.isfinite(row[2]) and math.isfinite(row[3]):
+                conn.execute(
+                    "UPDATE threads SET created_at = ?, updated_at = ? WHERE thread_id = ?",
+                    (row[2], row[3], thread.thread_id),
+                )
+            for log in thread.logs:
+                _add_events(conn, thread, log, sealed)
+
+
+def _add_events(
+    conn: sqlite3.Connection, thread: FoundThread, log: tuple[object, ...], sealed: SealedRecords
+) -> None:
+    _, _, run_id, newest = log
+    rows = [*events_in(thread.contents, log, sealed)]
+    assert isinstance(newest, int)
+    new = conn.execute(
+        "INSERT OR IGNORE INTO event_logs (thread, run_id, newest)"
+        " SELECT thread, ?, ? FROM threads WHERE thread_id = ? RETURNING log",
+        (run_id, max([newest, *(row[1] for row in rows)]), thread.thread_id),
+    ).fetchone()
+    if new is not None:
+        conn.executemany(
+            "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?)",
+            [(new[0], *row[1:]) for row in rows],
+        )
+
+
+_NAMED = 20
+"""How many of SQLite's findings are told."""
+
+
+@record
+class JournalReport:
+    """What a check has found.
+
+    Attributes:
+        threads: How many threads there are.
+        steps: How many steps they have, subagents' included.
+        problems: What is damaged, a sentence each; nothing if the journal is sound.
+    """
+
+    threads: int
+    steps: int
+    problems: Sequence[str]
+
+
+async def check_journal(path: Path, *, keys: Keyring | None = None) -> JournalReport:
+    """Read all of a journal and see whether it is whole: SQLite's pages, and what is in its rows.
+
+    Args:
+        path: The file. Servers may be at work on it; what they store meanwhile is not looked at.
+        keys: Those of an encrypted journal; without them what is sealed is only looked at from
+            outside.
+
+    Raises:
+        CheckpointError: It is no journal, or the keys are wrong.
+    """
+    return await anyio.to_thread.run_sync(partial(_check, path, keys))
+
+
+def _check(path: Path, keys: Keyring | None) -> JournalReport:
+    sealed, problems = SealedRecords(keys), list[str]()
+    threads = steps = 0
+    try:
+        with closing(reading(path)) as conn:
+            conn.execute("BEGIN")
+            rows = conn.execute(f"PRAGMA integrity_check({_NAMED})").fetchall()
+            problems += [f"SQLite: {text}" for (text,) in rows if text != "ok"]
+            (version,) = conn.execute("PRAGMA user_version").fetchone()
+            if version == JOURNAL.version:
+                contents = Contents(OpenTables(conn))
+                for thread in threads_in(contents, sealed):
+                    threads, steps = threads + 1, steps + len(thread.steps)
+                    problems += _problems(thread, sealed)
+    except DAMAGE as error:
+        problems.append(f"SQLite cannot read it: {error}")
+    sealed.require_right_keys()
+    return JournalReport(threads, steps, problems)
+
+
+def reading(path: Path) -> sqlite3.Connection:
+    """Open a journal of any version, to read it only.
+
+    Raises:
+        CheckpointError: It is a database of another program.
+        sqlite3.Error: It is damaged, or cannot be opened.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    conn = sqlite3.connect(uri, uri=True, timeout=JOURNAL.busy_seconds, isolation_level=None)
+    conn.text_factory = _text
+    try:
+        (application,) = conn.execute("PRAGMA application_id").fetchone()
+        (tables,) = conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application != JOURNAL.application_id and (application or tables):
+            raise CheckpointError(
+                f"{path} is a database of another program, not a journal. Nothing was done."
+            )
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def _text(data: bytes) -> str | bytes:
+    """Return text; what is none is bytes, which no column of text has."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _problems(thread: FoundThread, sealed: SealedRecords) -> list[str]:
+    """Return what is wrong with a thread."""
+    found: list[str] = []
+    if thread.lost:
+        found.append(
+            f"thread {thread.thread_id!r} has lost {amounts(thread.lost)}: {thread.problem}"
+        )
+    elif thread.declared is not None and thread.declared != len(thread.steps):
+        found.append(
+            f"thread {thread.thread_id!r} has {len(thread.steps)} steps, but says {thread.declared}"
+        )
+    for log in thread.logs:
+        rows = thread.contents.tables.events(log[0])
+        if len([*events_in(thread.contents, log, sealed)]) < len(rows):
+            found.append(f"thread {thread.thread_id!r} has lost events of run {log[2]}")
+    return found
+
+
+def amounts(lost: Mapping[str, int]) -> str:
+    """Return how much is lost, such as `2 steps, 1 questions`."""
+    return ", ".join(f"{kind}: {count}" for kind, count in lost.items())
+
+
+async def backup_journal(path: Path, target: Path) -> int:
+    """Copy a journal into a new file, whole and at one moment; return how many bytes that has.
+
+    Others may write to the journal meanwhile. What is sealed stays sealed.
+
+    Args:
+        path: The journal.
+        target: The new file, for this user only; its directory exists.
+
+    Raises:
+        CheckpointError: The target exists or cannot be written, or the journal cannot be read or is
+            damaged. There is no new file then.
+    """
+    return await anyio.to_thread.run_sync(partial(_backup, path, target))
+
+
+def _backup(path: Path, target: Path) -> int:
+    new_private_file(target, CheckpointError)
+    with removed(target):
+        try:
+            with closing(reading(path)) as source, closing(sqlite3.connect(target)) as copy:
+                source.backup(copy)  # in one go: others who write meanwhile do not begin it anew
+                (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.Error as error:
+            if is_damaged(error):
+                raise _damaged(path, error) from error
+            raise CheckpointError(
+                f"the journal {path} could not be copied to {target}: {error}. Nothing was "
+                "written. Check that the disk is not full, then try again."
+            ) from error
+        if found != "ok":
+            raise _damaged(path, found)
+        return target.stat().st_size
+
+
+def _damaged(path: Path, why: object) -> CheckpointError:
+    return CheckpointError(
+        f"the journal {path} is damaged ({why}), and a copy of it would be too. Nothing was "
+        f"written. {JOURNAL.remedy}."
+    )

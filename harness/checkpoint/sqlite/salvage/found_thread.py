@@ -26,11 +26,9 @@ from ...base import (
 )
 from ...codec import decompress, step_key, step_name
 from ..connections import DAMAGE
-from ..event_rows import events_of
-from ..records import checkpoint_of, interrupt_of, run_of
-from .contents import Contents
-from .layout import Row
-from .sealed_records import SealedRecords
+from ..records import checkpoint_of, events_of, interrupt_of, run_of
+from .contents import Contents, SealedRecords
+from .trees import Row
 
 __all__ = ["FoundThread", "events_in", "threads_in"]
 

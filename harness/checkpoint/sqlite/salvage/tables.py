@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ....errors import CheckpointError, NewerDatabase
-from ..schema import JOURNAL
+from ..connections import JOURNAL
 from .database_file import Cell, DatabaseFile, Value
-from .layout import Row, layout
-from .trees import LAST, Gap, Tree, key_of, touches
+from .trees import LAST, Gap, Row, Tree, key_of, layout, touches
 
 __all__ = ["INDEX_OF", "DamagedTables", "OpenTables", "Tables"]
 
