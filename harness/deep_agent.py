@@ -22,7 +22,7 @@ from .deep_agent_options import (
     tools_of,
     written_directories,
 )
-from .definitions.followed_files import distrust
+from .definitions.confined_files import distrust
 from .limits.limits import Limits
 from .loop.definition import AgentDefinition
 from .loop.hooks.middleware import AgentMiddleware

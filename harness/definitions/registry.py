@@ -24,8 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
-from .confined_files import ConfinedFiles
-from .followed_files import FollowedFiles
+from .confined_files import ConfinedFiles, FollowedFiles
 from .frontmatter import DefinitionError
 from .sources import (
     Entry,

@@ -16,8 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from .._internal.records import record
-from ..definitions.confined_files import ConfinedFiles
-from ..definitions.followed_files import FollowedFiles
+from ..definitions.confined_files import ConfinedFiles, FollowedFiles
 from ..definitions.frontmatter import DefinitionError
 from ..definitions.registry import SETTLED_SECONDS
 from ..definitions.sources import FileStat

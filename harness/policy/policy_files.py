@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from .._internal.records import record
-from ..definitions.confined_files import ConfinedFiles
-from ..definitions.followed_files import FollowedFiles
+from ..definitions.confined_files import ConfinedFiles, FollowedFiles
 from .composite import CallPolicy, CompositePolicy
 from .errors import PolicyError
 from .policy import Policy

@@ -8,8 +8,7 @@ from dataclasses import field
 from pathlib import Path
 
 from ...harness._internal.records import record
-from ...harness.definitions.confined_files import ConfinedFiles
-from ...harness.definitions.followed_files import FollowedFiles
+from ...harness.definitions.confined_files import ConfinedFiles, FollowedFiles
 from ...harness.definitions.frontmatter import DefinitionError
 from ...harness.definitions.registry import SETTLED_SECONDS
 from ...harness.definitions.sources import FileStat

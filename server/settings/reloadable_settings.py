@@ -14,7 +14,7 @@ from dataclasses import field
 from pathlib import Path
 
 from ...harness._internal.records import record
-from ...harness.definitions.followed_files import FollowedFiles
+from ...harness.definitions.confined_files import FollowedFiles
 from ...harness.definitions.sources import read_regular
 from ...harness.errors import HarnessError
 from .definition import definition_of
