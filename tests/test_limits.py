@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import HarnessError
+from deep_agent_mcp.harness.limits.carried_limits import ChildMeter
 from deep_agent_mcp.harness.limits.limits import LimitReached, Limits, Meter, UnknownUsage, Used
 from deep_agent_mcp.harness.limits.prices import Price, UnknownPrice, price_of
-from deep_agent_mcp.harness.limits.subagent_limits import ChildMeter
 from deep_agent_mcp.harness.messages.message import Usage
 
 SONNET = "anthropic:claude-sonnet-5"

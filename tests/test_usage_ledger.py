@@ -8,7 +8,7 @@ from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.limits.prices import Price
-from deep_agent_mcp.harness.limits.usage_ledger import Ledger, LedgerLine
+from deep_agent_mcp.harness.limits.usage import Ledger, LedgerLine
 from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.harness.messages.message import Usage
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._internal.records import record
-from ..limits.subagent_limits import bounds
+from ..limits.carried_limits import bounds
 from ..loop.hooks.middleware import AgentMiddleware
 from ..middleware.stack import Placed
 from ..models.init_chat_model import init_chat_model

@@ -14,11 +14,12 @@ from typing import ClassVar, cast
 
 from ..messages.message import Usage
 from .prices import UnknownPrice, price_of
-from .records import (
+from .usage import (
     BUDGETS,
     THREAD,
     UNITS,
     Budget,
+    Ledger,
     LimitName,
     LimitReached,
     Limits,
@@ -28,7 +29,6 @@ from .records import (
     counted,
     shown,
 )
-from .usage_ledger import Ledger
 
 __all__ = [
     "LimitName",

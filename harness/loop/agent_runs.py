@@ -12,8 +12,8 @@ from pydantic import JsonValue
 from .._internal.concurrency import raising_one
 from ..checkpoint.base import Batch, Checkpointer, Next, Run
 from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownThread
+from ..limits.carried_limits import used_before, used_by
 from ..limits.limits import Limits, Meter
-from ..limits.thread_usage import used_before, used_by
 from ..messages.message import AIMessage, ToolCall
 from ..state.schema import Mark
 from .answers import checked_answers, screened_answers

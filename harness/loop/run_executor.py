@@ -14,8 +14,8 @@ import anyio.lowlevel
 from .._internal.records import record
 from ..checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
 from ..errors import CheckpointError, HarnessError, StaleThread, UnfinishedAnswer
+from ..limits.carried_limits import noted
 from ..limits.limits import LimitName, LimitReached, Limits, Used
-from ..limits.thread_usage import noted
 from ..messages.message import AIMessage, Message, ToolMessage, Usage
 from ..state.schema import Mark, State, StateSchema
 from ..tools.results import storable_text

@@ -9,8 +9,8 @@ from typing import cast, get_args
 from ..definitions.confined_files import ConfinedFiles
 from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, Frontmatter, decode
 from ..errors import AgentBuildError
+from ..limits.carried_limits import bounds
 from ..limits.limits import Limits
-from ..limits.subagent_limits import bounds
 from ..policy import Policy, PolicyError
 from ..skills.definitions import check_name
 from .definitions import Mode, SubAgent

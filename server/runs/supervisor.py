@@ -16,8 +16,8 @@ from ...harness._internal.concurrency import LazyEvent
 from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Batch, Checkpointer, Run
 from ...harness.errors import HarnessError, RunEnded, ThreadBusy
+from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
-from ...harness.limits.narrowed import narrowed
 from ...harness.loop.run.events import Event, StreamMode
 from ...harness.subagents.background.threads import parent_thread
 from ..auth.caller import Principals, owner_of

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deep_agent_mcp.harness.definitions.confined_files import ConfinedFiles
-from deep_agent_mcp.harness.limits.subagent_limits import bounds
+from deep_agent_mcp.harness.limits.carried_limits import bounds
 from deep_agent_mcp.harness.policy import Policy
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
 from deep_agent_mcp.harness.subagents.markdown import load_subagent

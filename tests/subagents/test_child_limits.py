@@ -5,9 +5,9 @@ import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
+from deep_agent_mcp.harness.limits.carried_limits import ChildMeter, bounds
 from deep_agent_mcp.harness.limits.limits import LimitReached, Limits, Meter, Used
 from deep_agent_mcp.harness.limits.prices import Price
-from deep_agent_mcp.harness.limits.subagent_limits import ChildMeter, bounds
 from deep_agent_mcp.harness.messages.message import HumanMessage, Usage
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent
 from deep_agent_mcp.harness.tools.tool import tool

@@ -123,7 +123,7 @@ async def test_a_failed_subagent_can_go_on_and_what_it_had_done_stays():
 
 
 async def test_calls_that_were_open_when_it_was_stopped_are_closed_before_it_goes_on():
-    from deep_agent_mcp.harness.limits.subagent_limits import bounds
+    from deep_agent_mcp.harness.limits.carried_limits import bounds
 
     ran, hung, seen = [], [], []
 

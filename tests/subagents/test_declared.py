@@ -6,8 +6,8 @@ import pytest
 from pydantic import BaseModel
 
 from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.limits.carried_limits import bounds
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.limits.subagent_limits import bounds
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware

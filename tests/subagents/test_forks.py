@@ -9,8 +9,8 @@ from deep_agent_mcp.harness.agent import RunOptions
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.limits.carried_limits import bounds
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.limits.subagent_limits import bounds
 from deep_agent_mcp.harness.memory.files import MemoryFiles
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, pending_tool_calls
 from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware

@@ -9,8 +9,8 @@ import pytest
 
 from deep_agent_mcp.harness.agent import RunOptions
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
+from deep_agent_mcp.harness.limits.carried_limits import bounds
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.limits.subagent_limits import bounds
 from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.subagents.definitions import CompiledSubAgent, SubAgent

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.limits.carried_limits import bounds
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.limits.subagent_limits import bounds
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, CompiledSubAgent, SubAgent
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry

@@ -26,7 +26,7 @@ from ...checkpoint.base import (
     turn_step_id,
 )
 from ...errors import InvalidUpdate, MiddlewareError
-from ...limits.thread_usage import noted
+from ...limits.carried_limits import noted
 from ...messages.message import Message
 from ...state.schema import ChannelWrite, Mark, Overwrite, State, StateSchema
 from ..run.context import RunContext, StateCache

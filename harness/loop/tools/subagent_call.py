@@ -19,8 +19,8 @@ from pydantic import JsonValue
 
 from ...checkpoint.base import step_id, turn_step_id
 from ...errors import CheckpointError, HarnessError, ToolError, UnfinishedAnswer
+from ...limits.carried_limits import ChildMeter
 from ...limits.limits import LimitReached, Limits, Meter
-from ...limits.subagent_limits import ChildMeter
 from ...messages.message import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from ...policy import CallPolicy
 from ...policy.composite import narrowing

@@ -1,20 +1,31 @@
-"""Bounds of one subagent beneath those of its run tree.
+"""Carried limits: what earlier runs of a thread have used, and the bounds of subagents beneath.
+
+Bounds of one subagent beneath those of its run tree.
 
 What a subagent uses counts for both, and whichever bound is nearer holds. Its own ones end the
 subagent, with a result for its caller; those of the tree end the run.
+
+Thread usage: what the earlier runs of a thread have used, from the journal.
+
+Two limits as one: the lower bound of each kind.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
+from pydantic_core import to_json
+
 from .._internal.records import changed
+from ..checkpoint.base import Checkpointer, Run
 from ..messages.message import Usage
 from .limits import LimitName, LimitReached, Limits, Meter, Remaining, Used, counted
 
-__all__ = ["ChildMeter", "bounds"]
+__all__ = ["ChildMeter", "bounds", "narrowed", "noted", "used_before", "used_by"]
 
 
 def bounds(**given: Any) -> Limits:
@@ -136,3 +147,62 @@ class ChildMeter(Meter):
 
 def _less(one: float | None, other: Any) -> Any:
     return other if one is None else one if other is None else min(one, other)
+
+
+_FEW_RUNS = 10
+_ALL_RUNS = 1_000_000
+
+
+def noted(meter: Meter) -> str:
+    """Return what a run has used by now as its record keeps it."""
+    return to_json(meter.used().to_json()).decode()
+
+
+def used_by(run: Run) -> Used | None:
+    """Return what a run has used; None if nothing is known of it."""
+    return Used.from_json(json.loads(run.used)) if run.used else None
+
+
+async def used_before(run: Run, journal: Checkpointer) -> Used:
+    """Return what other runs of the thread have used, for the limits that ask for it.
+
+    A run that counted this knows all before it, so usually a few records are read.
+    """
+    own = used_by(run)
+    if own is not None and own.thread is not None:
+        return own.thread
+    total = Used()
+    for limit in (_FEW_RUNS, _ALL_RUNS):
+        runs = await journal.find_runs(thread_id=run.thread_id, limit=limit)
+        total, is_all = _sum_of(one for one in runs if one.id != run.id)
+        if is_all or len(runs) < limit:
+            break
+    return total
+
+
+def _sum_of(runs: Iterable[Run]) -> tuple[Used, bool]:
+    """Return what runs of a thread have used, newest first, and whether one knows all before it."""
+    total = Used()
+    for run in runs:
+        used = used_by(run)
+        if used is not None:
+            total += used
+            if used.thread is not None:
+                return total + used.thread, True
+    return total, False
+
+
+def narrowed(limits: Limits, other: Limits | None) -> Limits:
+    """Return the lower bound of each kind; None is no bound.
+
+    Args:
+        limits: Some limits. Its prices go before the other's.
+        other: Further ones, or None for none.
+    """
+    if other is None:
+        return limits
+    lower: dict[str, object] = {"prices": {**other.prices, **limits.prices}}
+    for name in (one.name for one in fields(Limits) if one.name not in lower):
+        bounds = [one for one in (getattr(limits, name), getattr(other, name)) if one is not None]
+        lower[name] = min(bounds, default=None)
+    return Limits(**lower)  # pyright: ignore[reportArgumentType]
