@@ -40,10 +40,10 @@ if TYPE_CHECKING:
         Send,
         ToolCallRequest,
     )
+    from .loop.run.choices import RunChoices
     from .loop.run.context import RunControl
     from .loop.run.events import Event
     from .loop.run.interrupts import InterruptOnConfig
-    from .loop.run_choices import RunChoices
     from .mcp_servers.config import HttpServer, SseServer, StdioServer
     from .messages.message import AIMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
     from .middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
@@ -189,7 +189,7 @@ _HOMES = {
         "LimitReached",
         "Limits",
     ),
-    ".loop.run_choices": ("RunChoices",),
+    ".loop.run.choices": ("RunChoices",),
     ".loop.hooks.decorators": (
         "after_agent",
         "after_model",

@@ -27,8 +27,7 @@ from .agent_runs import LEFT, AgentRuns
 from .drawing import draw_mermaid
 from .run.context import RunControl, StateCache
 from .run.events import Event, StreamMode
-from .run_executor import RunOptions, RunResult
-from .run_input import AgentInput
+from .run_executor import AgentInput, RunOptions, RunResult
 from .tools.execution import ToolPipeline
 
 if TYPE_CHECKING:

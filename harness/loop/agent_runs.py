@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import anyio
 from pydantic import JsonValue
@@ -16,23 +15,28 @@ from ..limits.carried_limits import used_before, used_by
 from ..limits.limits import Limits, Meter
 from ..messages.message import AIMessage, ToolCall
 from ..state.schema import Mark
-from .answers import checked_answers, screened_answers
+from .caller_input import checked_answers, context_schema_of, screened_answers
 from .definition import AgentDefinition
 from .engine import AgentLoop
-from .model.sanitize_answer import sanitize_answer
+from .model_answers import sanitize_answer
+from .run.choices import InvalidChoice, RunChoices
 from .run.commit_buffer import JOURNALS
 from .run.context import RunContext, RunControl
 from .run.events import Event, EventBuffer, StreamMode, printing
-from .run_choices import InvalidChoice, RunChoices
-from .run_executor import RunExecutor, RunOptions, RunResult
-from .run_input import AgentInput, as_update, goal_of, new_run
-from .state.thread_input import accept_input, open_for_run
+from .run_executor import (
+    AgentInput,
+    RunExecutor,
+    RunOptions,
+    RunResult,
+    as_update,
+    goal_of,
+    new_run,
+)
 from .thread_access import ThreadAccess
-
-if TYPE_CHECKING:
-    from .context_schema import ContextSchema
+from .thread_input import accept_input, open_for_run
 
 __all__ = ["LEFT", "AgentRuns"]
+
 
 LEFT = "the consumer of the stream left"
 """Why a run is paused whose events nobody reads any more."""
@@ -56,7 +60,7 @@ class AgentRuns(ThreadAccess):
         debug: bool = False,
     ) -> None:
         super().__init__(definition, checkpointer)
-        self._context = _context_schema(context_schema)
+        self._context = context_schema_of(context_schema)
         self.limits = limits
         self.debug = debug
         if any(one.redaction for one in definition.middleware):
@@ -390,11 +394,3 @@ class AgentRuns(ThreadAccess):
             choices=choices,
         )
         return RunExecutor(definition, context, control)
-
-
-def _context_schema(schema: type | None) -> ContextSchema | None:
-    if schema is None:
-        return None
-    from .context_schema import ContextSchema
-
-    return ContextSchema(schema)

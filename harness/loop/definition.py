@@ -1,8 +1,13 @@
-"""Agent definition: model, tools, middleware and schema, fixed when the agent is built."""
+"""Agent definition: its parts, and the table that routes between them.
+
+Agent definition: model, tools, middleware and schema, fixed when the agent is built.
+
+Routing: the table that says where the loop goes next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
@@ -10,11 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 from pydantic import JsonValue
 
 from ..checkpoint.base import Next
+from ..errors import MiddlewareError
+from ..messages.message import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from ..models.base import ChatModel, PromptSection
 from ..state.schema import Channel, Mark, StateSchema
 from ..tools.tool import Tool
 from .hooks.calling import Hook, Wrap, phase_hooks, wraps_of
 from .hooks.middleware import AgentMiddleware, HookName, hooks_of
+from .hooks.requests import JumpTo
+from .model_answers import is_unfinished
 from .run.context import StateCache
 from .run.interrupts import Breakpoints
 from .tools.execution import ToolPipeline
@@ -23,9 +32,18 @@ if TYPE_CHECKING:
     from ..cache.entries import ModelCache
     from ..store.base import Store
     from ..structured_output.strategies import ResponseFormat, StructuredOutput
-    from .run_choices import RunChoices
+    from .run.choices import RunChoices
 
-__all__ = ["ANSWER", "ANSWER_MARKS", "AgentDefinition", "answer_channel"]
+__all__ = [
+    "ANSWER",
+    "ANSWER_MARKS",
+    "AgentDefinition",
+    "after_model",
+    "after_tools",
+    "answer_channel",
+    "jump",
+]
+
 
 ANSWER = "structured_response"
 """The state key of a structured answer."""
@@ -212,3 +230,73 @@ def answer_channel(output: StructuredOutput) -> Channel:
     channel = Channel(ANSWER, output.annotation, "response_format=", marks=ANSWER_MARKS)
     channel.check()
     return channel
+
+
+REPAIR = "structured_output"
+"""Source of the messages that ask a model for its structured answer again."""
+
+
+def after_model(messages: Sequence[Message], *, done: bool = False) -> Next:
+    """Return the phase after a model answer and its hooks.
+
+    Calls without a result go to the tools. With `done` the answer held the structured answer the
+    run was for. An answer whose calls were all answered by hooks, that somebody objected to, or
+    that was cut off or is empty, goes back to the model. Anything else ends the run.
+    """
+    if pending_tool_calls(messages):
+        return "tools"
+    if done:
+        return "after_agent"
+    for message in reversed(messages):
+        if isinstance(message, AIMessage):
+            return "model" if message.tool_calls or is_unfinished(message) else "after_agent"
+        if isinstance(message, HumanMessage) and message.source == REPAIR:
+            return "model"
+    return "after_agent"
+
+
+def after_tools(messages: Sequence[Message], return_direct: Collection[str]) -> Next:
+    """Return the phase after the tools ran.
+
+    The run ends when every result comes from a tool that returns directly and none is an error;
+    otherwise the model sees the results.
+    """
+    results: list[ToolMessage] = []
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            results.append(message)
+        elif isinstance(message, AIMessage):
+            break
+    direct = [one.name in return_direct and one.status == "success" for one in results]
+    return "after_agent" if direct and all(direct) else "model"
+
+
+_TARGETS: dict[JumpTo, Next] = {"model": "model", "tools": "tools", "end": "after_agent"}
+
+
+def jump(
+    target: JumpTo, *, author: str, hook: str, allowed: Collection[str], messages: Sequence[Message]
+) -> Next:
+    """Return the phase a hook jumps to.
+
+    Raises:
+        MiddlewareError: The jump is not declared, or leads nowhere.
+    """
+    if target not in _TARGETS:
+        raise MiddlewareError(
+            f"{author} jumped to {target!r}; a jump goes to {', '.join(_TARGETS)}"
+        )
+    if target not in allowed:
+        raise MiddlewareError(
+            f"{author} jumped to {target!r} without declaring it; decorate the hook with "
+            f'@hook_config(can_jump_to=["{target}"])'
+        )
+    if hook == "before_model" and target == "model":
+        raise MiddlewareError(f"{author} jumped to 'model' from before it; that never ends")
+    if target == "tools" and not pending_tool_calls(messages):
+        raise MiddlewareError(
+            f"{author} jumped to 'tools', but the last answer has no calls without a result"
+        )
+    if hook == "after_agent" and target == "end":
+        return "end"
+    return _TARGETS[target]

@@ -22,15 +22,15 @@ from ..limits.limits import Meter
 from ..messages.message import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
 from ..state.schema import Overwrite, State
 from ..tools.tool import Fork
-from . import routing
+from . import definition as routing
 from .definition import AgentDefinition
 from .hooks.middleware import HookName
 from .hooks.requests import Runtime, Send
 from .model.step import ModelStep
 from .run.context import CURRENT_AGENT, CurrentAgent, RunContext
 from .run.interrupts import Asker, Interrupted, Pause
-from .state.thread_input import accept_input, close_calls
-from .state.thread_state import ThreadState
+from .thread_input import accept_input, close_calls
+from .thread_state import ThreadState
 from .tools.step import ToolStep
 
 __all__ = ["AgentLoop", "Node"]

@@ -1,4 +1,7 @@
-"""Carries one run from its input to its pause or end, and keeps its record true."""
+"""Carries one run from its input to its pause or end, and keeps its record true.
+
+Run input: how a run begins.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,49 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import field, replace
-from typing import Any, Literal, TypeAlias, TypeGuard
+from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 import anyio
 import anyio.lowlevel
 
 from .._internal.records import record
 from ..checkpoint.base import Batch, Checkpoint, Interrupt, Run, RunStatus
-from ..errors import CheckpointError, HarnessError, StaleThread, UnfinishedAnswer
+from ..errors import CheckpointError, HarnessError, InvalidUpdate, StaleThread, UnfinishedAnswer
 from ..limits.carried_limits import noted
 from ..limits.limits import LimitName, LimitReached, Limits, Used
-from ..messages.message import AIMessage, Message, ToolMessage, Usage
+from ..messages.message import (
+    AIMessage,
+    HumanMessage,
+    Message,
+    TextBlock,
+    ToolMessage,
+    Usage,
+    new_id,
+)
+from ..messages.transcript import Transcript
 from ..state.schema import Mark, State, StateSchema
 from ..tools.results import storable_text
 from .definition import AgentDefinition
 from .engine import AgentLoop
 from .hooks.calling import FAILURES, as_failure
 from .hooks.middleware import AgentMiddleware
+from .run.choices import RunChoices
 from .run.commit_buffer import Durability
 from .run.context import RunContext, RunControl
 from .run.events import Emit, StreamMode
 from .run.interrupts import Pause
-from .run_choices import RunChoices
 
-__all__ = ["RunExecutor", "RunOptions", "RunResult", "public_state"]
+__all__ = [
+    "AgentInput",
+    "RunExecutor",
+    "RunOptions",
+    "RunResult",
+    "as_update",
+    "goal_of",
+    "new_run",
+    "public_state",
+]
+
 
 logger = logging.getLogger(__name__)
 
@@ -308,3 +330,68 @@ def _screened(context: RunContext, result: RunResult) -> RunResult:
 def public_state(schema: StateSchema, state: State) -> State:
     """Return the keys of a state that callers may see."""
     return schema.without(state, _HIDDEN)
+
+
+AgentInput: TypeAlias = str | Sequence[Message | Mapping[str, str]] | Mapping[str, Any]
+"""A user's message, messages, or a state update. A message may be `{"role": …, "content": text}`
+with the role `user` or `assistant`."""
+
+
+def as_update(agent_input: AgentInput) -> Mapping[str, Any]:
+    """Return the input as a state update.
+
+    Raises:
+        InvalidUpdate: A message has a role that input cannot have.
+    """
+    if isinstance(agent_input, str):
+        return {"messages": [HumanMessage(agent_input)]}
+    update = agent_input if isinstance(agent_input, Mapping) else {"messages": agent_input}
+    messages = update.get("messages")
+    if not isinstance(messages, list | tuple | Transcript):
+        return update
+    return {**update, "messages": [_message(one) for one in cast(Sequence[Any], messages)]}
+
+
+def _message(one: Any) -> Any:
+    match one:
+        case {"role": "user", "content": str(text), **more} if not more:
+            return HumanMessage(text)
+        case {"role": "assistant", "content": str(text), **more} if not more:
+            return AIMessage((TextBlock(text),))
+        case {"role": role}:
+            raise InvalidUpdate(
+                f"a message of the input, with the role {role!r}, is not understood; nothing "
+                'was run. {"role": "user" or "assistant", "content": text} stands for a message; '
+                "pass a HumanMessage, AIMessage or ToolMessage for anything else, and system "
+                "prompts to create_agent"
+            )
+        case _:
+            return one
+
+
+def goal_of(update: Mapping[str, Any]) -> str:
+    """Return the last human text of an update."""
+    messages = update.get("messages")
+    if not isinstance(messages, list | tuple | Transcript):
+        return ""  # if that is wrong, it is said when the input is checked
+    texts = [one.text for one in cast(Sequence[Any], messages) if isinstance(one, HumanMessage)]
+    return texts[-1] if texts else ""
+
+
+def new_run(
+    kind: Literal["drive", "delegate"],
+    agent: str,
+    thread_id: str | None,
+    goal: str,
+    options: RunOptions,
+) -> Run:
+    """Return the record of a run that begins; ids that are not given are made up."""
+    return Run(
+        id=options.run_id or new_id("run"),
+        thread_id=thread_id or new_id("thr"),
+        kind=kind,
+        agent=agent,
+        goal=goal[:500],
+        owner=options.owner,
+        idempotency_key=options.idempotency_key,
+    )

@@ -25,9 +25,9 @@ from ..state.schema import State
 from ..tools.tool import Tool
 from .definition import AgentDefinition
 from .engine import AgentLoop, Node
+from .run.choices import RunChoices
 from .run.commit_buffer import CommitBuffer
 from .run.context import RunContext
-from .run_choices import RunChoices
 from .run_executor import public_state
 from .thread_locks import ThreadLocks
 

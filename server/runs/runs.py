@@ -20,8 +20,8 @@ from pydantic import JsonValue
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError, RunEnded, ThreadBusy, UnknownRun, UnknownThread
 from ...harness.limits.limits import Limits
+from ...harness.loop.run.choices import RunChoices
 from ...harness.loop.run.events import Emit
-from ...harness.loop.run_choices import RunChoices
 from ...harness.messages.message import ToolMessage
 from ...harness.subagents.background.threads import parent_thread
 from ..auth.caller import current_caller

@@ -19,7 +19,7 @@ from ...harness.agent import Agent, RunOptions, RunResult
 from ...harness.checkpoint.base import Checkpointer, Interrupt, Run
 from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThread
 from ...harness.limits.limits import Limits
-from ...harness.loop.run_choices import RunChoices
+from ...harness.loop.run.choices import RunChoices
 from ...harness.messages.message import HumanMessage, ToolCall, ToolMessage
 from ...harness.subagents.background.threads import parent_thread
 from ..auth.caller import Principals, current_caller, owner_of

@@ -10,7 +10,7 @@ from mcp.types import Tool
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...harness.errors import HarnessError
-from ...harness.loop.run_choices import RunChoices
+from ...harness.loop.run.choices import RunChoices
 from ...harness.models.registry import DEFAULT_MODEL
 from ...harness.subagents.definitions import AnySubAgent, CompiledSubAgent
 from ..mcp.services import Services

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.agent import Agent, create_agent
 from deep_agent_mcp.harness.checkpoint.base import Checkpointer, ThreadSlice
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.loop.state import snapshots
-from deep_agent_mcp.harness.loop.state.snapshots import fingerprint
+from deep_agent_mcp.harness.loop import checkpoints as snapshots
+from deep_agent_mcp.harness.loop.checkpoints import fingerprint
 from deep_agent_mcp.harness.messages.message import HumanMessage, RemoveMessage
 from deep_agent_mcp.harness.state.schema import Mark, Overwrite, Reducer, StateSchema
 from tests.loop.models import Turns, says
@@ -224,7 +224,7 @@ def test_every_state_is_the_same_with_snapshots_and_without(plan: list[tuple[int
         with (
             patch.object(snapshots, "_FROM_BYTES", 1),
             patch.object(snapshots, "_TIMES", 0),
-            patch("deep_agent_mcp.harness.loop.state.snapshots.snapshot_of", counting),
+            patch("deep_agent_mcp.harness.loop.checkpoints.snapshot_of", counting),
         ):
             assert await played(MemoryCheckpointer(), plan) == await played(Unused(), plan)
 

@@ -35,7 +35,7 @@ from tests.subagents.family import Cast, task, told
 pytestmark = pytest.mark.anyio
 
 KINDS = ["memory", "sqlite", "postgres", "redis"]
-LONG_AGO = "deep_agent_mcp.harness.loop.state.thread_state.turn_step_id"
+LONG_AGO = "deep_agent_mcp.harness.loop.thread_state.turn_step_id"
 
 
 @asynccontextmanager

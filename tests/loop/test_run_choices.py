@@ -13,7 +13,7 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.limits.limits import Limits
-from deep_agent_mcp.harness.loop.run_choices import RunChoices
+from deep_agent_mcp.harness.loop.run.choices import RunChoices
 from deep_agent_mcp.harness.messages.message import ToolCall, Usage
 from deep_agent_mcp.harness.models.effort import effort_settings
 from deep_agent_mcp.harness.profiles import Profile

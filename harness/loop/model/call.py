@@ -35,9 +35,9 @@ from ...tools.retries import is_repeated, may_pass
 from ...tools.tool import Tool
 from ..hooks.calling import FAILURES, Wrap
 from ..hooks.requests import ExtendedModelResponse, ModelRequest, ModelResponse
+from ..model_answers import sanitize_answer
 from ..run.context import RunContext
-from ..state.thread_state import ThreadState
-from .sanitize_answer import sanitize_answer
+from ..thread_state import ThreadState
 
 if TYPE_CHECKING:
     from ...cache.entries import ModelCache

@@ -14,9 +14,9 @@ from ...messages.message import AIMessage, HumanMessage
 from ...state.schema import Overwrite
 from ..definition import AgentDefinition
 from ..hooks.requests import ModelRequest, Runtime
+from ..model_answers import GoingOn
 from ..run.context import RunContext
-from ..state.thread_state import ThreadState
-from ..state.unfinished_answers import GoingOn
+from ..thread_state import ThreadState
 from .call import Answered, ModelCall, configured
 
 __all__ = ["ModelStep"]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...redaction.rules import Keys, Rule
     from ..hooks.middleware import AgentMiddleware
     from ..hooks.requests import Runtime
-    from ..run_choices import RunChoices
+    from .choices import RunChoices
     from .redaction import RunRedaction
 
 __all__ = [

@@ -26,8 +26,7 @@ from ..hooks.calling import FAILURES, Wrap, as_failure, wraps_of
 from ..hooks.middleware import AgentMiddleware, hooks_of
 from ..hooks.requests import Command, ToolCallOutcome, ToolCallRequest, ToolHandler
 from ..run.interrupts import Asker
-from .at_most_once import AtMostOnceMark
-from .outcomes import failure, outcome_of, run_cached, run_tool, with_notice
+from .outcomes import AtMostOnceMark, failure, outcome_of, run_cached, run_tool, with_notice
 
 if TYPE_CHECKING:
     from ...cache.entries import ToolCache

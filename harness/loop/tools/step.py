@@ -18,14 +18,13 @@ from ...limits.limits import LimitReached, Meter
 from ...messages.message import AIMessage, ToolCall, ToolMessage, pending_tool_calls
 from ...state.schema import Mark
 from ...tools.tool import Tool, ToolRuntime
+from ..checkpoints import claim_mark
 from ..hooks.requests import ToolCallOutcome, ToolCallRequest
 from ..run.context import RunContext
 from ..run.interrupts import Asker, Interrupted, Pause
-from ..state.stored_writes import claim_mark
-from ..state.thread_state import ThreadState
-from .at_most_once import AtMostOnceMark
+from ..thread_state import ThreadState
 from .execution import ToolPipeline
-from .outcomes import failure
+from .outcomes import AtMostOnceMark, failure
 from .subagent_call import Spawn, SubagentCall, child_namespace
 from .write_conflicts import StepWrites
 

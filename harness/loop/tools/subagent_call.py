@@ -26,11 +26,11 @@ from ...policy import CallPolicy
 from ...policy.composite import narrowing
 from ...state.schema import ChannelWrite, Mark, Overwrite, StateSchema
 from ...tools.tool import Fork, SubagentPlace, SubagentResult
+from ..model_answers import whole_text
 from ..run.context import RunContext
 from ..run.interrupts import Interrupted, Pause
-from ..state.thread_input import Copied
-from ..state.thread_state import ThreadState
-from ..state.unfinished_answers import whole_text
+from ..thread_input import Copied
+from ..thread_state import ThreadState
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -17,7 +17,7 @@ from ...messages.message import AIMessage, ToolCall, ToolMessage, new_id
 from ...redaction.rules import PIIDetectionError
 from ...state.schema import ChannelWrite, Mark, Overwrite
 from ..hooks.requests import ToolCallOutcome
-from ..state.thread_state import ThreadState
+from ..thread_state import ThreadState
 from .outcomes import failure, with_notes, with_notice
 
 __all__ = ["Accepted", "StepWrites"]

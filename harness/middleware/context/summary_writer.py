@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ..._internal.records import record
 from ...errors import ModelError
 from ...limits.limits import Meter
-from ...loop.state.unfinished_answers import marked_text
+from ...loop.model_answers import marked_text
 from ...messages.message import HumanMessage, Message
 from ...messages.transcript import transcript_text
 from ...models.base import ChatModel, ChatRequest, PromptSection

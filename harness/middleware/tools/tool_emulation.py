@@ -18,7 +18,7 @@ from ..._internal.records import record
 from ...errors import AgentBuildError
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ToolCallOutcome, ToolCallRequest, ToolHandler
-from ...loop.state.unfinished_answers import marked_text
+from ...loop.model_answers import marked_text
 from ...messages.message import HumanMessage
 from ...models.base import ChatModel, ChatRequest, PromptSection
 from ...policy import Verdict

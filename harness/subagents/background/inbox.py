@@ -20,7 +20,7 @@ from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import HookResult, Runtime
 from ...loop.run.commit_buffer import CommitBuffer
 from ...loop.run.context import RunContext
-from ...loop.state.thread_state import ThreadState
+from ...loop.thread_state import ThreadState
 from ...messages.message import HumanMessage, Message
 from ...state.schema import Mark, State
 from .threads import parent_thread

@@ -6,9 +6,9 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..._internal.records import changed
-from ...checkpoint.base import Next, TaskWrites, step_id
-from ...messages.message import (
+from .._internal.records import changed
+from ..checkpoint.base import Next, TaskWrites, step_id
+from ..messages.message import (
     AIMessage,
     HumanMessage,
     Message,
@@ -16,11 +16,11 @@ from ...messages.message import (
     ToolMessage,
     pending_tool_calls,
 )
-from ...state.schema import ChannelWrite, Overwrite
+from ..state.schema import ChannelWrite, Overwrite
 from .thread_state import ThreadState
 
 if TYPE_CHECKING:
-    from ..run.redaction import RunRedaction
+    from .run.redaction import RunRedaction
 
 __all__ = ["Copied", "accept_input", "close_calls", "open_for_run"]
 

@@ -1,9 +1,12 @@
-"""People's answers on their way into the journal: checked, and cleaned of what is redacted."""
+"""What callers give a run besides its input: people's answers, and its context; both checked.
+
+People's answers on their way into the journal: checked, and cleaned of what is redacted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
 
@@ -12,6 +15,9 @@ from ..errors import InvalidAnswer
 from .definition import AgentDefinition
 from .engine import AgentLoop
 from .run.interrupts import check_answers
+
+if TYPE_CHECKING:
+    from .context_schema import ContextSchema
 
 __all__ = ["checked_answers", "screened_answers"]
 
@@ -90,3 +96,11 @@ def _problem(
         return None  # those in the question are redacted, and may look otherwise
     args = cast("dict[str, JsonValue]", answer.get("args", payload.get("args")))
     return agent.pipeline.edit_problem(asked, tool, args)
+
+
+def context_schema_of(schema: type | None) -> ContextSchema | None:
+    if schema is None:
+        return None
+    from .context_schema import ContextSchema
+
+    return ContextSchema(schema)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from ...checkpoint.base import (
+from ..checkpoint.base import (
     Batch,
     Checkpoint,
     Interrupt,
@@ -25,26 +25,31 @@ from ...checkpoint.base import (
     step_id,
     turn_step_id,
 )
-from ...errors import InvalidUpdate, MiddlewareError
-from ...limits.carried_limits import noted
-from ...messages.message import Message
-from ...state.schema import ChannelWrite, Mark, Overwrite, State, StateSchema
-from ..run.context import RunContext, StateCache
-from .checkpoint_events import announce
-from .snapshots import fingerprint, weighed
-from .stored_writes import FIRST_KEPT, PendingWrites, decoded, kept_mark
-from .unfinished_answers import newest_answer
+from ..errors import InvalidUpdate, MiddlewareError
+from ..limits.carried_limits import noted
+from ..messages.message import Message
+from ..state.schema import ChannelWrite, Mark, Overwrite, State, StateSchema
+from .checkpoints import (
+    EPHEMERAL,
+    FIRST_KEPT,
+    LAST_INDEX,
+    PendingWrites,
+    announce,
+    decoded,
+    fingerprint,
+    kept_mark,
+    weighed,
+)
+from .model_answers import newest_answer
+from .run.context import RunContext, StateCache
 
 if TYPE_CHECKING:
-    from ...redaction.rules import Place
-    from ..run.redaction import RunRedaction
+    from ..redaction.rules import Place
+    from .run.redaction import RunRedaction
 
 __all__ = ["ThreadState"]
 
-_LAST = 1_000_000
-"""Index of a phase's own writes: after those of the step's tool calls."""
 
-_EPHEMERAL = frozenset({Mark.EPHEMERAL})
 _UNTRACKED = frozenset({Mark.UNTRACKED})
 
 
@@ -332,7 +337,7 @@ class ThreadState:
             await self._keep_secrets(self.screen)
         head = self.head
         step = self.step_after(salt)
-        own = TaskWrites(step, author, _LAST, self.encode(self.writes))
+        own = TaskWrites(step, author, LAST_INDEX, self.encode(self.writes))
         weight, snapshots = weighed(
             self.schema, step, self.state, self._weight, self._weight + self._added
         )
@@ -375,7 +380,7 @@ class ThreadState:
                 await (journal.commit(batch) if accepted else journal.step(batch))
         self.head, self.pending, self.interrupts, self.begun = checkpoint, [], {}, set()
         self.kept, self.claims = (), {}
-        self.state = self.schema.without(self.state, _EPHEMERAL)
+        self.state = self.schema.without(self.state, EPHEMERAL)
         if not hold and not (self.run.journal.defers and source == "loop"):
             self._cache.put(checkpoint, self.state)
         written = [*self._adopted, *self.writes]

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from .._internal.records import changed, record
-from ..errors import HarnessError
-from ..limits.limits import Limits
+from ..._internal.records import changed, record
+from ...errors import HarnessError
+from ...limits.limits import Limits
 
 __all__ = ["InvalidChoice", "RunChoices"]
 

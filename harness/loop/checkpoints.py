@@ -1,0 +1,299 @@
+"""Checkpoints of a namespace: stored writes, snapshots of the state, and events of new ones.
+
+Snapshots: the folded state as the journal may keep it, so that old writes need not be read.
+
+A thread whose keys are rewritten again and again has a small state and a long log. Once the
+writes that lead to a state weigh several times what the state does, the state is stored beside
+them. Thus what is read to open a thread is a bounded multiple of its state, and all snapshots
+together are a bounded fraction of the log. A thread that only grows never needs one.
+
+A snapshot is a cache of one schema. Another schema, other reducers, or a state that does not come
+back from the journal as it went in, and the writes are folded as if there were none.
+
+Stored writes: how the journal keeps them, and those of a step that has no checkpoint yet.
+
+Beside the results of finished calls there are three kinds of pending writes: what hooks kept,
+marks of calls that have begun, and marks of calls that go on with a subagent. Task ids and indexes
+tell them apart.
+
+The events of a new checkpoint: that it is there, what it wrote, and the state after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import groupby
+from operator import attrgetter
+from types import CodeType
+from typing import Any
+from weakref import ref
+
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+from .._internal.records import record
+from ..checkpoint.base import Checkpoint, Snapshot, StoredWrite, TaskWrites
+from ..errors import CheckpointError, InvalidUpdate
+from ..state.schema import Channel, ChannelWrite, Mark, Overwrite, State, StateSchema
+from .run.context import RunContext
+
+__all__ = [
+    "FIRST_KEPT",
+    "PendingWrites",
+    "announce",
+    "begun_mark",
+    "claim_mark",
+    "decoded",
+    "fingerprint",
+    "kept_mark",
+    "snapshot_of",
+    "weighed",
+]
+
+
+_FROM_BYTES = 1 << 16
+"""Lighter logs are read faster than a snapshot is worth."""
+
+_TIMES = 4
+"""How many times its own weight the writes must weigh that a snapshot stands for."""
+
+
+def weighed(
+    schema: StateSchema, checkpoint_id: str, state: State, before: int, weight: int
+) -> tuple[int, Sequence[Snapshot]]:
+    """Return the weight of a log that has grown to this one, and a snapshot where it pays.
+
+    Encoding a state takes time in proportion to it, so it is tried when the weight has doubled, and
+    not after a step that alone weighs more than a snapshot may: the state holds what it wrote.
+    """
+    if weight < _FROM_BYTES or weight.bit_length() == before.bit_length():
+        return weight, ()
+    if (weight - before) * _TIMES > weight:
+        return weight, ()
+    made = snapshot_of(schema, checkpoint_id, state, weight)
+    return (weight, ()) if made is None else (made[1], [made[0]])
+
+
+def snapshot_of(
+    schema: StateSchema, checkpoint_id: str, state: State, weight: int
+) -> tuple[Snapshot, int] | None:
+    """Return a snapshot and its weight; None when the writes do as well, or it would not be exact.
+
+    Args:
+        schema: The schema that folded the state.
+        checkpoint_id: The checkpoint the state belongs to.
+        state: The state.
+        weight: Bytes of the writes that the snapshot would stand for.
+    """
+    mark = fingerprint(schema)
+    if mark is None:
+        return None
+    kept = {name: value for name, value in state.items() if schema[name].stored}
+    try:
+        writes = tuple(
+            StoredWrite(name, schema[name].encode(Overwrite(value)), overwrite=True)
+            for name, value in kept.items()
+        )
+        size = sum(len(write.value) for write in writes)
+        if size * _TIMES > weight or not _comes_back(schema, writes, kept):
+            return None
+    except (InvalidUpdate, CheckpointError):
+        return None
+    return Snapshot(checkpoint_id, mark, writes), size
+
+
+def _comes_back(schema: StateSchema, writes: tuple[StoredWrite, ...], state: State) -> bool:
+    decoded = {
+        one.channel: schema[one.channel].decode(one.value, overwrite=True).value for one in writes
+    }
+    return decoded == state
+
+
+def fingerprint(schema: StateSchema) -> str | None:
+    """Return what tells this schema's folds from another's; None when nothing does."""
+    known = _KNOWN.get(id(schema))
+    if known is not None and known[0]() is schema:
+        return known[1]
+    if len(_KNOWN) >= _MOST_KNOWN:
+        _KNOWN.clear()
+    mark = _fingerprint(schema)
+    _KNOWN[id(schema)] = ref(schema), mark
+    return mark
+
+
+_MOST_KNOWN = 256
+_KNOWN: dict[int, tuple[ref[StateSchema], str | None]] = {}
+"""Fingerprints by the identity of the schema, as schemas cannot be hashed."""
+
+
+def _fingerprint(schema: StateSchema) -> str | None:
+    parts = [_channel_mark(channel) for channel in schema.channels.values() if channel.stored]
+    if None in parts:
+        return None
+    return blake2b("\n".join(sorted(filter(None, parts))).encode(), digest_size=12).hexdigest()
+
+
+def _channel_mark(channel: Channel) -> str | None:
+    reducer = channel.reducer
+    if reducer is None:
+        return f"{channel.name}: {channel.type!r}"
+    fn: Any = reducer.fn
+    name = getattr(fn, "__qualname__", None)
+    if name is None or getattr(fn, "__closure__", None):
+        return None  # two of them may look the same and do different things
+    code = getattr(fn, "__code__", None)
+    digest = _code_digest(code) if isinstance(code, CodeType) else ""
+    return f"{channel.name}: {channel.type!r}, {reducer.write!r}, {fn.__module__}.{name} {digest}"
+
+
+def _code_digest(code: CodeType) -> str:
+    consts = [
+        _code_digest(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts
+    ]
+    text = repr((code.co_code, code.co_names, code.co_varnames, consts))
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+_BEGUN = "#begun:"
+_KEPT = "#kept:"
+_CLAIMS = "#goes-on:"
+
+FIRST_KEPT = -1_000_000
+"""Index of the first writes that are kept: before those of the step's tool calls."""
+
+
+def decoded(schema: StateSchema, writes: Sequence[StoredWrite]) -> list[ChannelWrite]:
+    """Return stored writes as values; keys no schema knows any more are left out."""
+    values: list[ChannelWrite] = []
+    for (name, overwrite), group in groupby(writes, attrgetter("channel", "overwrite")):
+        channel = schema.channels.get(name)
+        if channel is None:
+            continue
+        stored = [one.value for one in group]
+        if channel.joins and not overwrite:
+            values.append(ChannelWrite(name, channel.decode_lists(stored)))
+            continue
+        values += [ChannelWrite(name, channel.decode(one, overwrite=overwrite)) for one in stored]
+    return values
+
+
+def begun_mark(call_id: str, answers: int) -> str:
+    """Return the task id that says that a call has begun, after so many answers to it."""
+    return f"{call_id}{_BEGUN}{answers}"
+
+
+def claim_mark(call_id: str, ns: str) -> str:
+    """Return the task id that says that a call goes on with the subagent of a namespace."""
+    return f"{call_id}{_CLAIMS}{ns}"
+
+
+def kept_mark(index: int, author: str) -> str:
+    """Return the task id of what a hook kept as the writes of this index."""
+    return f"{_KEPT}{index - FIRST_KEPT}:{author}"
+
+
+@record
+class PendingWrites:
+    """What an earlier attempt left of a step.
+
+    Attributes:
+        finished: Results of calls, in the order they were stored.
+        kept: What hooks kept.
+        begun: Marks of calls that must run at most once and have begun.
+        claims: Calls that go on with a subagent, by its namespace.
+        next_kept: Index of what is kept next.
+    """
+
+    finished: list[TaskWrites]
+    kept: Sequence[TaskWrites]
+    begun: set[str]
+    claims: dict[str, str]
+    next_kept: int
+
+    @staticmethod
+    def of(pending: Sequence[TaskWrites]) -> PendingWrites:
+        """Sort pending writes by what they are."""
+        begun = {one.task_id for one in pending if _BEGUN in one.task_id}
+        kept = [one for one in pending if one.index < 0]
+        finished: list[TaskWrites] = []
+        claims: dict[str, str] = {}
+        for task in pending:
+            call_id, goes_on, ns = task.task_id.partition(_CLAIMS)
+            if goes_on:
+                claims[ns] = call_id
+            elif task.index >= 0 and task.task_id not in begun:
+                finished.append(task)
+        following = max((one.index + 1 for one in kept), default=FIRST_KEPT)
+        return PendingWrites(finished, kept, begun, claims, following)
+
+
+_HIDDEN = frozenset({Mark.PRIVATE, Mark.OMIT_FROM_OUTPUT, Mark.UNTRACKED, Mark.EPHEMERAL})
+"""Marks of keys that events leave out: callers may not see them, or they have no JSON form."""
+
+
+def announce(
+    run: RunContext,
+    path: tuple[str, ...],
+    schema: StateSchema,
+    checkpoint: Checkpoint,
+    state: State,
+    written: Sequence[ChannelWrite],
+) -> None:
+    """Send the events of a checkpoint that somebody listens to.
+
+    Args:
+        run: Knows who listens.
+        path: The agent whose checkpoint it is.
+        schema: Of its state.
+        checkpoint: What was committed.
+        state: The state after it.
+        written: The writes that led to it.
+    """
+    if run.emit is None:
+        return
+    if run.wants("checkpoints"):
+        data: dict[str, JsonValue] = {
+            "checkpoint_id": checkpoint.id,
+            "step": checkpoint.step,
+            "author": checkpoint.author,
+            "next": checkpoint.next,
+            "summary": checkpoint.summary,
+            "keys": [
+                *dict.fromkeys(
+                    one for one, _ in written if not schema.channels[one].marks & _HIDDEN
+                )
+            ],
+        }
+        run.send("checkpoints", path, data)
+    if run.wants("updates"):
+        run.send("updates", path, {checkpoint.author: _json(schema, written)})
+    if run.wants("values"):
+        shown = schema.without(state, _HIDDEN)
+        values = {name: schema[name].to_json(value) for name, value in shown.items()}
+        run.send("values", path, values)
+
+
+def _json(schema: StateSchema, writes: Sequence[ChannelWrite]) -> dict[str, JsonValue]:
+    """Return the writes of keys that callers may see, those of one key put together."""
+    shown: dict[str, JsonValue] = {}
+    for name, value in writes:
+        channel = schema[name]
+        if not channel.marks & _HIDDEN:
+            shown[name] = _together(shown.get(name), from_json(channel.encode(value)))
+    return shown
+
+
+def _together(first: JsonValue, second: JsonValue) -> JsonValue:
+    """Return two writes of one key as one: all items, all members, or else the later one."""
+    if isinstance(first, list) and isinstance(second, list):
+        return [*first, *second]
+    if isinstance(first, dict) and isinstance(second, dict):
+        return {**first, **second}
+    return second
+
+
+LAST_INDEX = 1_000_000
+"""Index of a phase's own writes: after those of the step's tool calls."""
+
+EPHEMERAL = frozenset({Mark.EPHEMERAL})
