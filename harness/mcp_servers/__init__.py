@@ -5,7 +5,7 @@ protocol's SDK before a server is first used.
 """
 
 from .config import HttpServer, MCPServer, OAuth, SseServer, StdioServer
-from .connection import ServerStatus
+from .connections import ServerStatus
 from .mapping import servers_from_json, servers_from_mapping
 from .middleware import MCPToolsMiddleware
 from .oauth_tokens import TokenFiles

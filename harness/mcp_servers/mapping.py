@@ -17,8 +17,7 @@ from typing import Any, cast
 
 from .._internal.records import record
 from ..errors import AgentBuildError
-from .config import HttpServer, MCPServer, OAuth, SseServer, StdioServer, check_servers
-from .names import check_names
+from .config import HttpServer, MCPServer, OAuth, SseServer, StdioServer, check_names, check_servers
 from .oauth_tokens import TokenFiles
 
 __all__ = ["servers_from_json", "servers_from_mapping"]

@@ -21,11 +21,9 @@ from ..loop.hooks.requests import (
 from ..messages.message import ToolMessage
 from ..policy import ALL_DECISIONS, Verdict
 from ..tools.tool import Tool
-from .config import MCPServer
-from .connection import ServerStatus
-from .names import digest_name, prefix_of
+from .config import MCPServer, digest_name, prefix_of
+from .connections import Pool, ServerStatus
 from .on_demand import FoundTools, find_tools_tool
-from .pool import Pool
 from .tools import MCPTool
 
 __all__ = ["MCPToolsMiddleware"]

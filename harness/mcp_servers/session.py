@@ -33,9 +33,8 @@ from pydantic import JsonValue, ValidationError
 
 from ..errors import AgentBuildError, ToolError
 from ..tools.tool import ToolResult
-from .call_channel import CallChannel, Floor, NotSent, Unavailable
 from .config import MCPServer
-from .elicitation import Answer, Question, Round
+from .elicitation import Answer, CallChannel, Floor, NotSent, Question, Round, Unavailable
 from .oauth_tokens import LoginNeeded, TokensUnusable
 from .tools import tool_result, usable_schema
 from .transports import FORGOTTEN, LOST, UNSENT, transport

@@ -18,7 +18,7 @@ from ..errors import AgentBuildError
 from ..messages.message import ContentBlock, TextBlock
 from ..tools.schemas import check_schema, flat_schema, schema_problems
 from ..tools.tool import Tool, ToolFunction, ToolResult
-from .names import offered_names
+from .config import offered_names
 
 if TYPE_CHECKING:
     from mcp.types import BlobResourceContents, CallToolResult, TextResourceContents

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from .._internal.records import record
 from ..errors import ToolError
 from ..mcp_servers.config import MCPServer
-from ..mcp_servers.pool import Pool
+from ..mcp_servers.connections import Pool
 from ..tools.tool import ToolResult
 
 __all__ = ["RemoteRuns", "Standing"]

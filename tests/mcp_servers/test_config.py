@@ -15,7 +15,7 @@ from deep_agent_mcp.harness.mcp_servers import (
     SseServer,
     StdioServer,
 )
-from deep_agent_mcp.harness.mcp_servers.names import (
+from deep_agent_mcp.harness.mcp_servers.config import (
     check_names,
     digest_name,
     offered_names,

@@ -8,7 +8,8 @@ import sys
 import anyio
 import pytest
 
-from deep_agent_mcp.harness.mcp_servers import HttpServer, StdioServer, connection
+from deep_agent_mcp.harness.mcp_servers import HttpServer, StdioServer
+from deep_agent_mcp.harness.mcp_servers import connections as connection
 from tests.loop.models import call
 from tests.mcp_servers.support import (
     ROOT,

@@ -8,8 +8,14 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import InvalidAnswer, ToolError
-from deep_agent_mcp.harness.mcp_servers.call_channel import CallChannel, Floor
-from deep_agent_mcp.harness.mcp_servers.elicitation import Elicitation, Memory, Question, Round
+from deep_agent_mcp.harness.mcp_servers.elicitation import (
+    CallChannel,
+    Elicitation,
+    Floor,
+    Memory,
+    Question,
+    Round,
+)
 from tests.loop.models import Turns, call, says
 from tests.mcp_servers.support import agent_with, lines, results, until
 
