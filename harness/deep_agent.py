@@ -27,7 +27,7 @@ from .limits.limits import Limits
 from .loop.definition import AgentDefinition
 from .loop.hooks.middleware import AgentMiddleware
 from .loop.run.interrupts import InterruptOnConfig
-from .memory.files import MemoryFiles
+from .memory import MemoryFiles
 from .middleware.context.summarization import SummarizationMiddleware
 from .middleware.filesystem import FilesystemMiddleware
 from .middleware.instructions.memory import MemoryMiddleware
@@ -48,7 +48,7 @@ from .profiles import Profile, ProfileRegistry, profile_for
 from .profiles.extras import about_tools, fitted
 from .profiles.profile import EXCLUDABLE
 from .profiles.subagents import ProfiledSubAgents
-from .skills.registry import SkillRegistry
+from .skills import SkillRegistry
 from .subagents.definitions import AnySubAgent, SubAgent, check_given, problem_of
 from .subagents.registry import SubAgentRegistry
 from .tools.tool import Tool

@@ -8,10 +8,10 @@ from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.memory.files import MemoryFiles
+from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.skills.registry import SkillRegistry
+from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says

@@ -12,7 +12,7 @@ from ..errors import AgentBuildError
 from ..limits.carried_limits import bounds
 from ..limits.limits import Limits
 from ..policy import Policy, PolicyError
-from ..skills.definitions import check_name
+from ..skills import check_name
 from .definitions import Mode, SubAgent
 
 __all__ = ["load_subagent"]

@@ -156,10 +156,10 @@ def examine_search() -> Iterator[Finding]:
 def examine_files(settings: Settings) -> Iterator[Finding]:
     """Read skills, subagents, memory, profiles and policy as a server does."""
     from ...harness.errors import HarnessError
-    from ...harness.memory.files import MemoryFiles
+    from ...harness.memory import MemoryFiles
     from ...harness.policy import PolicyFiles
     from ...harness.profiles import ProfileRegistry
-    from ...harness.skills.registry import SkillRegistry
+    from ...harness.skills import SkillRegistry
     from ...harness.subagents.registry import SubAgentRegistry
     from ..runs.workplaces import bundled_skills
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from mcp.server.context import ServerRequestContext
 
-from ...harness.skills.registry import SkillRegistry
+from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import Principals
 from ..auth.owned_journal import JournalReader

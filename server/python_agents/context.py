@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from ...harness.backends.base import Backend
     from ...harness.checkpoint.base import Checkpointer
     from ...harness.loop.hooks.middleware import AgentMiddleware
-    from ...harness.memory.files import MemoryFiles
+    from ...harness.memory import MemoryFiles
     from ...harness.middleware.commands.execute import ExecuteMiddleware
     from ...harness.models.base import ChatModel
     from ...harness.policy import CallPolicy
     from ...harness.profiles import ProfileRegistry
-    from ...harness.skills.registry import SkillRegistry
+    from ...harness.skills import SkillRegistry
     from ...harness.store.base import Store
     from ...harness.subagents.registry import SubAgentRegistry
     from ..settings.settings import Settings

@@ -21,7 +21,7 @@ from ...harness.middleware.instructions.skills import SkillsMiddleware
 from ...harness.middleware.subagents import SubAgentMiddleware
 from ...harness.policy import CallPolicy, Policy, PolicyFiles, Rule
 from ...harness.profiles.subagents import ProfiledSubAgents
-from ...harness.skills.registry import SkillRegistry
+from ...harness.skills import SkillRegistry
 from ...harness.subagents.definitions import CompiledSubAgent
 from ...harness.subagents.registry import SubAgentRegistry
 from ..runs.commands import require_outside

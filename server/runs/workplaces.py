@@ -18,9 +18,9 @@ from ...harness._internal.records import record
 from ...harness.agent import Agent
 from ...harness.backends.base import Backend
 from ...harness.errors import HarnessError
-from ...harness.memory.files import MemoryFiles
+from ...harness.memory import MemoryFiles
 from ...harness.policy import PolicyFiles
-from ...harness.skills.registry import SkillRegistry
+from ...harness.skills import SkillRegistry
 from ...harness.subagents.definitions import SubAgent
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import Principals, current_caller, owner_of

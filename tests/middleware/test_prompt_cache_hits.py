@@ -11,11 +11,11 @@ import pytest
 from deep_agent_mcp.harness.agent import Agent
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
-from deep_agent_mcp.harness.memory.files import MemoryFiles
+from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.harness.messages.message import ToolCall
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
 from deep_agent_mcp.harness.profiles import Profile
-from deep_agent_mcp.harness.skills.registry import SkillRegistry
+from deep_agent_mcp.harness.skills import SkillRegistry
 from tests.fake_anthropic import Answer
 from tests.fake_anthropic.prompt_cache import LOOKBACK, CachingAnthropic, Lookup, blocks_of
 from tests.models.calls import claude

@@ -14,7 +14,7 @@ from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.profiles import GeneralPurpose, Profile, ProfileRegistry, profile_for
-from deep_agent_mcp.harness.skills.registry import SkillRegistry
+from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.fake_anthropic import FakeAnthropic

@@ -32,7 +32,7 @@ from deep_agent_mcp.harness.checkpoint.keyring import Keyring
 from deep_agent_mcp.harness.checkpoint.redis import RedisCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError
 from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
-from deep_agent_mcp.harness.skills.registry import SkillRegistry
+from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.server import ServeContext
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.python_agents import source as source_module

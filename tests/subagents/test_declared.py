@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.skills.registry import SkillRegistry
+from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says

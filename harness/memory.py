@@ -15,13 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from .._internal.records import record
-from ..definitions.confined_files import ConfinedFiles, FollowedFiles
-from ..definitions.frontmatter import DefinitionError
-from ..definitions.registry import SETTLED_SECONDS
-from ..definitions.sources import FileStat
+from ._internal.records import record
+from .definitions.confined_files import ConfinedFiles, FollowedFiles
+from .definitions.frontmatter import DefinitionError
+from .definitions.registry import SETTLED_SECONDS
+from .definitions.sources import FileStat
 
 __all__ = ["MAX_MEMORY_BYTES", "MemoryFile", "MemoryFiles", "MemorySnapshot"]
+
 
 _log = logging.getLogger(__name__)
 
