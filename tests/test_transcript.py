@@ -17,8 +17,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
-from deep_agent_mcp.harness.messages.paired import paired
-from deep_agent_mcp.harness.messages.transcript import Transcript, add_messages
+from deep_agent_mcp.harness.messages.transcript import Transcript, add_messages, paired
 from deep_agent_mcp.harness.state.schema import AgentState, Overwrite, channels_of
 
 ids = st.sampled_from("abcdefgh")

@@ -33,7 +33,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
-from deep_agent_mcp.harness.messages.paired import paired
+from deep_agent_mcp.harness.messages.transcript import paired
 from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.state.schema import Overwrite

@@ -23,7 +23,7 @@ from mcp.types import (
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import InvalidUpdate, RunEnded, UnfinishedAnswer
 from deep_agent_mcp.harness.messages.message import Message
-from deep_agent_mcp.harness.messages.paired import paired
+from deep_agent_mcp.harness.messages.transcript import paired
 from deep_agent_mcp.harness.models.base import ChatModel, ChatRequest
 from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
 from deep_agent_mcp.server.sampling.messages import params_of

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from ..._internal.records import IdentityCache, changed, record
 from ...limits.limits import Meter
 from ...messages.message import AIMessage, Message, ToolCall, ToolMessage
-from ...messages.paired import paired
+from ...messages.transcript import paired
 from ...models.base import ChatModel, ChatRequest, PromptSection, ToolChoice
 from ...state.schema import ChannelWrite, State
 from ...tools.spec import ToolSpec

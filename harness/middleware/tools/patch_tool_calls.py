@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import HookResult, Runtime
 from ...messages.message import Message
-from ...messages.paired import paired
+from ...messages.transcript import paired
 from ...state.schema import Overwrite, State
 
 __all__ = ["PatchToolCallsMiddleware"]
