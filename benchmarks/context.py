@@ -31,7 +31,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
-from deep_agent_mcp.harness.state.schema import State
+from deep_agent_mcp.harness.state.channels import State
 from deep_agent_mcp.harness.tools.spec import ToolSpec
 
 __all__ = ["run"]

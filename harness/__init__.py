@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .models.scripted import ScriptedModel
     from .policy import Policy, PolicyError, PolicyFiles, Rule, Verdict
     from .profiles import Profile, ProfileRegistry
-    from .state.schema import Mark, Overwrite, Reducer
+    from .state.channels import Mark, Overwrite, Reducer
     from .store.base import Store
     from .store.memory import MemoryStore
     from .store.sqlite import SqliteStore
@@ -239,7 +239,7 @@ _HOMES = {
         "Rule",
         "Verdict",
     ),
-    ".state.schema": (
+    ".state.channels": (
         "Mark",
         "Overwrite",
         "Reducer",

@@ -29,7 +29,8 @@ from .loop.thread_access import StateSnapshot
 from .loop.tools.execution import ToolPipeline
 from .models.base import ChatModel, PromptSection
 from .policy import CallPolicy, Policy
-from .state.schema import AgentState, Channel, StateSchema, channels_of
+from .state.channels import AgentState, Channel, channels_of
+from .state.schema import StateSchema
 from .tools.spec import is_provider_tool
 from .tools.tool import Tool, tool
 

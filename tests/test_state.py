@@ -19,7 +19,8 @@ from deep_agent_mcp.harness.messages.message import (
     RemoveMessage,
 )
 from deep_agent_mcp.harness.messages.transcript import add_messages
-from deep_agent_mcp.harness.state.schema import AgentState, Channel, Overwrite, StateSchema
+from deep_agent_mcp.harness.state.channels import AgentState, Channel, Overwrite
+from deep_agent_mcp.harness.state.schema import StateSchema
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -19,7 +19,8 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
-from deep_agent_mcp.harness.state.schema import Mark, StateSchema
+from deep_agent_mcp.harness.state.channels import Mark
+from deep_agent_mcp.harness.state.schema import StateSchema
 from deep_agent_mcp.harness.structured_output.strategies import (
     AutoStrategy,
     MultipleStructuredOutputsError,

@@ -18,7 +18,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.messages.transcript import Transcript, add_messages, paired
-from deep_agent_mcp.harness.state.schema import AgentState, Overwrite, channels_of
+from deep_agent_mcp.harness.state.channels import AgentState, Overwrite, channels_of
 
 ids = st.sampled_from("abcdefgh")
 bounds = st.none() | st.integers(-12, 12)

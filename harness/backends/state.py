@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 import anyio.to_thread
 
 from .._internal.records import record
-from ..state.schema import Reducer
+from ..state.channels import Reducer
 from ..tools.tool import ToolRuntime
 from .base import FileEntry, FileError, Page, PathTest, changed, checked_path, size_text, walk_order
 from .expressions import line_expression

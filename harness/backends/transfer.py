@@ -19,7 +19,7 @@ from .file_tools.file_guards import canonicaliser
 
 if TYPE_CHECKING:
     from ..loop.agent import Agent
-    from ..state.schema import State
+    from ..state.channels import State
 
 __all__ = ["Transfer", "download_files", "upload_files"]
 

@@ -14,7 +14,7 @@ from ..errors import HarnessError, InvalidUpdate, RunEnded, UnknownThread
 from ..limits.carried_limits import used_before, used_by
 from ..limits.limits import Limits, Meter
 from ..messages.message import AIMessage, ToolCall
-from ..state.schema import Mark
+from ..state.channels import Mark
 from .caller_input import checked_answers, context_schema_of, screened_answers
 from .definition import AgentDefinition
 from .engine import AgentLoop

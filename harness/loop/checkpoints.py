@@ -35,7 +35,8 @@ from pydantic_core import from_json
 from .._internal.records import record
 from ..checkpoint.base import Checkpoint, Snapshot, StoredWrite, TaskWrites
 from ..errors import CheckpointError, InvalidUpdate
-from ..state.schema import Channel, ChannelWrite, Mark, Overwrite, State, StateSchema
+from ..state.channels import Channel, ChannelWrite, Mark, Overwrite, State
+from ..state.schema import StateSchema
 from .run.context import RunContext
 
 __all__ = [

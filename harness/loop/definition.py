@@ -18,7 +18,8 @@ from ..checkpoint.base import Next
 from ..errors import MiddlewareError
 from ..messages.message import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from ..models.base import ChatModel, PromptSection
-from ..state.schema import Channel, Mark, StateSchema
+from ..state.channels import Channel, Mark
+from ..state.schema import StateSchema
 from ..tools.tool import Tool
 from .hooks.calling import Hook, Wrap, phase_hooks, wraps_of
 from .hooks.middleware import AgentMiddleware, HookName, hooks_of

@@ -20,7 +20,7 @@ from ..checkpoint.base import Batch, Interrupt, Next, step_id
 from ..errors import MiddlewareError
 from ..limits.limits import Meter
 from ..messages.message import AIMessage, ToolCall, ToolMessage, new_id, pending_tool_calls
-from ..state.schema import Overwrite, State
+from ..state.channels import Overwrite, State
 from ..tools.tool import Fork
 from . import definition as routing
 from .definition import AgentDefinition

@@ -29,7 +29,8 @@ from ..messages.message import (
     new_id,
 )
 from ..messages.transcript import Transcript
-from ..state.schema import Mark, State, StateSchema
+from ..state.channels import Mark, State
+from ..state.schema import StateSchema
 from ..tools.results import storable_text
 from .definition import AgentDefinition
 from .engine import AgentLoop

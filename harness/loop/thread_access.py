@@ -21,7 +21,7 @@ from ..errors import (
     UnknownThread,
 )
 from ..limits.limits import Limits, Meter
-from ..state.schema import State
+from ..state.channels import State
 from ..tools.tool import Tool
 from .definition import AgentDefinition
 from .engine import AgentLoop, Node

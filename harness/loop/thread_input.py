@@ -16,7 +16,7 @@ from ..messages.message import (
     ToolMessage,
     pending_tool_calls,
 )
-from ..state.schema import ChannelWrite, Overwrite
+from ..state.channels import ChannelWrite, Overwrite
 from .thread_state import ThreadState
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from ..checkpoint.base import (
 from ..errors import InvalidUpdate, MiddlewareError
 from ..limits.carried_limits import noted
 from ..messages.message import Message
-from ..state.schema import ChannelWrite, Mark, Overwrite, State, StateSchema
+from ..state.channels import ChannelWrite, Mark, Overwrite, State
+from ..state.schema import StateSchema
 from .checkpoints import (
     EPHEMERAL,
     FIRST_KEPT,

@@ -12,7 +12,7 @@ from typing import Annotated, NotRequired, TypedDict
 
 from pydantic import Field
 
-from ..state.schema import Mark, Reducer
+from ..state.channels import Mark, Reducer
 from ..store.texts import indexed_words, query_words
 from ..tools.tool import Tool, ToolResult, tool
 from .tools import MCPTool

@@ -38,7 +38,7 @@ from ..loop.hooks.requests import (
 from ..loop.tools.outcomes import with_notes
 from ..messages.message import AIMessage, HumanMessage, ToolCall
 from ..policy import CallPolicy
-from ..state.schema import State
+from ..state.channels import State
 from ..subagents.background.engine import Behalf
 from ..subagents.background.launcher import BackgroundSubAgents
 from ..subagents.background.notifications import Notification, TaskNotifications

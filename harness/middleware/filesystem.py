@@ -31,7 +31,7 @@ from ..loop.hooks.requests import (
     ToolHandler,
 )
 from ..messages.message import Content, HumanMessage, Message, TextBlock
-from ..state.schema import Mark, Reducer, State
+from ..state.channels import Mark, Reducer, State
 from ..tools.tool import ToolRuntime
 from .context.edited_prefix import EditedMessages
 

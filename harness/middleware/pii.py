@@ -23,7 +23,7 @@ from ..redaction.detector import Detector
 from ..redaction.detectors.custom import CallableDetector, Finder, RegexDetector
 from ..redaction.rules import Keys, PIIDetectionError, Place, Rule, Strategy
 from ..redaction.vault import Vault
-from ..state.schema import Mark
+from ..state.channels import Mark
 
 __all__ = ["PIIDetectionError", "PIIMiddleware", "PIIState"]
 

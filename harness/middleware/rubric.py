@@ -22,7 +22,7 @@ from ..loop.hooks.requests import HookResult, Runtime
 from ..messages.message import HumanMessage, Message, ToolCall, ToolMessage, new_id
 from ..messages.transcript import transcript_text
 from ..models.base import ChatModel, ChatRequest, PromptSection
-from ..state.schema import Mark, State
+from ..state.channels import Mark, State
 from ..tools.spec import ToolSpec
 from .context.summary_view import latest_request
 from .models.internal_calls import answer_of, data_of, fenced, resolved

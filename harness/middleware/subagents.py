@@ -24,7 +24,7 @@ from ..loop.hooks.requests import HookResult, ModelHandler, ModelRequest, ModelR
 from ..loop.tools.subagent_call import SubagentCall
 from ..messages.message import Content, HumanMessage, TextBlock, text_of
 from ..policy.composite import narrowing
-from ..state.schema import ChannelWrite, State
+from ..state.channels import ChannelWrite, State
 from ..subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent, run_function
 from ..subagents.handles import (
     Handle,

@@ -22,7 +22,7 @@ from ..errors import ToolError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..loop.hooks.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
 from ..messages.message import HumanMessage, Message, ToolMessage, pending_tool_calls
-from ..state.schema import Mark, State
+from ..state.channels import Mark, State
 from ..tools.tool import Tool, ToolResult, ToolRuntime, tool
 
 __all__ = ["Todo", "TodoItem", "TodoListMiddleware", "TodoState", "TodoStatus", "render_todos"]

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict, cast
 
 from .._internal.records import record
 from ..errors import ToolError
-from ..state.schema import Mark, Reducer, State
+from ..state.channels import Mark, Reducer, State
 from ..tools.tool import SubagentPlace, ToolRuntime
 from .definitions import AnySubAgent, CompiledSubAgent
 

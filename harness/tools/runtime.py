@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from .._internal.records import record
 from ..checkpoint.base import Batch
 from ..messages.message import Content
-from ..state.schema import ChannelWrite, State
+from ..state.channels import ChannelWrite, State
 
 if TYPE_CHECKING:
     from ..limits.limits import Limits, Meter

@@ -7,7 +7,7 @@ from typing import NoReturn
 from ...harness.agent import Agent
 from ...harness.checkpoint.base import Batch
 from ...harness.policy import CallAuthorization
-from ...harness.state.schema import State
+from ...harness.state.channels import State
 from ...harness.tools.tool import ToolRuntime
 
 __all__ = ["reading_policy", "reading_runtime"]

@@ -19,7 +19,8 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop.hooks.requests import ToolCallOutcome, ToolCallRequest
 from deep_agent_mcp.harness.messages.message import ToolCall, ToolMessage
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware, FilesystemState
-from deep_agent_mcp.harness.state.schema import AgentState, StateSchema
+from deep_agent_mcp.harness.state.channels import AgentState
+from deep_agent_mcp.harness.state.schema import StateSchema
 from deep_agent_mcp.harness.store.memory import MemoryStore
 from deep_agent_mcp.harness.store.sqlite import SqliteStore
 from deep_agent_mcp.harness.tools.tool import Tool, ToolResult, ToolRuntime

@@ -15,7 +15,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     Usage,
 )
-from deep_agent_mcp.harness.state.schema import ChannelWrite
+from deep_agent_mcp.harness.state.channels import ChannelWrite
 from deep_agent_mcp.harness.tools.tool import CachePolicy, ToolResult, tool
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,8 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop import checkpoints as snapshots
 from deep_agent_mcp.harness.loop.checkpoints import fingerprint
 from deep_agent_mcp.harness.messages.message import HumanMessage, RemoveMessage
-from deep_agent_mcp.harness.state.schema import Mark, Overwrite, Reducer, StateSchema
+from deep_agent_mcp.harness.state.channels import Mark, Overwrite, Reducer
+from deep_agent_mcp.harness.state.schema import StateSchema
 from tests.loop.models import Turns, says
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.loop.hooks.requests import Runtime
 from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.harness.messages.message import AIMessage
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
-from deep_agent_mcp.harness.state.schema import Mark, Reducer
+from deep_agent_mcp.harness.state.channels import Mark, Reducer
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 

@@ -23,7 +23,7 @@ from deep_agent_mcp.harness.loop.hooks.requests import (
     Runtime,
 )
 from deep_agent_mcp.harness.messages.message import Usage
-from deep_agent_mcp.harness.state.schema import Reducer, State
+from deep_agent_mcp.harness.state.channels import Reducer, State
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 

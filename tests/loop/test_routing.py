@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.loop.hooks.requests import Command
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
-from deep_agent_mcp.harness.state.schema import Reducer
+from deep_agent_mcp.harness.state.channels import Reducer
 from deep_agent_mcp.harness.tools.tool import ToolResult, tool
 from tests.loop.models import Turns, call, says
 

@@ -26,7 +26,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.messages.transcript import add_messages
-from deep_agent_mcp.harness.state.schema import AgentState, Mark, Overwrite, Reducer
+from deep_agent_mcp.harness.state.channels import AgentState, Mark, Overwrite, Reducer
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 

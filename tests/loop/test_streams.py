@@ -23,7 +23,7 @@ from deep_agent_mcp.harness.messages.message import (
 from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.state.schema import Mark
+from deep_agent_mcp.harness.state.channels import Mark
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.streaming import Notes, Seen, Typing, family, look, noting, read

@@ -18,7 +18,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.state.schema import Overwrite, Reducer
+from deep_agent_mcp.harness.state.channels import Overwrite, Reducer
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 

@@ -15,7 +15,7 @@ from deep_agent_mcp.harness.loop.hooks.requests import (
     ModelResponse,
 )
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage
-from deep_agent_mcp.harness.state.schema import Reducer
+from deep_agent_mcp.harness.state.channels import Reducer
 from tests.loop.models import Turns, call, says
 
 pytestmark = pytest.mark.anyio

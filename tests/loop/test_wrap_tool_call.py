@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.loop.hooks.decorators import wrap_model_call, wrap_t
 from deep_agent_mcp.harness.loop.hooks.requests import Command, ToolCallOutcome
 from deep_agent_mcp.harness.messages.message import HumanMessage, ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.state.schema import Reducer
+from deep_agent_mcp.harness.state.channels import Reducer
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 

@@ -6,7 +6,8 @@ from typing import Any
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, settle
 from deep_agent_mcp.harness.loop.hooks.requests import ModelRequest, ModelResponse
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock
-from deep_agent_mcp.harness.state.schema import AgentState, State, StateSchema
+from deep_agent_mcp.harness.state.channels import AgentState, State
+from deep_agent_mcp.harness.state.schema import StateSchema
 from tests.loop.models import Turns
 from tests.middleware.support import runtime
 

@@ -37,7 +37,8 @@ from deep_agent_mcp.harness.middleware.context.summarization import (
 from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
 from deep_agent_mcp.harness.models.base import PromptSection
 from deep_agent_mcp.harness.models.token_counting import messages_tokens
-from deep_agent_mcp.harness.state.schema import Mark, StateSchema
+from deep_agent_mcp.harness.state.channels import Mark
+from deep_agent_mcp.harness.state.schema import StateSchema
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.fake_anthropic import FakeAnthropic
 from tests.loop.models import Turns, call, says

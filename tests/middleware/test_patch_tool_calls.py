@@ -11,7 +11,8 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.middleware.tools.patch_tool_calls import PatchToolCallsMiddleware
-from deep_agent_mcp.harness.state.schema import AgentState, Overwrite, StateSchema
+from deep_agent_mcp.harness.state.channels import AgentState, Overwrite
+from deep_agent_mcp.harness.state.schema import StateSchema
 from tests.middleware.support import answer, runtime
 
 

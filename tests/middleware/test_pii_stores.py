@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.hooks.requests import Runtime
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
-from deep_agent_mcp.harness.state.schema import State
+from deep_agent_mcp.harness.state.channels import State
 from deep_agent_mcp.harness.store.base import Get, Put
 from deep_agent_mcp.harness.store.memory import MemoryStore
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool

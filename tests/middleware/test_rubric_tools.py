@@ -13,7 +13,7 @@ from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
 from deep_agent_mcp.harness.middleware.rubric import RubricMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
-from deep_agent_mcp.harness.state.schema import Mark
+from deep_agent_mcp.harness.state.channels import Mark
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.test_rubric import GOOD, Grader, task, verdict, verdicts

@@ -20,7 +20,8 @@ from deep_agent_mcp.harness.middleware.todo_list import (
     render_todos,
 )
 from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
-from deep_agent_mcp.harness.state.schema import Mark, StateSchema
+from deep_agent_mcp.harness.state.channels import Mark
+from deep_agent_mcp.harness.state.schema import StateSchema
 from deep_agent_mcp.harness.tools.tool import InvalidArguments, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, answer, loops, model_request, runtime

@@ -14,7 +14,7 @@ from deep_agent_mcp.harness.backends.state import FileData, StateBackend, keep_b
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage
-from deep_agent_mcp.harness.state.schema import Mark, Reducer
+from deep_agent_mcp.harness.state.channels import Mark, Reducer
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
 from deep_agent_mcp.harness.tools.tool import ToolResult, tool
 from tests.loop.models import call, says

@@ -21,7 +21,7 @@ import anyio.to_thread
 from ..._internal.records import record
 from ...errors import HarnessError, MiddlewareError
 from ...limits.limits import LimitReached
-from ...state.schema import State
+from ...state.channels import State
 from .middleware import AgentMiddleware, HookName, hooks_of, is_async_hook, jumps_of, settle
 from .requests import Command, HookResult, Runtime, Send
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeV
 from ...errors import AgentBuildError
 from ...messages.message import AIMessage
 from ...policy import Verdict
-from ...state.schema import State
+from ...state.channels import State
 from ...tools.signatures import is_async, is_generator, snake_case
 from ...tools.tool import Tool
 from .requests import (

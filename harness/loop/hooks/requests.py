@@ -14,7 +14,7 @@ from ...limits.limits import Meter
 from ...messages.message import AIMessage, Message, ToolCall, ToolMessage
 from ...messages.transcript import paired
 from ...models.base import ChatModel, ChatRequest, PromptSection, ToolChoice
-from ...state.schema import ChannelWrite, State
+from ...state.channels import ChannelWrite, State
 from ...tools.spec import ToolSpec
 from ...tools.tool import InterruptFn, Tool, ToolRuntime
 

@@ -11,7 +11,7 @@ from ...checkpoint.base import Next
 from ...errors import MiddlewareError, ModelError
 from ...limits.limits import Meter
 from ...messages.message import AIMessage, HumanMessage
-from ...state.schema import Overwrite
+from ...state.channels import Overwrite
 from ..definition import AgentDefinition
 from ..hooks.requests import ModelRequest, Runtime
 from ..model_answers import GoingOn

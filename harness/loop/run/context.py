@@ -21,7 +21,7 @@ from ..._internal.concurrency import LazyEvent
 from ..._internal.records import changed, record
 from ...checkpoint.base import Checkpoint, Checkpointer, Run, RunEvent
 from ...limits.limits import Meter
-from ...state.schema import State
+from ...state.channels import State
 from .commit_buffer import CommitBuffer
 from .events import Emit, Event, StreamMode, clipped
 from .interrupts import Interrupted

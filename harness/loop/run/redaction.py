@@ -26,7 +26,8 @@ from ...messages.message import AIMessage, HumanMessage, ToolMessage
 from ...redaction.rules import Keys, PIIDetectionError, Place, Redactor, Rule
 from ...redaction.streams import DeltaStream
 from ...redaction.values import clean_json, clean_json_bytes, clean_message
-from ...state.schema import ChannelWrite, Mark, Overwrite, State, StateSchema
+from ...state.channels import ChannelWrite, Mark, Overwrite, State
+from ...state.schema import StateSchema
 from ..hooks.requests import ModelResponse, ToolCallOutcome
 
 if TYPE_CHECKING:

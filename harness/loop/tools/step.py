@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from ...checkpoint.base import Batch, Interrupt, Next, TaskWrites
 from ...limits.limits import LimitReached, Meter
 from ...messages.message import AIMessage, ToolCall, ToolMessage, pending_tool_calls
-from ...state.schema import Mark
+from ...state.channels import Mark
 from ...tools.tool import Tool, ToolRuntime
 from ..checkpoints import claim_mark
 from ..hooks.requests import ToolCallOutcome, ToolCallRequest

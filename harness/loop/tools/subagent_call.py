@@ -24,7 +24,8 @@ from ...limits.limits import LimitReached, Limits, Meter
 from ...messages.message import AIMessage, HumanMessage, Message, ToolMessage, pending_tool_calls
 from ...policy import CallPolicy
 from ...policy.composite import narrowing
-from ...state.schema import ChannelWrite, Mark, Overwrite, StateSchema
+from ...state.channels import ChannelWrite, Mark, Overwrite
+from ...state.schema import StateSchema
 from ...tools.tool import Fork, SubagentPlace, SubagentResult
 from ..model_answers import whole_text
 from ..run.context import RunContext

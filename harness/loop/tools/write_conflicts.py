@@ -15,7 +15,7 @@ from ...checkpoint.base import StoredWrite
 from ...errors import InvalidUpdate
 from ...messages.message import AIMessage, ToolCall, ToolMessage, new_id
 from ...redaction.rules import PIIDetectionError
-from ...state.schema import ChannelWrite, Mark, Overwrite
+from ...state.channels import ChannelWrite, Mark, Overwrite
 from ..hooks.requests import ToolCallOutcome
 from ..thread_state import ThreadState
 from .outcomes import failure, with_notes, with_notice

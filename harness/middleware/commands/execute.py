@@ -29,7 +29,7 @@ from ...shell.output import preview
 from ...shell.policies import ExecutionPolicy, Layout
 from ...shell.sandbox import sandbox_of
 from ...shell.session import CommandResult, ShellSession
-from ...state.schema import State
+from ...state.channels import State
 from ...tools.tool import Tool, ToolResult, ToolRuntime
 from .command_results import EXECUTE_SCHEMA, Kept, finished, keep_output, started
 from .jobs import JobsState, ThreadJobs

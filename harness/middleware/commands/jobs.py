@@ -15,7 +15,7 @@ from ...loop.hooks.requests import HookResult, Runtime
 from ...messages.message import HumanMessage
 from ...shell.jobs import Job, JobLimits, JobPool, default_directory
 from ...shell.session import ShellSession
-from ...state.schema import Mark, Reducer, State
+from ...state.channels import Mark, Reducer, State
 from ...tools.tool import Tool, ToolResult, ToolRuntime
 from .command_results import JOB_SCHEMA, listed, paged, record_of
 

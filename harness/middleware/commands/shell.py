@@ -27,7 +27,7 @@ from ...shell.policies import ExecutionPolicy
 from ...shell.pool import Key, Seat, SessionPool
 from ...shell.sandbox import Sandbox, sandbox_of
 from ...shell.session import CommandResult, ShellSession, open_session
-from ...state.schema import State
+from ...state.channels import State
 from ...tools.tool import Tool, ToolResult, ToolRuntime
 from .command_results import Kept, keep_output
 from .shell_results import LOST, OUTPUT_SCHEMA, closed, ending_of, opened, result_of

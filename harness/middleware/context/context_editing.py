@@ -25,7 +25,7 @@ from ...models.token_counting import (
     system_tokens,
     tools_tokens,
 )
-from ...state.schema import Mark
+from ...state.channels import Mark
 from .context_edits import ClearToolUsesEdit, ContextEdit, Frontier, frontier_place
 from .edited_prefix import EditedPrefixes
 from .summary_view import SOURCE, SummaryChunk, build_view

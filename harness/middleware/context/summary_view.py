@@ -21,7 +21,7 @@ from ...messages.message import (
     ToolMessage,
 )
 from ...models.token_counting import message_tokens
-from ...state.schema import Mark, Reducer
+from ...state.channels import Mark, Reducer
 from .context_edits import Frontier
 
 __all__ = [

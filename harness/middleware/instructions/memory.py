@@ -20,7 +20,7 @@ from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
 from ...memory import MemoryFile, MemoryFiles, MemorySnapshot
 from ...messages.message import HumanMessage
-from ...state.schema import Mark, State
+from ...state.channels import Mark, State
 from .notices import is_cut
 
 __all__ = ["SYSTEM_PROMPT", "MemoryMiddleware", "MemoryState", "MemoryTold"]

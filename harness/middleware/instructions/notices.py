@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from ...messages.message import HumanMessage, Message
-from ...state.schema import State
+from ...state.channels import State
 from ..context.summary_view import SummaryChunk
 
 __all__ = ["is_cut"]

@@ -27,7 +27,7 @@ from ...loop.hooks.requests import (
 from ...messages.message import HumanMessage
 from ...policy import Action, Verdict
 from ...skills import Skill, SkillRegistry
-from ...state.schema import Mark, Reducer, State
+from ...state.channels import Mark, Reducer, State
 from ...tools.tool import Tool, ToolResult, ToolRuntime, flat_schema
 from .notices import is_cut
 from .skill_grants import active_skills, comes_with, grants, included_tools

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, NotRequired, TypedDict
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import HookResult, Runtime
 from ...messages.message import HumanMessage
-from ...state.schema import Mark, State
+from ...state.channels import Mark, State
 
 __all__ = ["BudgetWarningMiddleware", "BudgetWarningState"]
 

@@ -14,7 +14,7 @@ from ...limits.limits import LimitReached
 from ...loop.hooks.middleware import AgentMiddleware, hook_config
 from ...loop.hooks.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
 from ...messages.message import AIMessage, TextBlock
-from ...state.schema import Mark, State
+from ...state.channels import Mark, State
 from .call_limits import check_call_limits, times
 
 __all__ = ["ModelCallLimitMiddleware", "ModelCallLimitState", "RunModelCalls"]

@@ -19,7 +19,7 @@ from ...limits.limits import LimitReached
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import HookResult, Runtime
 from ...messages.message import Content, HumanMessage, Message, ToolCall, ToolMessage
-from ...state.schema import State
+from ...state.channels import State
 
 __all__ = ["RepeatGuardMiddleware"]
 

@@ -32,7 +32,7 @@ from ...messages.message import (
     ToolMessage,
     pending_tool_calls,
 )
-from ...state.schema import Mark, Reducer, State
+from ...state.channels import Mark, Reducer, State
 from .call_limits import check_call_limits, times
 
 __all__ = ["RunToolCalls", "ToolCallLimitMiddleware", "ToolCallLimitState"]

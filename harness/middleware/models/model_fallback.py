@@ -19,7 +19,7 @@ from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import AIMessage, AnswerBlock, Message
 from ...models.base import ChatModel
-from ...state.schema import Mark, Reducer
+from ...state.channels import Mark, Reducer
 from ...tools.retries import may_pass
 from ...tools.tool import Tool
 from .internal_calls import resolved

@@ -14,7 +14,7 @@ from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import HookResult, Runtime
 from ...messages.message import Message
 from ...messages.transcript import paired
-from ...state.schema import Overwrite, State
+from ...state.channels import Overwrite, State
 
 __all__ = ["PatchToolCallsMiddleware"]
 

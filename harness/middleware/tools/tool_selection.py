@@ -20,7 +20,7 @@ from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import Message
 from ...models.base import ChatModel
-from ...state.schema import Mark
+from ...state.channels import Mark
 from ...tools.retries import may_pass
 from ...tools.spec import ToolSpec
 from ...tools.tool import Tool

@@ -22,7 +22,7 @@ from ...loop.run.commit_buffer import CommitBuffer
 from ...loop.run.context import RunContext
 from ...loop.thread_state import ThreadState
 from ...messages.message import HumanMessage, Message
-from ...state.schema import Mark, State
+from ...state.channels import Mark, State
 from .threads import parent_thread
 
 __all__ = ["Inbox", "InboxState", "post", "unread"]

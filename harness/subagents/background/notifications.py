@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from ...backends.state import FileData, keep_both
 from ...errors import UnknownThread
-from ...state.schema import State
+from ...state.channels import State
 from .launcher import BackgroundSubAgents
 from .results import collected
 from .tasks import FINAL, GONE, Tasks, TaskView

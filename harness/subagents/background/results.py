@@ -13,7 +13,7 @@ from ...checkpoint.base import step_id
 from ...errors import HarnessError, UnknownCheckpoint
 from ...loop.agent import Agent
 from ...loop.thread_access import StateSnapshot
-from ...state.schema import State
+from ...state.channels import State
 from .launcher import BackgroundSubAgents
 from .tasks import BackgroundTask, TaskView
 from .three_way_merge import base_of, digest, merge_changes

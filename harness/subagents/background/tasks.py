@@ -12,7 +12,7 @@ from ..._internal.records import record
 from ...checkpoint.base import Interrupt, Run
 from ...loop.agent import Agent
 from ...messages.message import HumanMessage
-from ...state.schema import Mark, Overwrite, Reducer, State
+from ...state.channels import Mark, Overwrite, Reducer, State
 from .engine import Behalf
 
 __all__ = [

@@ -10,7 +10,7 @@ from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.hooks.requests import HookResult, Runtime
 from deep_agent_mcp.harness.messages.message import HumanMessage, RemoveMessage
 from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.state.schema import State
+from deep_agent_mcp.harness.state.channels import State
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from deep_agent_mcp.harness.subagents.definitions import SubAgent
