@@ -6,7 +6,7 @@ Run it with `python examples/library_agent.py`. The model is scripted: no key, n
 import anyio
 
 from deep_agent_mcp.harness.agent import create_agent
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.harness.tools.tool import tool
 

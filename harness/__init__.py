@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .loop.run.interrupts import InterruptOnConfig
     from .mcp_servers.config import HttpServer, SseServer, StdioServer
     from .messages.message import AIMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
-    from .middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+    from .middleware.tools.tool_calls import HumanInTheLoopMiddleware
     from .models.init_chat_model import init_chat_model
     from .models.scripted import ScriptedModel
     from .policy import Policy, PolicyError, PolicyFiles, Rule, Verdict
@@ -226,7 +226,7 @@ _HOMES = {
         "ToolCall",
         "ToolMessage",
     ),
-    ".middleware.tools.human_in_the_loop": (
+    ".middleware.tools.tool_calls": (
         "HumanInTheLoopMiddleware",
         "InterruptOnConfig",
     ),

@@ -30,17 +30,15 @@ from .loop.run.interrupts import InterruptOnConfig
 from .memory import MemoryFiles
 from .middleware.context.summarization import SummarizationMiddleware
 from .middleware.filesystem import FilesystemMiddleware
-from .middleware.instructions.memory import MemoryMiddleware
-from .middleware.instructions.skills import SkillsMiddleware
-from .middleware.limits.budget_warning import BudgetWarningMiddleware
-from .middleware.limits.repeat_guard import RepeatGuardMiddleware
+from .middleware.memory import MemoryMiddleware
 from .middleware.models.model_retry import ModelRetryMiddleware
-from .middleware.models.prompt_caching import PromptCachingMiddleware
+from .middleware.models.provider_features import PromptCachingMiddleware
+from .middleware.repeat_guard import BudgetWarningMiddleware, RepeatGuardMiddleware
+from .middleware.skills import SkillsMiddleware
 from .middleware.stack import Placed, placed, with_options
 from .middleware.subagents import SubAgentMiddleware
 from .middleware.todo_list import TodoListMiddleware
-from .middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
-from .middleware.tools.patch_tool_calls import PatchToolCallsMiddleware
+from .middleware.tools.tool_calls import HumanInTheLoopMiddleware, PatchToolCallsMiddleware
 from .models.base import ChatModel
 from .models.effort import effort_settings
 from .policy import Action, CallPolicy, Policy

@@ -16,7 +16,7 @@ from .errors import AgentBuildError
 from .limits.limits import Limits
 from .loop.definition import AgentDefinition
 from .loop.hooks.middleware import AgentMiddleware
-from .middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from .middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from .models.base import ChatModel, PromptSection
 from .profiles import Profile
 from .subagents.definitions import SubAgent

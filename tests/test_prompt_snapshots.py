@@ -20,7 +20,7 @@ from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.middleware.instructions.skills import SkillsMiddleware
+from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.tools.spec import ToolSpec

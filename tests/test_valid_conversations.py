@@ -28,10 +28,12 @@ from deep_agent_mcp.harness.middleware.context.context_editing import (
 )
 from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
+from deep_agent_mcp.harness.middleware.models.provider_features import PromptCachingMiddleware
 from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
-from deep_agent_mcp.harness.middleware.tools.patch_tool_calls import PatchToolCallsMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import (
+    HumanInTheLoopMiddleware,
+    PatchToolCallsMiddleware,
+)
 from deep_agent_mcp.harness.models.base import ChatModel
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.fake_anthropic import Answer, FakeAnthropic

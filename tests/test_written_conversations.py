@@ -34,7 +34,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.messages.transcript import paired
-from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
+from deep_agent_mcp.harness.middleware.models.provider_features import PromptCachingMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.state.channels import Overwrite
 from deep_agent_mcp.harness.tools.tool import tool

@@ -10,35 +10,31 @@ if TYPE_CHECKING:
     from .background_subagents import BackgroundSubAgentMiddleware
     from .commands.execute import ExecuteMiddleware
     from .commands.shell import ShellToolMiddleware
-    from .context.context_editing import ContextEditingMiddleware
+    from .context.context_editing import (
+        ContextEditingMiddleware,
+        MediaSupport,
+        UnsupportedContentMiddleware,
+    )
     from .context.context_edits import ClearToolUsesEdit, ContextEdit
     from .context.summarization import SummarizationMiddleware
-    from .context.unsupported_content import MediaSupport, UnsupportedContentMiddleware
     from .file_search import FilesystemFileSearchMiddleware
     from .filesystem import FilesystemMiddleware
-    from .instructions.memory import MemoryMiddleware
-    from .instructions.skills import SkillsMiddleware
-    from .limits.budget_warning import BudgetWarningMiddleware
-    from .limits.model_call_limit import ModelCallLimitMiddleware
-    from .limits.repeat_guard import RepeatGuardMiddleware
-    from .limits.tool_call_limit import ToolCallLimitMiddleware
+    from .memory import MemoryMiddleware
+    from .model_call_limit import ModelCallLimitMiddleware
     from .models.model_fallback import ModelFallbackMiddleware
     from .models.model_retry import ModelRetryMiddleware
-    from .models.prompt_caching import PromptCachingMiddleware
-    from .models.provider_tool_search import ProviderToolSearchMiddleware
-    from .pii import PIIMiddleware
-    from .pii_threads import redact_thread
+    from .models.provider_features import PromptCachingMiddleware, ProviderToolSearchMiddleware
+    from .pii import PIIMiddleware, redact_thread
+    from .repeat_guard import BudgetWarningMiddleware, RepeatGuardMiddleware
     from .rubric import Evaluation, RubricMiddleware
+    from .skills import SkillsMiddleware
     from .stack import Placed
     from .subagents import SubAgentMiddleware
     from .todo_list import TodoListMiddleware
-    from .tools.human_in_the_loop import HumanInTheLoopMiddleware
-    from .tools.patch_tool_calls import PatchToolCallsMiddleware
-    from .tools.tool_descriptions import ToolDescriptionMiddleware
-    from .tools.tool_emulation import LLMToolEmulator
-    from .tools.tool_error import ToolErrorMiddleware
-    from .tools.tool_exclusion import ToolExclusionMiddleware
-    from .tools.tool_retry import ToolRetryMiddleware
+    from .tool_call_limit import ToolCallLimitMiddleware
+    from .tools.offered_tools import ToolDescriptionMiddleware, ToolExclusionMiddleware
+    from .tools.tool_calls import HumanInTheLoopMiddleware, PatchToolCallsMiddleware
+    from .tools.tool_results import LLMToolEmulator, ToolErrorMiddleware, ToolRetryMiddleware
     from .tools.tool_selection import LLMToolSelectorMiddleware
 
 __all__ = [
@@ -83,7 +79,7 @@ __all__ = [
 
 _HOMES = {
     "BackgroundSubAgentMiddleware": "background_subagents",
-    "BudgetWarningMiddleware": "limits.budget_warning",
+    "BudgetWarningMiddleware": "repeat_guard",
     "ClearToolUsesEdit": "context.context_edits",
     "ContextEdit": "context.context_edits",
     "ContextEditingMiddleware": "context.context_editing",
@@ -91,34 +87,34 @@ _HOMES = {
     "ExecuteMiddleware": "commands.execute",
     "FilesystemFileSearchMiddleware": "file_search",
     "FilesystemMiddleware": "filesystem",
-    "HumanInTheLoopMiddleware": "tools.human_in_the_loop",
-    "MediaSupport": "context.unsupported_content",
-    "InterruptOnConfig": "tools.human_in_the_loop",
-    "LLMToolEmulator": "tools.tool_emulation",
+    "HumanInTheLoopMiddleware": "tools.tool_calls",
+    "MediaSupport": "context.context_editing",
+    "InterruptOnConfig": "tools.tool_calls",
+    "LLMToolEmulator": "tools.tool_results",
     "LLMToolSelectorMiddleware": "tools.tool_selection",
-    "MemoryMiddleware": "instructions.memory",
-    "ModelCallLimitMiddleware": "limits.model_call_limit",
+    "MemoryMiddleware": "memory",
+    "ModelCallLimitMiddleware": "model_call_limit",
     "ModelFallbackMiddleware": "models.model_fallback",
     "ModelRetryMiddleware": "models.model_retry",
     "PIIMiddleware": "pii",
-    "PatchToolCallsMiddleware": "tools.patch_tool_calls",
+    "PatchToolCallsMiddleware": "tools.tool_calls",
     "Placed": "stack",
-    "PromptCachingMiddleware": "models.prompt_caching",
-    "ProviderToolSearchMiddleware": "models.provider_tool_search",
-    "RepeatGuardMiddleware": "limits.repeat_guard",
+    "PromptCachingMiddleware": "models.provider_features",
+    "ProviderToolSearchMiddleware": "models.provider_features",
+    "RepeatGuardMiddleware": "repeat_guard",
     "RubricMiddleware": "rubric",
     "ShellToolMiddleware": "commands.shell",
-    "SkillsMiddleware": "instructions.skills",
+    "SkillsMiddleware": "skills",
     "SubAgentMiddleware": "subagents",
     "SummarizationMiddleware": "context.summarization",
     "TodoListMiddleware": "todo_list",
-    "ToolCallLimitMiddleware": "limits.tool_call_limit",
-    "ToolDescriptionMiddleware": "tools.tool_descriptions",
-    "ToolErrorMiddleware": "tools.tool_error",
-    "ToolExclusionMiddleware": "tools.tool_exclusion",
-    "ToolRetryMiddleware": "tools.tool_retry",
-    "UnsupportedContentMiddleware": "context.unsupported_content",
-    "redact_thread": "pii_threads",
+    "ToolCallLimitMiddleware": "tool_call_limit",
+    "ToolDescriptionMiddleware": "tools.offered_tools",
+    "ToolErrorMiddleware": "tools.tool_results",
+    "ToolExclusionMiddleware": "tools.offered_tools",
+    "ToolRetryMiddleware": "tools.tool_results",
+    "UnsupportedContentMiddleware": "context.context_editing",
+    "redact_thread": "pii",
 }
 
 

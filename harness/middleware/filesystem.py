@@ -33,7 +33,7 @@ from ..loop.hooks.requests import (
 from ..messages.message import Content, HumanMessage, Message, TextBlock
 from ..state.channels import Mark, Reducer, State
 from ..tools.tool import ToolRuntime
-from .context.edited_prefix import EditedMessages
+from .context.context_edits import EditedMessages
 
 __all__ = ["FilesystemMiddleware", "FilesystemState"]
 

@@ -35,7 +35,7 @@ from ..subagents.handles import (
     the_handle,
 )
 from ..tools.tool import Fork, SubagentResult, Tool, ToolResult, ToolRuntime, tool
-from .instructions.notices import is_cut
+from .memory import is_cut
 
 __all__ = ["SubAgentMiddleware", "SubAgents", "notice", "section"]
 

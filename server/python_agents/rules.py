@@ -17,7 +17,7 @@ from ...harness.checkpoint.base import Checkpointer
 from ...harness.errors import AgentBuildError
 from ...harness.loop.hooks.middleware import AgentMiddleware
 from ...harness.middleware.filesystem import FilesystemMiddleware
-from ...harness.middleware.instructions.skills import SkillsMiddleware
+from ...harness.middleware.skills import SkillsMiddleware
 from ...harness.middleware.subagents import SubAgentMiddleware
 from ...harness.policy import CallPolicy, Policy, PolicyFiles, Rule
 from ...harness.profiles.subagents import ProfiledSubAgents

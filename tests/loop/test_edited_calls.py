@@ -17,7 +17,7 @@ from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import InvalidAnswer
 from deep_agent_mcp.harness.loop.hooks.decorators import wrap_tool_call
 from deep_agent_mcp.harness.messages.message import ToolMessage
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import Tool, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says

@@ -10,9 +10,9 @@ from deep_agent_mcp.harness.middleware.context.context_editing import (
     ClearToolUsesEdit,
     ContextEditingMiddleware,
 )
-from deep_agent_mcp.harness.middleware.instructions.skill_grants import active_skills
-from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.skill_texts import active_skills
+from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.tools.tool import Tool, tool
 from tests.loop.models import Turns, call, says

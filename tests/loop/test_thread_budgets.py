@@ -14,7 +14,7 @@ from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.limits.limits import LimitReached, Limits, Meter, Used
 from deep_agent_mcp.harness.limits.prices import Price
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock, Usage
-from deep_agent_mcp.harness.middleware.limits.budget_warning import BudgetWarningMiddleware
+from deep_agent_mcp.harness.middleware.repeat_guard import BudgetWarningMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says

@@ -11,8 +11,8 @@ from deep_agent_mcp.harness.loop.hooks.decorators import after_model, wrap_tool_
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.messages.message import ImageBlock, TextBlock, ToolMessage
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
-from deep_agent_mcp.harness.middleware.tools.tool_retry import ToolRetryMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_results import ToolRetryMiddleware
 from deep_agent_mcp.harness.tools.tool import Tool, ToolResult, tool
 from tests.loop.models import Turns, call, says
 

@@ -6,7 +6,7 @@ from deep_agent_mcp.harness.agent import RunOptions, create_agent
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Usage
-from deep_agent_mcp.harness.middleware.limits.budget_warning import BudgetWarningMiddleware
+from deep_agent_mcp.harness.middleware.repeat_guard import BudgetWarningMiddleware
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deep_agent_mcp.harness.middleware.commands.command_results import paged
+from deep_agent_mcp.harness.middleware.commands.results import paged
 from deep_agent_mcp.harness.shell.jobs import JobPage
 
 

@@ -34,7 +34,7 @@ from deep_agent_mcp.harness.middleware.context.summarization import (
     SummarizationMiddleware,
     SummaryChunk,
 )
-from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
+from deep_agent_mcp.harness.middleware.models.provider_features import PromptCachingMiddleware
 from deep_agent_mcp.harness.models.base import PromptSection
 from deep_agent_mcp.harness.models.token_counting import messages_tokens
 from deep_agent_mcp.harness.state.channels import Mark

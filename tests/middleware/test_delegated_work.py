@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.loop.hooks.decorators import wrap_tool_call
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolMessage
-from deep_agent_mcp.harness.middleware.instructions.skills import SkillsMiddleware
+from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool

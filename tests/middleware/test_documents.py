@@ -21,7 +21,7 @@ from deep_agent_mcp.harness.messages.message import (
     VideoBlock,
 )
 from deep_agent_mcp.harness.messages.transcript import transcript_text
-from deep_agent_mcp.harness.middleware.context.unsupported_content import (
+from deep_agent_mcp.harness.middleware.context.context_editing import (
     MediaSupport,
     UnsupportedContentMiddleware,
 )

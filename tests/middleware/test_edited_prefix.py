@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from deep_agent_mcp.harness.messages.message import HumanMessage, Message
-from deep_agent_mcp.harness.middleware.context.edited_prefix import EditedMessages, EditedPrefixes
+from deep_agent_mcp.harness.middleware.context.context_edits import EditedMessages, EditedPrefixes
 
 ONE, TWO, THREE = (HumanMessage(text) for text in ("one", "two", "three"))
 

@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.messages.message import HumanMessage, ToolMessage
 from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import loops

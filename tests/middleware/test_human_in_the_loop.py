@@ -8,7 +8,7 @@ from deep_agent_mcp.harness.loop.hooks.requests import ToolCallRequest
 from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.loop.run_executor import RunResult
 from deep_agent_mcp.harness.messages.message import ToolCall, ToolMessage
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.policy import ALL_DECISIONS, Verdict
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says

@@ -7,8 +7,11 @@ import pytest
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.limits.limits import LimitReached, Limits, Meter
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Usage
-from deep_agent_mcp.harness.middleware.context.summary_prompts import SUMMARY_TEMPLATES
-from deep_agent_mcp.harness.middleware.context.summary_writer import SummaryFailed, SummaryWriter
+from deep_agent_mcp.harness.middleware.context.summaries import (
+    SUMMARY_TEMPLATES,
+    SummaryFailed,
+    SummaryWriter,
+)
 from deep_agent_mcp.harness.middleware.models.internal_calls import answer_of
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from tests.loop.models import Turns, says

@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.harness.messages.message import HumanMessage
 from deep_agent_mcp.harness.middleware.context.summarization import SummaryChunk
-from deep_agent_mcp.harness.middleware.instructions.memory import MemoryMiddleware
+from deep_agent_mcp.harness.middleware.memory import MemoryMiddleware
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.hooks import Thread

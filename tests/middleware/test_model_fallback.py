@@ -20,7 +20,7 @@ from deep_agent_mcp.harness.messages.message import (
 )
 from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
 from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware
-from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
+from deep_agent_mcp.harness.middleware.models.provider_features import PromptCachingMiddleware
 from deep_agent_mcp.harness.models.registry import UnknownModel
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.harness.tools.tool import tool

@@ -14,10 +14,12 @@ from deep_agent_mcp.harness.loop.hooks.requests import (
     ModelResponse,
 )
 from deep_agent_mcp.harness.middleware.commands.shell import ShellToolMiddleware
-from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware
-from deep_agent_mcp.harness.middleware.tools.tool_emulation import LLMToolEmulator
-from deep_agent_mcp.harness.middleware.tools.tool_error import ToolErrorMiddleware
-from deep_agent_mcp.harness.middleware.tools.tool_retry import ToolRetryMiddleware
+from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_results import (
+    LLMToolEmulator,
+    ToolErrorMiddleware,
+    ToolRetryMiddleware,
+)
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 

@@ -10,7 +10,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
-from deep_agent_mcp.harness.middleware.tools.patch_tool_calls import PatchToolCallsMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import PatchToolCallsMiddleware
 from deep_agent_mcp.harness.state.channels import AgentState, Overwrite
 from deep_agent_mcp.harness.state.schema import StateSchema
 from tests.middleware.support import answer, runtime

@@ -33,7 +33,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.middleware.pii import PIIDetectionError, PIIMiddleware
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.models.base import Delta
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.redaction.rules import Strategy

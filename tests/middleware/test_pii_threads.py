@@ -18,8 +18,7 @@ from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.loop.agent import Agent
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, TextBlock, ToolMessage
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
-from deep_agent_mcp.harness.middleware.pii_threads import redact_thread
+from deep_agent_mcp.harness.middleware.pii import PIIMiddleware, redact_thread
 from deep_agent_mcp.harness.redaction.rules import Strategy
 from deep_agent_mcp.harness.store.memory import MemoryStore
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool

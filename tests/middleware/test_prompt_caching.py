@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
 from deep_agent_mcp.harness.loop.hooks.requests import ModelRequest
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Message, TextBlock
-from deep_agent_mcp.harness.middleware.models.prompt_caching import (
+from deep_agent_mcp.harness.middleware.models.provider_features import (
     MAX_BREAKPOINTS,
     PromptCachingMiddleware,
 )

@@ -6,8 +6,8 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
 from deep_agent_mcp.harness.messages.message import HumanMessage
-from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
-from deep_agent_mcp.harness.middleware.models.provider_tool_search import (
+from deep_agent_mcp.harness.middleware.models.provider_features import (
+    PromptCachingMiddleware,
     ProviderToolSearchMiddleware,
 )
 from deep_agent_mcp.harness.tools.tool import tool

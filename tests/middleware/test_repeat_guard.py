@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.errors import AgentBuildError, ToolError
 from deep_agent_mcp.harness.limits.limits import LimitReached
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Message, ToolMessage
-from deep_agent_mcp.harness.middleware.limits.repeat_guard import RepeatGuardMiddleware
+from deep_agent_mcp.harness.middleware.repeat_guard import RepeatGuardMiddleware
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 

@@ -9,7 +9,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
-from deep_agent_mcp.harness.middleware.context.short_arguments import shortened
+from deep_agent_mcp.harness.middleware.context.context_edits import shortened
 from tests.middleware.support import answer
 
 LONG = "x" * 3_000

@@ -8,7 +8,7 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import ToolError
 from deep_agent_mcp.harness.messages.message import HumanMessage, ToolMessage
-from deep_agent_mcp.harness.middleware.instructions.skills import SkillsMiddleware
+from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
 from deep_agent_mcp.harness.skills import SkillRegistry
 from tests.loop.models import Turns, call, says
 from tests.middleware.hooks import Thread

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deep_agent_mcp.harness.middleware.instructions.skills import SkillsMiddleware
+from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
 from deep_agent_mcp.harness.skills import SkillRegistry
 from tests.middleware.hooks import Thread
 from tests.skills.folders import save_by_rename, skill_text, write_skill

@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.middleware.context.summarization import (
     SummaryChunk,
 )
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
-from deep_agent_mcp.harness.middleware.instructions.skills import SkillsMiddleware
+from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.tools.spec import ToolSpec

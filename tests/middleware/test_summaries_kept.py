@@ -19,7 +19,7 @@ from deep_agent_mcp.harness.loop.hooks.requests import (
 from deep_agent_mcp.harness.memory import MemoryFiles
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage
 from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware
-from deep_agent_mcp.harness.middleware.instructions.memory import MemoryMiddleware
+from deep_agent_mcp.harness.middleware.memory import MemoryMiddleware
 from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.tools.tool import tool

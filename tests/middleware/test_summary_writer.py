@@ -13,8 +13,11 @@ from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.limits.limits import Limits, Meter
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage
 from deep_agent_mcp.harness.messages.transcript import transcript_text
-from deep_agent_mcp.harness.middleware.context.summary_prompts import SummaryTemplate
-from deep_agent_mcp.harness.middleware.context.summary_writer import SummaryFailed, SummaryWriter
+from deep_agent_mcp.harness.middleware.context.summaries import (
+    SummaryFailed,
+    SummaryTemplate,
+    SummaryWriter,
+)
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.models.token_counting import text_tokens
 from tests.loop.models import says

@@ -19,7 +19,7 @@ from deep_agent_mcp.harness.middleware.todo_list import (
     TodoState,
     render_todos,
 )
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.state.channels import Mark
 from deep_agent_mcp.harness.state.schema import StateSchema
 from deep_agent_mcp.harness.tools.tool import InvalidArguments, ToolResult, ToolRuntime, tool

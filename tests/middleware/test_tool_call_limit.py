@@ -12,8 +12,8 @@ from deep_agent_mcp.harness.loop.hooks.decorators import before_model
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.loop.hooks.requests import Command, Send
 from deep_agent_mcp.harness.messages.message import AIMessage, ToolMessage, pending_tool_calls
-from deep_agent_mcp.harness.middleware.limits.tool_call_limit import ToolCallLimitMiddleware
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tool_call_limit import ToolCallLimitMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says

@@ -14,8 +14,8 @@ from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
 from deep_agent_mcp.harness.limits.limits import Limits, Used
 from deep_agent_mcp.harness.loop.hooks.decorators import wrap_tool_call
 from deep_agent_mcp.harness.messages.message import AIMessage, TextBlock, ToolMessage, Usage
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
-from deep_agent_mcp.harness.middleware.tools.tool_emulation import LLMToolEmulator
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_results import LLMToolEmulator
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import Tool, ToolRuntime, tool

@@ -6,8 +6,10 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError, ToolError, ToolFailed
 from deep_agent_mcp.harness.messages.message import ImageBlock, TextBlock
-from deep_agent_mcp.harness.middleware.tools.tool_error import ToolErrorMiddleware
-from deep_agent_mcp.harness.middleware.tools.tool_retry import ToolRetryMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_results import (
+    ToolErrorMiddleware,
+    ToolRetryMiddleware,
+)
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says

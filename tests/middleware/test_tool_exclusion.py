@@ -4,8 +4,8 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.messages.message import HumanMessage, ToolMessage
 from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
-from deep_agent_mcp.harness.middleware.tools.tool_exclusion import ToolExclusionMiddleware
+from deep_agent_mcp.harness.middleware.tools.offered_tools import ToolExclusionMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.tools.spec import ToolSpec
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says

@@ -10,8 +10,8 @@ from deep_agent_mcp.harness.errors import AgentBuildError, ToolError, ToolFailed
 from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.hooks.decorators import wrap_tool_call
 from deep_agent_mcp.harness.messages.message import HumanMessage
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
-from deep_agent_mcp.harness.middleware.tools.tool_retry import ToolRetryMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_results import ToolRetryMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.tools.tool import RetryPolicy, ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
@@ -72,13 +72,13 @@ async def test_a_tool_that_could_act_twice_is_called_once(marks):
 
 
 async def test_that_a_tool_named_for_it_is_not_repeated_is_in_the_log(caplog):
-    with caplog.at_level(logging.WARNING, "deep_agent_mcp.harness.middleware.tools.tool_retry"):
+    with caplog.at_level(logging.WARNING, "deep_agent_mcp.harness.middleware.tools.tool_results"):
         await run([Line().fetch()], quick(tools=["fetch"]))
     assert "ToolRetryMiddleware[fetch] does not repeat fetch" in caplog.text
 
 
 async def test_nothing_is_in_the_log_of_calls_that_there_was_no_reason_to_repeat(caplog):
-    with caplog.at_level(logging.WARNING, "deep_agent_mcp.harness.middleware.tools.tool_retry"):
+    with caplog.at_level(logging.WARNING, "deep_agent_mcp.harness.middleware.tools.tool_results"):
         await run([Line().fetch()], quick())  # nobody named the tool
         await run([Line(0).fetch()], quick(tools=["fetch"]))  # it did not fail
         await run([Line(error=ValueError("bad")).fetch()], quick(tools=["fetch"]))

@@ -20,7 +20,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     Usage,
 )
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.middleware.tools.tool_selection import (
     LLMToolSelectorMiddleware,
     ToolSelection,

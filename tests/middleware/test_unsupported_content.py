@@ -13,7 +13,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     ToolMessage,
 )
-from deep_agent_mcp.harness.middleware.context.unsupported_content import (
+from deep_agent_mcp.harness.middleware.context.context_editing import (
     MediaSupport,
     UnsupportedContentMiddleware,
 )

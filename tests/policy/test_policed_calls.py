@@ -12,7 +12,7 @@ from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.loop.run_executor import RunOptions
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.middleware.file_search import FilesystemFileSearchMiddleware
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry

@@ -9,7 +9,7 @@ from deep_agent_mcp.harness.deep_agent import SYSTEM_PROMPT, create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import ToolMessage
-from deep_agent_mcp.harness.middleware.models.prompt_caching import PromptCachingMiddleware
+from deep_agent_mcp.harness.middleware.models.provider_features import PromptCachingMiddleware
 from deep_agent_mcp.harness.middleware.subagents import SubAgentMiddleware
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
 from deep_agent_mcp.harness.models.base import ChatRequest

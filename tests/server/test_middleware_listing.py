@@ -12,9 +12,11 @@ from deep_agent_mcp.harness.loop.hooks.middleware import HOOKS, AgentMiddleware
 from deep_agent_mcp.harness.loop.run.interrupts import InterruptOnConfig
 from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
-from deep_agent_mcp.harness.middleware.tools.human_in_the_loop import HumanInTheLoopMiddleware
-from deep_agent_mcp.harness.middleware.tools.patch_tool_calls import PatchToolCallsMiddleware
-from deep_agent_mcp.harness.middleware.tools.tool_retry import ToolRetryMiddleware
+from deep_agent_mcp.harness.middleware.tools.tool_calls import (
+    HumanInTheLoopMiddleware,
+    PatchToolCallsMiddleware,
+)
+from deep_agent_mcp.harness.middleware.tools.tool_results import ToolRetryMiddleware
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.server.cli.main import cli
 from deep_agent_mcp.server.cli.middleware_listing import list_middleware

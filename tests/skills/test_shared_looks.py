@@ -9,7 +9,7 @@ import pytest
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.definitions import registry as definition_files
-from deep_agent_mcp.harness.middleware.instructions.skills import SkillsMiddleware
+from deep_agent_mcp.harness.middleware.skills import SkillsMiddleware
 from deep_agent_mcp.harness.skills import SkillRegistry
 from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry
 from deep_agent_mcp.harness.tools.tool import tool

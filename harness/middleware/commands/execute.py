@@ -31,8 +31,8 @@ from ...shell.sandbox import sandbox_of
 from ...shell.session import CommandResult, ShellSession
 from ...state.channels import State
 from ...tools.tool import Tool, ToolResult, ToolRuntime
-from .command_results import EXECUTE_SCHEMA, Kept, finished, keep_output, started
 from .jobs import JobsState, ThreadJobs
+from .results import EXECUTE_SCHEMA, Kept, finished, keep_output, started
 
 __all__ = ["ExecuteMiddleware"]
 

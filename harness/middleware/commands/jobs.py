@@ -17,7 +17,7 @@ from ...shell.jobs import Job, JobLimits, JobPool, default_directory
 from ...shell.session import ShellSession
 from ...state.channels import Mark, Reducer, State
 from ...tools.tool import Tool, ToolResult, ToolRuntime
-from .command_results import JOB_SCHEMA, listed, paged, record_of
+from .results import JOB_SCHEMA, listed, paged, record_of
 
 __all__ = ["JobsState", "ThreadJobs"]
 

@@ -29,8 +29,7 @@ from ...shell.sandbox import Sandbox, sandbox_of
 from ...shell.session import CommandResult, ShellSession, open_session
 from ...state.channels import State
 from ...tools.tool import Tool, ToolResult, ToolRuntime
-from .command_results import Kept, keep_output
-from .shell_results import LOST, OUTPUT_SCHEMA, closed, ending_of, opened, result_of
+from .results import LOST, OUTPUT_SCHEMA, Kept, closed, ending_of, keep_output, opened, result_of
 
 __all__ = ["OUTPUT_DIRECTORY", "ShellToolMiddleware"]
 

@@ -1,17 +1,45 @@
-"""Context edits: the protocol, and the edit that ships: clearing old tool uses."""
+"""Context edits: old tool results and arguments cleared from a view, and which were edited.
+
+Context edits: the protocol, and the edit that ships: clearing old tool uses.
+
+Remembers transcripts that were edited for a view, so that no message is edited twice.
+
+The edited messages are the same objects each time: whoever counts or renders by identity finds
+what it knows again. What is remembered is compared with the transcript first, message by message
+and by identity, so a message that was replaced in the log is never shown as it was.
+
+Old calls that wrote a file, shown without the text they wrote.
+
+The text is in the file, and in the log; in the view it only takes room. Calls are shortened up to
+a mark that moves seldom, so that the provider's prompt cache holds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import operator
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Protocol
+
+from pydantic import JsonValue
 
 from ..._internal.records import record
 from ...errors import AgentBuildError
 from ...messages.message import AIMessage, Message, ToolCall, ToolMessage
 from ...models.token_counting import messages_tokens
 
-__all__ = ["ClearToolUsesEdit", "ContextEdit", "Frontier", "frontier_place"]
+__all__ = [
+    "WRITING_TOOLS",
+    "ClearToolUsesEdit",
+    "ContextEdit",
+    "EditedPrefixes",
+    "Frontier",
+    "frontier_place",
+    "shortened",
+]
+
 
 _STEP = 10
 """A move frees at least this part of what triggers it, so that the next one is some way off."""
@@ -179,3 +207,142 @@ def _without_inputs(message: Message, cleared: Collection[str]) -> Message:
         for block in message.content
     )
     return replace(message, content=content)
+
+
+class EditedPrefixes:
+    """Beginnings of transcripts, each edited as a whole; the ones used last are kept.
+
+    A beginning is edited anew when it ends elsewhere, its terms are others, or a message in it is.
+
+    Args:
+        size: How many are kept.
+    """
+
+    def __init__(self, size: int = 256) -> None:
+        self._size = size
+        self._known: OrderedDict[str, tuple[Hashable, Sequence[Message], Sequence[Message]]] = (
+            OrderedDict()
+        )
+
+    def get(
+        self,
+        key: str,
+        terms: Hashable,
+        messages: Sequence[Message],
+        end: int,
+        edit: Callable[[Sequence[Message]], Sequence[Message]],
+    ) -> Sequence[Message]:
+        """Return the first `end` messages, edited.
+
+        Args:
+            key: Names the transcript.
+            terms: What the edit depends on besides the messages.
+            messages: The transcript.
+            end: Where its beginning ends.
+            edit: Makes the edited messages; called when they are not known.
+        """
+        known = self._known.pop(key, None)
+        if known is None or known[0] != terms or not _begins(messages, known[1], end):
+            stretch = messages[:end]
+            known = (terms, stretch, edit(stretch))
+        self._known[key] = known
+        while len(self._known) > self._size:
+            self._known.popitem(last=False)
+        return known[2]
+
+
+def _begins(messages: Sequence[Message], stretch: Sequence[Message], end: int) -> bool:
+    same = len(stretch) == end <= len(messages)
+    return same and all(map(operator.is_, islice(messages, end), stretch))
+
+
+class EditedMessages:
+    """Whole transcripts, edited message by message; the ones used last are kept.
+
+    Only what was appended is edited, unless the terms are others or an earlier message is.
+
+    Args:
+        size: How many are kept.
+    """
+
+    def __init__(self, size: int = 256) -> None:
+        self._size = size
+        self._known: OrderedDict[str, tuple[Hashable, Sequence[Message], Sequence[Message]]] = (
+            OrderedDict()
+        )
+
+    def get(
+        self,
+        key: str,
+        terms: Hashable,
+        messages: Sequence[Message],
+        edit: Callable[[Message], Message],
+    ) -> Sequence[Message]:
+        """Return the messages edited; the transcript itself if that changes none.
+
+        Args:
+            key: Names the transcript.
+            terms: What the edit depends on besides the message.
+            messages: The transcript.
+            edit: Returns a message edited, or itself.
+        """
+        known = self._known.pop(key, None)
+        if known is None or known[0] != terms or not _begins(messages, known[1], len(known[1])):
+            known = (terms, (), ())
+        stretch, edited = known[1], known[2]
+        new = messages[len(stretch) :]
+        made = [edit(one) for one in new]
+        same = edited is stretch and all(map(operator.is_, made, new))
+        view = messages if same else [*edited, *made]
+        self._known[key] = (terms, messages, view)
+        while len(self._known) > self._size:
+            self._known.popitem(last=False)
+        return view
+
+
+WRITING_TOOLS = frozenset({"write_file", "edit_file"})
+
+_KEPT = 20
+
+
+def shortened(messages: Sequence[Message], most: int) -> list[Message]:
+    """Return the messages with arguments of writing calls cut that are longer than `most`.
+
+    Calls that failed keep theirs: what they did not write is nowhere else.
+    """
+    failed: dict[int, set[str]] = {}
+    answer = -1
+    for place, one in enumerate(messages):
+        if isinstance(one, AIMessage):
+            answer = place
+        elif isinstance(one, ToolMessage) and one.status == "error":
+            failed.setdefault(answer, set()).add(one.tool_call_id)
+    return [
+        _short(one, most, failed.get(place, ())) if isinstance(one, AIMessage) else one
+        for place, one in enumerate(messages)
+    ]
+
+
+def _short(answer: AIMessage, most: int, failed: Collection[str]) -> AIMessage:
+    if not any(call.name in WRITING_TOOLS for call in answer.tool_calls):
+        return answer
+    blocks = tuple(
+        _short_call(one, most) if isinstance(one, ToolCall) and one.id not in failed else one
+        for one in answer.content
+    )
+    same = all(new is old for new, old in zip(blocks, answer.content, strict=True))
+    return answer if same else replace(answer, content=blocks)
+
+
+def _short_call(call: ToolCall, most: int) -> ToolCall:
+    if call.name not in WRITING_TOOLS:
+        return call
+    args: dict[str, JsonValue] = {name: _cut(value, most) for name, value in call.args.items()}
+    return replace(call, args=args) if args != call.args else call
+
+
+def _cut(value: JsonValue, most: int) -> JsonValue:
+    if not isinstance(value, str) or len(value) <= most:
+        return value
+    left_out = len(value) - _KEPT
+    return f"{value[:_KEPT]}… [{left_out} characters not shown; the file has what it says now]"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, TypeAlias, cast
 
@@ -28,13 +27,22 @@ from ...models.token_counting import (
     tools_tokens,
 )
 from ..models.internal_calls import resolved
-from .compact_tool import compact_request
-from .compact_tool import compact_tool as _tool
-from .context_edits import Frontier, frontier_place
-from .edited_prefix import EditedPrefixes
-from .short_arguments import shortened
-from .summary_prompts import SUMMARY_TEMPLATES, SummaryTemplate
-from .summary_triggers import Size, Trigger, checked_size, clauses_of
+from .context_edits import EditedPrefixes, Frontier, frontier_place, shortened
+from .summaries import (
+    SUMMARY_TEMPLATES,
+    Size,
+    SummaryFailed,
+    SummaryTemplate,
+    SummaryWork,
+    SummaryWriter,
+    Trigger,
+    checked_size,
+    clauses_of,
+    compact_request,
+)
+from .summaries import (
+    compact_tool as _tool,
+)
 from .summary_view import (
     SummarizationState,
     SummaryChunk,
@@ -46,18 +54,9 @@ from .summary_view import (
     pinned_places,
     view_after,
 )
-from .summary_writer import SummaryFailed, SummaryWriter
 
-__all__ = [
-    "Size",
-    "SummarizationMiddleware",
-    "SummarizationState",
-    "SummaryChunk",
-    "TokenCounter",
-    "Trigger",
-    "View",
-    "build_view",
-]
+__all__ = ["SummarizationMiddleware", "TokenCounter"]
+
 
 TokenCounter: TypeAlias = Callable[[ChatRequest], Awaitable[int]]
 """Returns the input tokens of a request, such as `AnthropicModel.count_tokens`."""
@@ -149,7 +148,7 @@ class SummarizationMiddleware(AgentMiddleware):
         view = self._view(request)
         # An earlier attempt at this call may have made the summary that is asked for.
         is_made = bool(view.chunks) and view.chunks[-1].made_at == len(request.messages)
-        work = _Work(asked=None if is_made else compact_request(request.messages))
+        work = SummaryWork(asked=None if is_made else compact_request(request.messages))
         size = await self._size(request, view, upto)
         window = _window(request)
         due = self._is_due(size, len(view.messages), window)
@@ -228,7 +227,7 @@ class SummarizationMiddleware(AgentMiddleware):
         return request.override(messages=[*head, *messages[end:]])
 
     def _shorten(
-        self, request: ModelRequest, view: View, size: int, work: _Work
+        self, request: ModelRequest, view: View, size: int, work: SummaryWork
     ) -> tuple[ModelRequest, View, int]:
         """Move the mark to where the kept end begins, if that frees a good deal."""
         messages, limit = request.messages, self._token_limit(_window(request))
@@ -249,7 +248,7 @@ class SummarizationMiddleware(AgentMiddleware):
     # --- cutting ---------------------------------------------------------------------------
 
     async def _condense(
-        self, request: ModelRequest, view: View, size: int | None, work: _Work
+        self, request: ModelRequest, view: View, size: int | None, work: SummaryWork
     ) -> View:
         """Return a smaller view, noting the summary it needed; the same one if there is none.
 
@@ -366,25 +365,6 @@ class SummarizationMiddleware(AgentMiddleware):
                 failure,
             )
             return None
-
-
-@dataclass(slots=True)
-class _Work:
-    """What one call does beside asking the model.
-
-    Attributes:
-        asked: What the model wants kept, if it asked for a summary.
-        shortened_upto: Where the mark for arguments was moved.
-    """
-
-    asked: str | None
-    shortened_upto: Frontier | None = None
-
-    @property
-    def update(self) -> dict[str, object]:
-        """The state writes it amounts to."""
-        upto = self.shortened_upto
-        return {} if upto is None else {"shortened_upto": upto}
 
 
 def _window(request: ModelRequest) -> int:

@@ -1,4 +1,8 @@
-"""Limits how often one agent's model answers, on a thread and in a run.
+"""Limits how often one agent's model answers, with checks that all limits of calls share.
+
+Call limits: checks and texts shared by the middleware that limits calls.
+
+Limits how often one agent's model answers, on a thread and in a run.
 
 For what a whole run tree may use, subagents included, there is `harness.limits`. A count is stored
 in the step that holds the answer, so it costs no step of its own and a resumed run goes on with it.
@@ -6,18 +10,53 @@ in the step that holds the answer, so it costs no step of its own and a resumed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal, NotRequired, TypedDict
 
-from ..._internal.records import record
-from ...limits.limits import LimitReached
-from ...loop.hooks.middleware import AgentMiddleware, hook_config
-from ...loop.hooks.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
-from ...messages.message import AIMessage, TextBlock
-from ...state.channels import Mark, State
-from .call_limits import check_call_limits, times
+from .._internal.records import record
+from ..errors import AgentBuildError
+from ..limits.limits import LimitReached
+from ..loop.hooks.middleware import AgentMiddleware, hook_config
+from ..loop.hooks.requests import HookResult, ModelHandler, ModelRequest, ModelResponse, Runtime
+from ..messages.message import AIMessage, TextBlock
+from ..state.channels import Mark, State
 
-__all__ = ["ModelCallLimitMiddleware", "ModelCallLimitState", "RunModelCalls"]
+__all__ = [
+    "ModelCallLimitMiddleware",
+    "ModelCallLimitState",
+    "RunModelCalls",
+    "check_call_limits",
+    "times",
+]
+
+
+def check_call_limits(
+    owner: str,
+    thread_limit: int | None,
+    run_limit: int | None,
+    exit_behavior: str,
+    behaviors: Sequence[str],
+) -> None:
+    """Check the options of a middleware that limits calls.
+
+    Raises:
+        AgentBuildError: There is no limit, one is not positive, or the behavior is unknown.
+    """
+    if thread_limit is None and run_limit is None:
+        raise AgentBuildError(f"{owner} limits nothing: give thread_limit, run_limit, or both")
+    for name, limit in (("thread_limit", thread_limit), ("run_limit", run_limit)):
+        if limit is not None and limit < 1:
+            raise AgentBuildError(f"{owner}: {name} must be 1 or more; got {limit}")
+    if exit_behavior not in behaviors:
+        raise AgentBuildError(
+            f"{owner}: exit_behavior is one of {', '.join(behaviors)}; got {exit_behavior!r}"
+        )
+
+
+def times(count: int) -> str:
+    """Return a number of times in words, such as `1 time` or `3 times`."""
+    return "1 time" if count == 1 else f"{count:,} times"
+
 
 _SOURCE = "model_call_limit"
 

@@ -1,8 +1,12 @@
-"""Notices an agent that does the same again and again: says so once, then ends the run.
+"""Guards of a run: against the same again and again, and a warning before a budget ends.
+
+Notices an agent that does the same again and again: says so once, then ends the run.
 
 Everything is read from the end of the transcript, so a restart changes nothing, and a healthy run
 pays for a look at its last three rounds. A *round* is an answer with tool calls and their results;
 calls made in one answer count as one, however many they are.
+
+Tells an agent, once in a run, that its run tree has used most of what it may.
 """
 
 from __future__ import annotations
@@ -12,16 +16,18 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import Annotated, ClassVar, NotRequired, TypedDict
 
-from ..._internal.records import record
-from ...errors import AgentBuildError
-from ...limits.limits import LimitReached
-from ...loop.hooks.middleware import AgentMiddleware
-from ...loop.hooks.requests import HookResult, Runtime
-from ...messages.message import Content, HumanMessage, Message, ToolCall, ToolMessage
-from ...state.channels import State
+from .._internal.records import record
+from ..errors import AgentBuildError
+from ..limits.limits import LimitReached
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.hooks.requests import HookResult, Runtime
+from ..messages.message import Content, HumanMessage, Message, ToolCall, ToolMessage
+from ..state.channels import Mark, State
 
-__all__ = ["RepeatGuardMiddleware"]
+__all__ = ["BudgetWarningMiddleware", "BudgetWarningState", "RepeatGuardMiddleware"]
+
 
 _SOURCE = "repeat_guard"
 _MAX_SHOWN = 200
@@ -227,3 +233,34 @@ def _shown(one: _Round) -> str:
 
 def _is_nudge(message: Message) -> bool:
     return isinstance(message, HumanMessage) and message.source == _SOURCE
+
+
+_WARNING_SOURCE = "budget_warning"
+
+
+class BudgetWarningState(TypedDict):
+    """What the middleware keeps."""
+
+    budget_warned: Annotated[NotRequired[str], Mark.PRIVATE]
+    """The run that was warned last."""
+
+
+class BudgetWarningMiddleware(AgentMiddleware):
+    """Warns before `Limits` ask for the final answer, so that there is time to plan.
+
+    The text is `Meter.warning`. The model reads it as a message; people who follow the stream get a
+    `custom` event, `{"event": "budget_warning", "text"}`.
+    """
+
+    state_schema: ClassVar[type | None] = BudgetWarningState
+
+    def before_model(self, state: State, runtime: Runtime) -> HookResult:
+        """Warn if it is time and this run was not warned yet."""
+        text = runtime.meter.warning(runtime.ns.count("task:"))
+        if text is None or state.get("budget_warned") == runtime.run_id:
+            return None
+        runtime.stream_writer({"event": _WARNING_SOURCE, "text": text})
+        return {
+            "messages": [HumanMessage(text, source=_WARNING_SOURCE)],
+            "budget_warned": runtime.run_id,
+        }

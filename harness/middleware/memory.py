@@ -5,25 +5,42 @@ file that changes later, by whoever's hand, is given to the model as a message b
 call; the agent sees its own edits at once. When a summary takes such a message
 out of the model's view, the prompt is made anew: what it says must never be older than what the
 model was told.
+
+Notices: messages that a middleware adds to the transcript, and how they are replaced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 import anyio.to_thread
 
-from ..._internal.records import record
-from ...errors import AgentBuildError
-from ...loop.hooks.middleware import AgentMiddleware
-from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
-from ...memory import MemoryFile, MemoryFiles, MemorySnapshot
-from ...messages.message import HumanMessage
-from ...state.channels import Mark, State
-from .notices import is_cut
+from .._internal.records import record
+from ..errors import AgentBuildError
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse, Runtime
+from ..memory import MemoryFile, MemoryFiles, MemorySnapshot
+from ..messages.message import HumanMessage, Message
+from ..state.channels import Mark, State
+from .context.summary_view import SummaryChunk
 
-__all__ = ["SYSTEM_PROMPT", "MemoryMiddleware", "MemoryState", "MemoryTold"]
+__all__ = ["SYSTEM_PROMPT", "MemoryMiddleware", "MemoryState", "MemoryTold", "is_cut"]
+
+
+def is_cut(state: State, source: str) -> bool:
+    """Whether a summary has taken the last notice of a source out of the model's view."""
+    chunks = cast(Sequence[SummaryChunk], state.get("summaries") or ())
+    if not chunks:
+        return False
+    messages = cast(Sequence[Message], state.get("messages") or ())
+    for place in range(len(messages) - 1, chunks[-1].upto_index, -1):
+        message = messages[place]
+        if isinstance(message, HumanMessage) and message.source == source:
+            return False
+    return True
+
 
 SYSTEM_PROMPT = """\
 ## Memory

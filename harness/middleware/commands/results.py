@@ -1,4 +1,9 @@
-"""Command results of `execute` and jobs, as text and as data."""
+"""Results of commands, as text and as data: of `execute`, of jobs, and of a shell.
+
+Shell results, as text and as data.
+
+Command results of `execute` and jobs, as text and as data.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +22,133 @@ from ...shell.jobs import Job, JobPage
 from ...shell.output import Preview, shown, whole_characters, whole_lines
 from ...shell.session import CommandResult
 from ...tools.tool import ToolResult, ToolRuntime
-from .shell_results import closed
 
 __all__ = [
     "EXECUTE_SCHEMA",
     "JOB_SCHEMA",
+    "LOST",
+    "OUTPUT_SCHEMA",
     "Kept",
+    "closed",
+    "ending_of",
     "ending_text",
     "finished",
     "keep_output",
     "listed",
+    "opened",
     "paged",
     "record_of",
+    "result_of",
     "started",
 ]
+
+
+LOST = "Its working directory, variables, functions and background processes are gone"
+"""What goes with a shell."""
+
+OUTPUT_SCHEMA: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {
+        "output": {"type": "string"},
+        "exit_code": {"type": ["integer", "null"]},
+        "timed_out": {"type": "boolean"},
+        "shell_ended": {"type": "boolean"},
+        "new_shell": {"type": "boolean"},
+        "output_file": {"type": ["string", "null"]},
+        "notes": {"type": "array", "items": {"type": "string"}},
+        "seconds": {"type": "number"},
+    },
+    "required": ["output", "exit_code", "timed_out", "shell_ended", "new_shell", "notes"],
+}
+
+
+def result_of(
+    result: CommandResult,
+    output: str,
+    output_file: str | None,
+    notices: Sequence[str],
+    ending: str,
+    *,
+    fresh: bool,
+) -> ToolResult:
+    """Return the result of a call.
+
+    Args:
+        result: What came of the command.
+        output: What is shown of its output.
+        output_file: Where the rest is, as the shell sees it.
+        notices: What to know before reading the output.
+        ending: How it ended.
+        fresh: Whether the shell was opened for this call.
+    """
+    lines = (_bracketed(notices), output.removesuffix("\n"), _bracketed([ending]))
+    return ToolResult(
+        "\n".join(one for one in lines if one),
+        artifact=_facts(output, (*notices, ending), result, output_file, fresh=fresh),
+        status="success" if result.succeeded else "error",
+    )
+
+
+def opened(notices: Sequence[str]) -> ToolResult:
+    """Return the result of a call that only opened a shell."""
+    return ToolResult(_bracketed(notices), artifact=_facts("", notices, None, None, fresh=True))
+
+
+def ending_of(result: CommandResult, *, startup: bool) -> str:
+    """Say how a command ended, and what it took with it.
+
+    Args:
+        result: What came of it.
+        startup: Whether new shells run startup commands.
+    """
+    if result.ending == "done":
+        return f"exit code {result.exit_code}"
+    again = ", which begins with the startup commands" if startup else ""
+    next_one = f"{LOST}. The next command gets a new shell{again}."
+    if result.passed:
+        return (
+            f"The command was stopped after {result.seconds:.1f} s, and the shell with it: "
+            f"{result.passed}. {next_one}"
+        )
+    if result.ending == "timeout":
+        return (
+            f"The command was stopped after {result.seconds:.1f} s, and the shell with it; what it "
+            f"wrote until then is above. {next_one}"
+        )
+    return (
+        f"exit code {result.exit_code}: the shell itself ended, as exit, exec, a failure under "
+        f"set -e, or a signal make it do. {next_one}"
+    )
+
+
+def closed(text: str) -> str:
+    """Return a text whose last line ends, so that another one can follow."""
+    return text if not text or text.endswith("\n") else f"{text}\n"
+
+
+def _bracketed(notes: Sequence[str]) -> str:
+    return "\n".join(f"[{one}]" for one in notes)
+
+
+def _facts(
+    output: str,
+    notes: Sequence[str],
+    result: CommandResult | None,
+    output_file: str | None,
+    *,
+    fresh: bool,
+) -> dict[str, JsonValue]:
+    return {
+        "output": output,
+        "exit_code": result.exit_code if result else None,
+        "timed_out": result is not None and result.ending == "timeout",
+        "shell_ended": result is not None and result.ending != "done",
+        "new_shell": fresh,
+        "output_file": output_file,
+        "notes": list(notes),
+        "seconds": round(result.seconds, 3) if result else 0,
+    }
+
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -185,14 +303,14 @@ def record_of(job: Job) -> dict[str, JsonValue]:
 def listed(records: Mapping[str, Mapping[str, JsonValue]]) -> ToolResult:
     """Return the list of a thread's jobs."""
     lines = [f"{name}: {_state(one)}: {_short(one)}" for name, one in records.items()]
-    return ToolResult("\n".join(lines) or "There are no jobs.", {"jobs": _facts(records)})
+    return ToolResult("\n".join(lines) or "There are no jobs.", {"jobs": _job_facts(records)})
 
 
 def paged(
     job_id: str, record: Mapping[str, JsonValue], page: JobPage | None, *, asked: int | None
 ) -> ToolResult:
     """Return a part of a job's output, with how the job is."""
-    facts: dict[str, JsonValue] = {"jobs": _facts({job_id: record})}
+    facts: dict[str, JsonValue] = {"jobs": _job_facts({job_id: record})}
     state = f"{job_id}: {_state(record)}"
     if page is None:
         return ToolResult(f"[{state}. Its output is no longer there.]", facts)
@@ -220,7 +338,7 @@ def paged(
     return ToolResult(text, facts)
 
 
-def _facts(records: Mapping[str, Mapping[str, JsonValue]]) -> JsonValue:
+def _job_facts(records: Mapping[str, Mapping[str, JsonValue]]) -> JsonValue:
     return [
         {
             "job_id": name,
@@ -241,7 +359,3 @@ def _state(record: Mapping[str, JsonValue]) -> str:
 def _short(record: Mapping[str, JsonValue]) -> str:
     line = " ".join(str(record["command"]).split())
     return line if len(line) <= 80 else f"{line[:79]}…"
-
-
-def _bracketed(notes: Sequence[str]) -> str:
-    return "\n".join(f"[{one}]" for one in notes)

@@ -1,23 +1,36 @@
-"""Says which tool calls need a person's decision; the gate in front of every tool does the asking.
+"""Tool calls before they run: which a person decides, and results for those that have none.
+
+Says which tool calls need a person's decision; the gate in front of every tool does the asking.
 
 There is one durable question per gated call, wherever the call comes from, and a call that a
 person edited is judged again: no edit reaches a tool past its own rule.
+
+Makes a transcript valid before a run starts: each call has exactly one result, in its place.
+
+A model is only asked with calls and results in pairs, whatever the transcript holds. This stores
+what it is asked with, so that people and other programs see it too. Nothing is written when nothing
+is wrong.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ..._internal.patterns import fits
 from ...errors import AgentBuildError
 from ...loop.hooks.middleware import AgentMiddleware
-from ...loop.hooks.requests import ToolCallRequest
+from ...loop.hooks.requests import HookResult, Runtime, ToolCallRequest
 from ...loop.run.interrupts import InterruptOnConfig
+from ...messages.message import Message
+from ...messages.transcript import paired
 from ...policy import ALL_DECISIONS, Verdict
+from ...state.channels import Overwrite, State
 
-__all__ = ["HumanInTheLoopMiddleware"]
+__all__ = ["HumanInTheLoopMiddleware", "PatchToolCallsMiddleware"]
+
 
 _GLOB = frozenset("*?[")
 
@@ -99,3 +112,18 @@ def _checked(pattern: str, value: object) -> InterruptOnConfig | None:
         if inspect.iscoroutinefunction(function):
             raise AgentBuildError(f"{where}: {name} must be a plain function, not async")
     return value
+
+
+class PatchToolCallsMiddleware(AgentMiddleware):
+    """Repairs dangling calls and orphaned results when a run begins.
+
+    A call without a result gets an error result directly after the results its answer has. A
+    result without a call is removed, and one that stands elsewhere is moved to its answer.
+    """
+
+    def before_agent(self, state: State, runtime: Runtime) -> HookResult:
+        """Return the repaired transcript as an `Overwrite`, or nothing if it is valid."""
+        messages: Sequence[Message] = state.get("messages", ())
+        patched = paired(messages)
+        same = len(patched) == len(messages) and all(map(operator.is_, patched, messages))
+        return None if same else {"messages": Overwrite(list(patched))}

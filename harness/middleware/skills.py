@@ -13,28 +13,31 @@ from typing import Annotated, Any, NotRequired, TypedDict, cast, get_args
 import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from ..._internal.records import IdentityCache
-from ...definitions.registry import no_such
-from ...errors import AgentBuildError, InvalidUpdate, ToolError
-from ...loop.hooks.middleware import AgentMiddleware
-from ...loop.hooks.requests import (
+from .._internal.records import IdentityCache
+from ..definitions.registry import no_such
+from ..errors import AgentBuildError, InvalidUpdate, ToolError
+from ..loop.hooks.middleware import AgentMiddleware
+from ..loop.hooks.requests import (
     ModelHandler,
     ModelRequest,
     ModelResponse,
     Runtime,
     ToolCallRequest,
 )
-from ...messages.message import HumanMessage
-from ...policy import Action, Verdict
-from ...skills import Skill, SkillRegistry
-from ...state.channels import Mark, Reducer, State
-from ...tools.tool import Tool, ToolResult, ToolRuntime, flat_schema
-from .notices import is_cut
-from .skill_grants import active_skills, comes_with, grants, included_tools
+from ..messages.message import HumanMessage
+from ..policy import Action, Verdict
+from ..skills import Skill, SkillRegistry
+from ..state.channels import Mark, Reducer, State
+from ..tools.tool import Tool, ToolResult, ToolRuntime, flat_schema
+from .memory import is_cut
 from .skill_texts import (
     PAGE_CHARS,
     SkillsTold,
+    active_skills,
+    comes_with,
     file_text,
+    grants,
+    included_tools,
     instructions,
     listing,
     notice,

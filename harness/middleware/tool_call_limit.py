@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal, NotRequired, TypedDict
 from weakref import WeakKeyDictionary
 
-from ..._internal.records import record
-from ...errors import AgentBuildError
-from ...limits.limits import LimitReached, Meter
-from ...loop.hooks.middleware import AgentMiddleware, hook_config
-from ...loop.hooks.requests import (
+from .._internal.records import record
+from ..errors import AgentBuildError
+from ..limits.limits import LimitReached, Meter
+from ..loop.hooks.middleware import AgentMiddleware, hook_config
+from ..loop.hooks.requests import (
     HookResult,
     Runtime,
     ToolCallOutcome,
@@ -24,7 +24,7 @@ from ...loop.hooks.requests import (
     ToolCallResult,
     ToolHandler,
 )
-from ...messages.message import (
+from ..messages.message import (
     AIMessage,
     Message,
     TextBlock,
@@ -32,8 +32,8 @@ from ...messages.message import (
     ToolMessage,
     pending_tool_calls,
 )
-from ...state.channels import Mark, Reducer, State
-from .call_limits import check_call_limits, times
+from ..state.channels import Mark, Reducer, State
+from .model_call_limit import check_call_limits, times
 
 __all__ = ["RunToolCalls", "ToolCallLimitMiddleware", "ToolCallLimitState"]
 

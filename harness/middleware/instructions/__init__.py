@@ -1,1 +1,0 @@
-"""Middleware that brings skills and memory."""

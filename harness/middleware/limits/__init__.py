@@ -1,1 +1,0 @@
-"""Middleware that ends what goes on for too long."""
