@@ -15,7 +15,7 @@ import anyio
 from anthropic import AsyncAnthropic
 
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Message, ToolMessage
-from deep_agent_mcp.harness.models.anthropic.model import AnthropicModel
+from deep_agent_mcp.harness.models.anthropic import AnthropicModel
 from deep_agent_mcp.harness.models.base import ChatRequest
 from deep_agent_mcp.harness.tools.spec import ToolSpec
 

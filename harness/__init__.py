@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .mcp_servers.config import HttpServer, SseServer, StdioServer
     from .messages.message import AIMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
     from .middleware.tools.tool_calls import HumanInTheLoopMiddleware
-    from .models.init_chat_model import init_chat_model
+    from .models.registry import init_chat_model
     from .models.scripted import ScriptedModel
     from .policy import Policy, PolicyError, PolicyFiles, Rule, Verdict
     from .profiles import Profile, ProfileRegistry
@@ -230,7 +230,7 @@ _HOMES = {
         "HumanInTheLoopMiddleware",
         "InterruptOnConfig",
     ),
-    ".models.init_chat_model": ("init_chat_model",),
+    ".models.registry": ("init_chat_model",),
     ".models.scripted": ("ScriptedModel",),
     ".policy": (
         "Policy",

@@ -267,7 +267,7 @@ def _sections(prompt: str | Sequence[PromptSection] | None) -> tuple[PromptSecti
 def _model(model: ChatModel | str) -> ChatModel:
     if not isinstance(model, str):
         return model
-    from .models.init_chat_model import init_chat_model
+    from .models.registry import init_chat_model
 
     return init_chat_model(model)
 

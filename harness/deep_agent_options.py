@@ -133,7 +133,7 @@ def made_model(model: ChatModel | str, profile: Profile) -> ChatModel:
     """
     if not isinstance(model, str):
         return model
-    from .models.init_chat_model import init_chat_model
+    from .models.registry import init_chat_model
 
     return init_chat_model(model, **profile.init_kwargs)
 

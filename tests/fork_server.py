@@ -71,7 +71,7 @@ IMPORTED = (
     "deep_agent_mcp.server.transports.transports",
 )
 """What most of them import."""
-MODEL = ("anthropic", "anthropic.resources", "deep_agent_mcp.harness.models.anthropic.model")
+MODEL = ("anthropic", "anthropic.resources", "deep_agent_mcp.harness.models.anthropic")
 """What servers without a scripted model, or with an API key, import as well."""
 PLACE = "TESTS_FORK_SERVER"
 """The variable that names a directory of this run of tests, for all its processes."""

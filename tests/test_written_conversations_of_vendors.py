@@ -25,7 +25,7 @@ from deep_agent_mcp.harness.errors import InvalidUpdate, RunEnded, UnfinishedAns
 from deep_agent_mcp.harness.messages.message import Message
 from deep_agent_mcp.harness.messages.transcript import paired
 from deep_agent_mcp.harness.models.base import ChatModel, ChatRequest
-from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
+from deep_agent_mcp.harness.models.registry import init_chat_model
 from deep_agent_mcp.server.sampling.messages import params_of
 from tests.e2e.client_model import check_pairs
 from tests.fake_anthropic.refusals import refuse_bad

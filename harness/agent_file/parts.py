@@ -10,8 +10,7 @@ from .._internal.records import record
 from ..limits.carried_limits import bounds
 from ..loop.hooks.middleware import AgentMiddleware
 from ..middleware.stack import Placed
-from ..models.init_chat_model import init_chat_model
-from ..models.registry import full_name
+from ..models.registry import full_name, init_chat_model
 from ..plugins import load_object, resolve
 from ..policy import Policy
 from ..structured_output.strategies import StructuredOutput

@@ -174,7 +174,7 @@ class AgentDefinition:
 
         made = self.model
         if model:
-            from ..models.init_chat_model import init_chat_model
+            from ..models.registry import init_chat_model
 
             made = init_chat_model(model)
         settings = {**self.settings, **effort_settings(made.name, effort)}

@@ -1,32 +1,46 @@
-"""Names of models, resolved to models.
+"""Models by name: resolved, fixed, or chosen by each run within limits.
+
+Names of models, resolved to models.
 
 A name is `provider:rest`, or a bare Claude id. `vendors` has most of the providers; installed
 packages bring more, as entry points of `deep_agent_mcp.models`. Nothing heavy is imported before a
 model of that provider is asked for, and its SDK not before its first call.
+
+Models by name, fixed or chosen by each run.
+
+A model that a run may change: another id or other settings, within limits.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import HarnessError
-from .base import ChatModel
+from ..messages.message import AIMessage
+from .base import ChatModel, ChatRequest, Delta
 
 __all__ = [
     "DEFAULT_MODEL",
     "PROVIDERS",
+    "ConfigurableModel",
     "ModelFactory",
     "UnknownModel",
+    "configured",
     "full_name",
+    "init_chat_model",
     "known_settings",
     "make_model",
 ]
+
 
 DEFAULT_MODEL = "anthropic:claude-sonnet-5-5"
 """What is used when nobody names a model: the current Sonnet."""
@@ -78,7 +92,7 @@ def _parts(name: str) -> tuple[str, str]:
         provider, rest = "anthropic", provider
     if provider in PROVIDERS and rest:
         return provider, rest
-    from .vendors.vendors import VENDORS, vendor_of  # not for a server that asks Claude
+    from .vendors import VENDORS, vendor_of  # not for a server that asks Claude
 
     vendor = vendor_of(provider)
     if vendor is None or not rest:
@@ -100,7 +114,7 @@ def _ships(provider: str) -> bool:
     """Whether the provider is one of ours; what ships goes before plugins of the same name."""
     if provider in PROVIDERS:
         return True
-    from .vendors.vendors import VENDORS
+    from .vendors import VENDORS
 
     return provider in VENDORS
 
@@ -111,8 +125,8 @@ def _factory(provider: str) -> ModelFactory:
         return getattr(import_module(module), attribute)
     if not _ships(provider):
         return _plugin(provider)
+    from .vendors import VENDORS
     from .vendors.model import VendorModel
-    from .vendors.vendors import VENDORS
 
     return partial(VendorModel, VENDORS[provider])
 
@@ -195,3 +209,184 @@ def _check_type(provider: str, field: str, value: Any, annotation: Any) -> None:
         raise UnknownModel(
             f"{provider} models do not take this {field}: {problem}. No model was made."
         ) from error
+
+
+def init_chat_model(
+    name: str | None = None,
+    *,
+    configurable_fields: Sequence[str] | Literal["any"] | None = None,
+    config_prefix: str = "",
+    **settings: Any,
+) -> ChatModel:
+    """Return the model of that name, fixed or configurable at run time.
+
+    With `configurable_fields` it is a `ConfigurableModel`: a run's `configurable` values choose
+    among what these fields allow. Without a name and fields, the default model is returned with
+    its `model` configurable. Values choose from `PROVIDERS` only; `scripted` is one of them, and
+    reads a file, so let only callers set `model` who may name files.
+
+    Args:
+        name: `anthropic:<model id>`, a bare id that starts with `claude`, `scripted:<path>`,
+            another vendor's, or `<plugin>:<model id>` for an entry point of
+            `deep_agent_mcp.models`; `DEFAULT_MODEL` when absent.
+        configurable_fields: Fields a run may set: `model`, and settings of the provider. `any`
+            lets every caller set everything, `base_url` and `api_key` too: whoever sets
+            `base_url` is sent the key. Give it to trusted callers only.
+        config_prefix: The run's keys are `<config_prefix>_<field>`.
+        settings: Keywords of the provider's model class, such as `max_tokens` or `base_url`; their
+            types are the provider's.
+
+    Raises:
+        UnknownModel: No such provider, no model in the name, or a setting it does not take.
+        HarnessError: The provider cannot make the model, such as a script that is malformed.
+    """
+    fields = ("model",) if name is None and configurable_fields is None else configurable_fields
+    name = DEFAULT_MODEL if name is None else name
+    if fields:
+        return ConfigurableModel(name, fields, config_prefix, settings)
+    if config_prefix:
+        raise UnknownModel(
+            f"config_prefix={config_prefix!r} has nothing to apply to: {name!r} has no "
+            "configurable_fields. Name them, or leave the prefix out."
+        )
+    return make_model(name, settings)
+
+
+_CACHE_SIZE = 32
+
+
+def configured(model: ChatModel, values: Mapping[str, Any]) -> ChatModel:
+    """Return what a run's `configurable` values make of any model; most stay as they are.
+
+    Raises:
+        UnknownModel: As for `ConfigurableModel.configured`.
+    """
+    return model.configured(values) if isinstance(model, ConfigurableModel) else model
+
+
+class ConfigurableModel:
+    """A model whose id and settings a run can choose, within what its author allows.
+
+    Used like any other model, it is its default. `init_chat_model` makes it.
+
+    Args:
+        name: The default, as for `init_chat_model`.
+        fields: What a run may set: `model` and settings of the provider, or `any`. A caller who
+            may set `base_url` is sent the server's API key; `any` allows that, and `api_key`.
+        prefix: A run names field `f` as `<prefix>_f`, so that several models can be told apart.
+            No prefix may begin another one. Without a prefix it is plain `f`.
+        settings: The provider's settings where the run says nothing.
+
+    Raises:
+        UnknownModel: The default cannot be made, or a field has no name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        fields: Sequence[str] | Literal["any"],
+        prefix: str = "",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        if isinstance(fields, str) and fields != "any":
+            raise UnknownModel(
+                f"configurable_fields is the text {fields!r}; give a list of fields, such as "
+                f"[{fields!r}], or 'any'."
+            )
+        if fields != "any" and "" in fields:
+            raise UnknownModel("configurable_fields holds an empty name; name a field or drop it.")
+        self._name = full_name(name)
+        self._fields = fields
+        self._prefix = f"{prefix.removesuffix('_')}_" if prefix else ""
+        self._settings = dict(settings or {})
+        self._default = make_model(self._name, self._settings)
+        self._models: OrderedDict[str, ChatModel] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"ConfigurableModel({self._name!r}, {self._fields!r})"
+
+    @property
+    def name(self) -> str:
+        """The default's name."""
+        return self._default.name
+
+    @property
+    def context_window(self) -> int | None:
+        """The default's input tokens, if known."""
+        return self._default.context_window
+
+    @property
+    def native_output(self) -> bool:
+        """Whether the default honours `ChatRequest.output_schema`."""
+        return self._default.native_output
+
+    def configured(self, values: Mapping[str, Any]) -> ChatModel:
+        """Return the model for a run's `configurable` values.
+
+        Equal choices give the same object, so that its connections are shared; the 32 used last
+        are kept. Keys of others are ignored: those without the prefix or, when there is none,
+        those that are no setting of this model.
+
+        Raises:
+            UnknownModel: A value is for a field that is not configurable, is not JSON data, or
+                makes no model of a known provider.
+        """
+        chosen = self._chosen(values)
+        model = chosen.get("model", self._name)
+        if not isinstance(model, str):
+            raise UnknownModel(
+                f"{self._prefix}model is a {type(model).__name__}, not a model's name; the default "
+                f"is {self._name!r}."
+            )
+        name = full_name(model)
+        own = {field: value for field, value in chosen.items() if field != "model"}
+        if not own and name == self._name:
+            return self._default
+        return self._cached(name, own)
+
+    def _chosen(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that are for this model, by field."""
+        chosen: dict[str, Any] = {}
+        for key, value in values.items():
+            if not key.startswith(self._prefix):
+                continue
+            field = key[len(self._prefix) :]
+            if self._fields == "any" or field in self._fields:
+                chosen[field] = value
+            elif self._prefix or field in self._settings or field in known_settings(self._name):
+                raise UnknownModel(
+                    f"{key!r} cannot be set by a run. Configurable: "
+                    f"{', '.join(self._prefix + one for one in self._fields) or 'nothing'}. Leave "
+                    f"it out, or have the author add {field!r} to configurable_fields."
+                )
+        return chosen
+
+    def _cached(self, name: str, own: Mapping[str, Any]) -> ChatModel:
+        try:
+            key = json.dumps([name, own], sort_keys=True)
+        except (TypeError, ValueError) as error:
+            raise UnknownModel(
+                f"the values configured for {name} are not JSON data ({error}); give text, "
+                "numbers, true, false, null, lists and objects."
+            ) from error
+        if key not in self._models:
+            self._models[key] = make_model(name, {**self._settings, **own})
+        self._models.move_to_end(key)
+        while len(self._models) > _CACHE_SIZE:
+            # A run may be using it: it is gone when that run is, and its connections with it.
+            self._models.popitem(last=False)
+        return self._models[key]
+
+    def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+        """Ask the default model; `configured` gives the one a run chose.
+
+        Raises:
+            ModelError: The call failed.
+        """
+        return self._default.stream(request)
+
+    async def aclose(self) -> None:
+        """Release the connections of the default and of every model that was configured."""
+        async with AsyncExitStack() as closing:
+            for model in (self._default, *self._models.values()):
+                closing.push_async_callback(model.aclose)

@@ -30,7 +30,7 @@ from pydantic_core import PydanticSerializationError
 from .._internal.json_bounds import bounded, problems_of
 from .._internal.records import record
 from ..errors import AgentBuildError
-from ..models._native_schema import open_place, resolve
+from ..models.wire import open_place, resolve
 from ..tools.tool import flat_schema
 
 __all__ = [

@@ -33,8 +33,8 @@ def models(check: str | None) -> None:
 
 
 def _list() -> None:
+    from ...harness.models.vendors import VENDORS
     from ...harness.models.vendors.model import is_installed
-    from ...harness.models.vendors.vendors import VENDORS
     from ...harness.plugins import entry_points
 
     click.echo(_row("MODEL", "INSTALLED", "KEY", ""))
@@ -65,7 +65,7 @@ async def _check(name: str) -> None:
 
     from ...harness.errors import HarnessError
     from ...harness.limits.prices import price_of
-    from ...harness.models.init_chat_model import init_chat_model
+    from ...harness.models.registry import init_chat_model
 
     try:
         model = init_chat_model(name)

@@ -12,8 +12,7 @@ from ...harness._internal.records import record
 from ...harness.errors import HarnessError
 from ...harness.messages.message import AIMessage, HumanMessage
 from ...harness.models.base import ChatRequest
-from ...harness.models.init_chat_model import init_chat_model
-from ...harness.models.registry import DEFAULT_MODEL
+from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
 from ..install.machine import Machine
 from ..settings.accepted import is_sampling
 from ..settings.settings import Settings, SettingsError

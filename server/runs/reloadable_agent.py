@@ -12,8 +12,7 @@ from ...harness.agent import Agent
 from ...harness.errors import HarnessError, ModelError
 from ...harness.messages.message import AIMessage
 from ...harness.models.base import ChatModel, ChatRequest, Delta
-from ...harness.models.init_chat_model import init_chat_model
-from ...harness.models.registry import DEFAULT_MODEL
+from ...harness.models.registry import DEFAULT_MODEL, init_chat_model
 from ..reload.profile_files import ProfileFiles
 from ..sampling.model import SamplingModel, declared, sampling_model
 from ..sampling.queue import current_run

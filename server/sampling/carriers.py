@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from ...harness._internal.concurrency import raising_one
 from ...harness.errors import ModelError
-from ...harness.models.overflow import is_overflow
+from ...harness.models.base import is_overflow
 from ..auth.caller import current_caller, owner_of
 from .queue import LEASE_SECONDS, Offer, SampledCall, SampledRun, SamplingQueue
 

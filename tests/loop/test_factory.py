@@ -15,8 +15,7 @@ from deep_agent_mcp.harness.limits.limits import Limits
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_config
 from deep_agent_mcp.harness.messages.message import AIMessage, ProviderBlock, ToolMessage
 from deep_agent_mcp.harness.models.base import PromptSection
-from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
-from deep_agent_mcp.harness.models.registry import UnknownModel
+from deep_agent_mcp.harness.models.registry import UnknownModel, init_chat_model
 from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 

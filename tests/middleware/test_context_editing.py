@@ -35,8 +35,7 @@ from deep_agent_mcp.harness.middleware.context.summarization import (
     SummaryChunk,
 )
 from deep_agent_mcp.harness.middleware.models.provider_features import PromptCachingMiddleware
-from deep_agent_mcp.harness.models.base import PromptSection
-from deep_agent_mcp.harness.models.token_counting import messages_tokens
+from deep_agent_mcp.harness.models.base import PromptSection, messages_tokens
 from deep_agent_mcp.harness.state.channels import Mark
 from deep_agent_mcp.harness.state.schema import StateSchema
 from deep_agent_mcp.harness.tools.tool import tool

@@ -27,7 +27,7 @@ from deep_agent_mcp.harness.middleware.context.context_editing import (
 )
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.middleware.pii import PIIMiddleware
-from deep_agent_mcp.harness.models.token_counting import messages_tokens
+from deep_agent_mcp.harness.models.base import messages_tokens
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.test_unsupported_content import CLAUDE, Named, seen

@@ -24,8 +24,8 @@ from deep_agent_mcp.harness.messages.message import (
 from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.middleware.tools.tool_calls import PatchToolCallsMiddleware
-from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.models.token_counting import (
+from deep_agent_mcp.harness.models.base import (
+    ChatRequest,
     messages_tokens,
     system_tokens,
     tools_tokens,

@@ -31,8 +31,13 @@ from deep_agent_mcp.harness.middleware.context.summarization import (
     build_view,
 )
 from deep_agent_mcp.harness.middleware.context.summary_view import cuts
-from deep_agent_mcp.harness.models.base import ChatRequest, Delta, PromptSection
-from deep_agent_mcp.harness.models.token_counting import messages_tokens, text_tokens
+from deep_agent_mcp.harness.models.base import (
+    ChatRequest,
+    Delta,
+    PromptSection,
+    messages_tokens,
+    text_tokens,
+)
 from deep_agent_mcp.harness.state.channels import Mark
 from deep_agent_mcp.harness.state.schema import StateSchema
 from tests.middleware.support import Sent, answer, loops, model_request

@@ -18,8 +18,7 @@ from deep_agent_mcp.harness.middleware.context.summaries import (
     SummaryTemplate,
     SummaryWriter,
 )
-from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.models.token_counting import text_tokens
+from deep_agent_mcp.harness.models.base import ChatRequest, text_tokens
 from tests.loop.models import says
 
 pytestmark = pytest.mark.anyio

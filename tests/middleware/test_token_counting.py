@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolCall,
     Usage,
 )
-from deep_agent_mcp.harness.models.token_counting import (
+from deep_agent_mcp.harness.models.base import (
     RunningCount,
     message_tokens,
     messages_tokens,

@@ -6,7 +6,7 @@ from typing import Any
 
 from deep_agent_mcp.harness.models.base import ChatModel
 from deep_agent_mcp.harness.models.conformance import Provider, Scene, Stage
-from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
+from deep_agent_mcp.harness.models.registry import init_chat_model
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.fake_vendors import (
     FakeChat,

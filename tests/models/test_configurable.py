@@ -10,9 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
-from deep_agent_mcp.harness.models.configurable import ConfigurableModel, configured
-from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
-from deep_agent_mcp.harness.models.registry import DEFAULT_MODEL, PROVIDERS, UnknownModel
+from deep_agent_mcp.harness.models.registry import (
+    DEFAULT_MODEL,
+    PROVIDERS,
+    ConfigurableModel,
+    UnknownModel,
+    configured,
+    init_chat_model,
+)
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from tests.models.calls import ask
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from deep_agent_mcp.harness.models.loop_clients import LoopClients
+from deep_agent_mcp.harness.models.wire import LoopClients
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deep_agent_mcp.harness.models.vendors.vendors import VENDORS, Vendor
+from deep_agent_mcp.harness.models.vendors import VENDORS, Vendor
 from tests.doc_pages import DocPage
 
 PAGE = DocPage("models.md")

@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
-from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
-from deep_agent_mcp.harness.models.registry import DEFAULT_MODEL, PROVIDERS, UnknownModel
+from deep_agent_mcp.harness.models.registry import (
+    DEFAULT_MODEL,
+    PROVIDERS,
+    UnknownModel,
+    init_chat_model,
+)
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 
 
@@ -64,7 +68,7 @@ def test_a_setting_of_the_wrong_type_is_refused() -> None:
 def test_making_a_model_does_not_import_the_sdk() -> None:
     code = (
         "import sys\n"
-        "from deep_agent_mcp.harness.models.init_chat_model import init_chat_model\n"
+        "from deep_agent_mcp.harness.models.registry import init_chat_model\n"
         "from deep_agent_mcp.harness.models.registry import DEFAULT_MODEL\n"
         "m = init_chat_model(DEFAULT_MODEL); m.name; m.context_window;"
         "print([n for n in sys.modules if n.split('.')[0] in ('anthropic', 'httpx2')])"

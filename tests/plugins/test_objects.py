@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from deep_agent_mcp.harness.models.init_chat_model import init_chat_model
-from deep_agent_mcp.harness.models.registry import UnknownModel
+from deep_agent_mcp.harness.models.registry import UnknownModel, init_chat_model
 from deep_agent_mcp.harness.plugins import (
     ObjectError,
     entry_points,

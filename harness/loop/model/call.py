@@ -30,7 +30,7 @@ from ...messages.message import (
     new_id,
 )
 from ...models.base import ChatModel, ChatRequest, Delta, connection_lost
-from ...models.configurable import ConfigurableModel
+from ...models.registry import ConfigurableModel
 from ...tools.retries import is_repeated, may_pass
 from ...tools.tool import Tool
 from ..hooks.calling import FAILURES, Wrap

@@ -35,7 +35,7 @@ from ...messages.message import (
     TextBlock,
     is_media,
 )
-from ...models.token_counting import (
+from ...models.base import (
     RunningCount,
     message_tokens,
     reported_tokens,

@@ -28,7 +28,7 @@ from pydantic import JsonValue
 from ..._internal.records import record
 from ...errors import AgentBuildError
 from ...messages.message import AIMessage, Message, ToolCall, ToolMessage
-from ...models.token_counting import messages_tokens
+from ...models.base import messages_tokens
 
 __all__ = [
     "WRITING_TOOLS",

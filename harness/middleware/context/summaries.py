@@ -27,8 +27,7 @@ from ...limits.limits import Meter
 from ...loop.model_answers import marked_text
 from ...messages.message import AIMessage, HumanMessage, Message, ToolMessage
 from ...messages.transcript import transcript_text
-from ...models.base import ChatModel, ChatRequest, PromptSection
-from ...models.token_counting import messages_tokens, text_tokens
+from ...models.base import ChatModel, ChatRequest, PromptSection, messages_tokens, text_tokens
 from ...tools.tool import Tool, ToolRuntime, tool
 from ..models.internal_calls import answer_of
 from .context_edits import Frontier

@@ -17,8 +17,9 @@ from ...errors import AgentBuildError, ModelError
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import Message
-from ...models.base import ChatModel, ChatRequest
-from ...models.token_counting import (
+from ...models.base import (
+    ChatModel,
+    ChatRequest,
     RunningCount,
     messages_tokens,
     reported_tokens,

@@ -20,7 +20,7 @@ from ...messages.message import (
     ThinkingBlock,
     ToolMessage,
 )
-from ...models.token_counting import message_tokens
+from ...models.base import message_tokens
 from ...state.channels import Mark, Reducer
 from .context_edits import Frontier
 

@@ -35,7 +35,7 @@ def resolved(model: ChatModel | str, owner: str) -> ChatModel:
         UnknownModel: There is no model of that name.
     """
     if isinstance(model, str):
-        from ...models.init_chat_model import init_chat_model
+        from ...models.registry import init_chat_model
 
         return init_chat_model(model)
     if not callable(getattr(cast(object, model), "stream", None)):

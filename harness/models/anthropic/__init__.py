@@ -1,6 +1,342 @@
-"""Claude through Anthropic's own SDK: requests, the event stream of an answer, errors."""
+"""Claude, and every server that speaks the Messages API, through the official SDK.
 
-from .errors import MISSING_KEY
-from .model import AnthropicModel
+The SDK is imported at the first call, in a worker thread: it is slow to import. One HTTP pool
+per event loop is shared by all calls of a model. An answer is handed out only when its stream
+ended as it should: a stream that breaks off is an error, and nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+from pydantic import JsonValue
+
+from ...errors import ModelError
+from ...limits.prices import price_of
+from ...messages.message import AIMessage
+from ...tools.retries import is_repeated
+from ..base import ChatRequest, Delta
+from ..wire import LoopClients
+from .messages import render_answer
+from .request import (
+    MISSING_KEY,
+    auth_error,
+    body_of,
+    connection_error,
+    from_http,
+    from_sdk,
+    retry_after_of,
+)
+from .stream import AnswerBuilder
+
+if TYPE_CHECKING:
+    from anthropic import APIRequest, AsyncAnthropic
+    from anthropic import AsyncAPIResponse as Response
 
 __all__ = ["MISSING_KEY", "AnthropicModel"]
+
+
+_CONTEXT_WINDOWS = {
+    "claude-fable-5": 1_000_000,
+    "claude-mythos-5": 1_000_000,
+    "claude-opus-5": 1_000_000,
+    "claude-sonnet-5": 1_000_000,
+    "claude-haiku-5": 1_000_000,
+    "claude-opus-4-8": 1_000_000,
+    "claude-opus-4-7": 1_000_000,
+    "claude-opus-4-6": 1_000_000,
+    "claude-sonnet-4-6": 1_000_000,
+    "claude-opus-4-5": 200_000,
+    "claude-sonnet-4-5": 200_000,
+    "claude-haiku-4-5": 200_000,
+}
+"""Input tokens by the start of a model's id, as its provider publishes them."""
+
+_NATIVE_OUTPUT = tuple(_CONTEXT_WINDOWS)
+"""Families with structured outputs, by the start of an id: all since 4.5 have them."""
+
+_COUNTED = ("system", "tools", "tool_choice", "thinking")
+"""What a request for a token count takes besides model and messages."""
+
+_MAX_CONTINUATIONS = 8
+"""How often one answer that its provider paused is taken up again."""
+
+_READ_OUT_SECONDS = 0.5
+"""How long the end of a stream may take after its last event."""
+
+_MAX_RETRY_WAIT = 60.0
+"""Seconds. A provider that asks for more gets an error instead: the SDK would wait for days."""
+
+_clients: LoopClients[AsyncAnthropic] = LoopClients("anthropic_clients")
+
+
+class AnthropicModel:
+    """A Claude model.
+
+    Safe for concurrent calls, and usable from several event loops.
+
+    Args:
+        model: The model's id, such as `claude-sonnet-5-5`.
+        base_url: Of a server that speaks the Messages API; default `ANTHROPIC_BASE_URL`, else
+            Anthropic's.
+        api_key: Default: `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`, looked up at each call.
+        max_tokens: Bound of one answer, thinking included; the API requires one.
+        timeout: Seconds the server may stay silent before the call fails.
+        max_retries: How often the SDK repeats a call that was refused for load or never arrived.
+            It waits as long as the provider asks (`retry-after`), up to a minute. Where the agent
+            repeats calls itself (`model_patience`), the SDK repeats none.
+        parameters: Sent with every request unless the request's settings say otherwise, such as
+            `thinking` or `output_config`. `betas` (names, or one) and `cache_ttl` (`5m`, `1h`)
+            are understood too. JSON data of the provider's own shapes. A call that must use a
+            tool goes without `thinking`, which the API refuses together with it; models that
+            refuse to be forced are left to choose.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        max_tokens: int = 32_000,
+        timeout: float = 600.0,
+        max_retries: int = 2,
+        **parameters: JsonValue,
+    ) -> None:
+        self.model = model
+        self._base_url = base_url
+        self._api_key = api_key
+        self._max_tokens = max_tokens
+        self._timeout = timeout
+        self._max_retries = max_retries
+        self._parameters = parameters
+
+    def __repr__(self) -> str:
+        return f"AnthropicModel({self.model!r})"
+
+    @property
+    def name(self) -> str:
+        """`anthropic:<model id>`."""
+        return f"anthropic:{self.model}"
+
+    @property
+    def context_window(self) -> int | None:
+        """Input tokens the model accepts; None for a model this version does not know."""
+        known = [prefix for prefix in _CONTEXT_WINDOWS if self.model.startswith(prefix)]
+        return _CONTEXT_WINDOWS[max(known, key=len)] if known else None
+
+    @property
+    def native_output(self) -> bool:
+        """Whether the API holds this model's text to a schema; False for a model not known here."""
+        return self.model.startswith(_NATIVE_OUTPUT)
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
+        """Yield deltas and, last, the answer. Closing the iterator closes the HTTP stream.
+
+        An answer that its provider paused in the middle of its own tools is continued here, so
+        that a caller sees one answer.
+
+        Raises:
+            ModelError: The call failed; `kind`, `retryable` and `retry_after` say how.
+        """
+        sdk = await self._client()
+        if is_repeated():
+            sdk = sdk.with_options(max_retries=0)
+        body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
+        betas = {**self._parameters, **request.settings}.get("betas")
+        answer = AnswerBuilder()
+        for left in reversed(range(1 + _MAX_CONTINUATIONS)):
+            async with aclosing(self._events(sdk, _continued(body, answer), betas)) as events:
+                async for event in events:
+                    delta = answer.feed(event)
+                    if delta is not None:
+                        yield delta
+                    if answer.complete:
+                        await _read_out(events)
+                        break
+            if not answer.complete:
+                raise connection_error("it ended in the middle of the answer")
+            if not answer.paused or not left:
+                break
+            answer.resume()
+        yield answer.message(self.model, request.agent or None)
+
+    async def count_tokens(self, request: ChatRequest) -> int:
+        """Return the input tokens of a request as the provider counts them: one call, not billed.
+
+        Raises:
+            ModelError: They cannot be counted; a server other than Anthropic's may be unable to.
+        """
+        import anthropic
+
+        sdk = await self._client()
+        body = body_of(request, self._parameters, model=self.model, max_tokens=self._max_tokens)
+        betas = {**self._parameters, **request.settings}.get("betas")
+        try:
+            count = await sdk.messages.count_tokens(
+                model=body["model"],
+                messages=body["messages"],
+                extra_body={name: body[name] for name in _COUNTED if name in body},
+                extra_headers=_beta_headers(betas),
+            )
+        except anthropic.AnthropicError as error:
+            raise from_sdk(error) from error
+        except UnicodeEncodeError as error:
+            raise _not_unicode() from error
+        return count.input_tokens
+
+    async def _events(
+        self, sdk: AsyncAnthropic, body: Mapping[str, Any], betas: object
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Send the request and yield the events of its answer as they are on the wire."""
+        import anthropic
+        import httpx2
+
+        named = ("model", "max_tokens", "messages")
+        sent = False
+        try:
+            async with sdk.messages.with_streaming_response.create(
+                model=body["model"],
+                max_tokens=body["max_tokens"],
+                messages=body["messages"],
+                stream=True,
+                extra_body={key: value for key, value in body.items() if key not in named},
+                extra_headers=_beta_headers(betas),
+            ) as response:
+                sent = True
+                async for event in anthropic.AsyncStream.raw_events(response.http_response):
+                    if event.data:
+                        yield _decoded(event.data)
+        except anthropic.AnthropicError as error:
+            raise from_sdk(error) from error
+        except httpx2.HTTPError as error:
+            raise from_http(error) from error
+        except UnicodeEncodeError as error:
+            raise _not_unicode() from error
+        except (ValueError, RecursionError) as error:
+            if not sent:
+                raise _not_json(error) from error
+            raise connection_error(f"the stream is garbled ({error})") from error
+
+    async def _client(self) -> AsyncAnthropic:
+        """Return this loop's client, made for the credentials as they are now.
+
+        Raises:
+            ModelError: There are no credentials (kind `auth`).
+        """
+        credentials = self._credentials()
+        return await _clients.get(self, credentials, partial(self._make_client, credentials))
+
+    def _credentials(self) -> tuple[str | None, str | None, str | None]:
+        """Return key, token and base URL; explicit ones win over the environment."""
+        environment = os.environ.get
+        base_url = self._base_url or environment("ANTHROPIC_BASE_URL") or None
+        key = self._api_key or environment("ANTHROPIC_API_KEY") or None
+        token = None if key else environment("ANTHROPIC_AUTH_TOKEN") or None
+        return key, token, base_url
+
+    def _make_client(
+        self, credentials: tuple[str | None, str | None, str | None]
+    ) -> AsyncAnthropic:
+        """Import the SDK and make a client. Blocks for a second or more the first time."""
+        import anthropic
+        import httpx2
+
+        price_of(self.name)  # list prices take a while to load as well
+        key, token, base_url = credentials
+        try:
+            sdk = anthropic.AsyncAnthropic(
+                api_key=key,
+                auth_token=token,
+                base_url=base_url,
+                timeout=self._timeout,
+                max_retries=self._max_retries,
+                middleware=[_bound_retry_wait],
+            )
+        except httpx2.InvalidURL as error:
+            raise ModelError(
+                f"base_url (or ANTHROPIC_BASE_URL) {base_url!r} is not a URL: {error}. Nothing was "
+                "sent. Correct it, or leave it out to use Anthropic's own.",
+                kind="invalid_request",
+            ) from error
+        except anthropic.AnthropicError as error:
+            raise auth_error(f"The Anthropic credentials cannot be used: {error}.") from error
+        if sdk.api_key is None and sdk.auth_token is None and sdk.credentials is None:
+            raise ModelError(MISSING_KEY, kind="auth")
+        _ = (
+            sdk.messages.with_streaming_response
+        )  # imports what a call needs, here and not on the event loop
+        return sdk
+
+    async def aclose(self) -> None:
+        """Close this event loop's connections. The model can be used again afterwards."""
+        client = _clients.pop(self)
+        if client is not None:
+            await client.close()
+
+
+def _beta_headers(betas: object) -> dict[str, str] | None:
+    if isinstance(betas, str):
+        betas = [betas]
+    names = cast(list[str], betas) if isinstance(betas, list | tuple) else []
+    return {"anthropic-beta": ",".join(names)} if names else None
+
+
+def _not_unicode() -> ModelError:
+    return ModelError(
+        "The request holds text that is not valid Unicode (a lone surrogate). Nothing was "
+        "sent. Remove the message or tool call that holds it.",
+        kind="invalid_request",
+    )
+
+
+def _not_json(error: Exception) -> ModelError:
+    return ModelError(
+        f"The request cannot be written as JSON ({error}). Nothing was sent. Correct the settings "
+        "or the message that holds this.",
+        kind="invalid_request",
+    )
+
+
+def _decoded(data: str) -> Mapping[str, Any]:
+    event = json.loads(data)
+    if not isinstance(event, dict):
+        raise ValueError("an event is not a JSON object")
+    return cast(Mapping[str, Any], event)
+
+
+async def _bound_retry_wait(
+    request: APIRequest, call_next: Callable[[APIRequest], Awaitable[Response[Any]]]
+) -> Response[Any]:
+    """Keep the SDK from repeating a call whose provider asks for a very long wait."""
+    response = await call_next(request)
+    wait = retry_after_of(response.headers)
+    if wait is not None and wait > _MAX_RETRY_WAIT:
+        response.headers["x-should-retry"] = "false"
+    return response
+
+
+def _continued(body: Mapping[str, Any], answer: AnswerBuilder) -> Mapping[str, Any]:
+    """Return the request that lets a paused answer go on; the first one if there is nothing yet."""
+    so_far = render_answer(answer.content)
+    if not so_far:
+        return body
+    *before, last = body["messages"]
+    if last["role"] == "assistant":  # an answer of an earlier call, paused too
+        so_far = [*last["content"], *so_far]
+    else:
+        before.append(last)
+    return {**body, "messages": [*before, {"role": "assistant", "content": so_far}]}
+
+
+async def _read_out(events: AsyncGenerator[object, None]) -> None:
+    """Read the end of a stream whose answer is complete: only then its connection serves again."""
+    with anyio.move_on_after(_READ_OUT_SECONDS), suppress(ModelError):
+        async for _ in events:
+            pass

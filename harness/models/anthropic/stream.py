@@ -31,7 +31,7 @@ from ...messages.message import (
 )
 from ..base import Delta
 from ..wire import clean_text, parse_arguments
-from .errors import api_error, refusal
+from .request import api_error, refusal
 
 __all__ = ["AnswerBuilder"]
 

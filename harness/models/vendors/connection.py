@@ -27,15 +27,11 @@ from pydantic_ai.providers import Provider
 from ...errors import ModelError
 from ...messages.message import AIMessage
 from ..base import ChatRequest, Delta
-from .answers import Deltas, answer_of
-from .errors import model_error
+from . import Options, Vendor
+from .answers import Deltas, answer_of, model_error
 from .event_check import check_events
-from .media import media_of
-from .messages import Transcript
-from .options import Options
-from .request import names_of, parameters_of
-from .settings import settings_of
-from .vendors import Vendor
+from .messages import Transcript, media_of
+from .request import names_of, parameters_of, settings_of
 
 __all__ = ["Connection"]
 

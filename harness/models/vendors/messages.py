@@ -3,6 +3,13 @@
 What a part of an answer carries besides its text (signatures, ids, encrypted reasoning) stands in a
 `ProviderBlock` right behind the block it belongs to. It travels back only to the vendor it is from,
 and only while that block is unchanged. Thinking without it is left out: nobody could check it.
+
+Names of tools and ids of calls as a vendor takes them, and back.
+
+Vendors take fewer characters and shorter names than MCP servers give their tools. A name or id that
+does not fit is sent as a shortened one with a digest, the same one each time.
+
+Which images, documents and recordings a model is sent; others are named in words.
 """
 
 # The library is an extra: its types are checked where it is installed.
@@ -13,10 +20,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai.messages import (
@@ -34,6 +43,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_json
 
+from ..._internal.records import record
 from ...messages.message import (
     AIMessage,
     Content,
@@ -48,11 +58,109 @@ from ...messages.message import (
     is_media,
 )
 from ..wire import CONTINUE, OPENING, clean_text, sendable
-from .media import Media
-from .naming import ToolNames, wire_id
-from .vendors import Vendor
+from . import Vendor
 
-__all__ = ["Transcript", "extras_of", "fingerprint"]
+__all__ = ["Media", "ToolNames", "Transcript", "extras_of", "fingerprint", "media_of", "wire_id"]
+
+
+_IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+_PDF = frozenset({"application/pdf"})
+_SOUND = frozenset({"audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3"})
+_FILMS = frozenset({"video/mp4", "video/webm", "video/quicktime"})
+_GOOGLES = frozenset(
+    {"audio/aac", "audio/aiff", "audio/flac", "audio/ogg", "image/heic", "image/heif", "video/3gpp"}
+)
+"""What Gemini takes beyond those."""
+
+
+@record
+class Media:
+    """Media types a model takes, by kind of block."""
+
+    image: frozenset[str]
+    document: frozenset[str]
+    audio: frozenset[str]
+    video: frozenset[str]
+
+    def takes(self, block: MediaBlock) -> bool:
+        """Whether the model can be sent a block."""
+        return block.media_type in cast("frozenset[str]", getattr(self, block.type))
+
+
+def media_of(profile: Any, api: str) -> Media:
+    """Return what a model takes, by the library's profile of it.
+
+    Args:
+        profile: A `ModelProfile`; a key that is missing means yes, as it does there.
+        api: The protocol; Chat Completions and Mistral's carry no films, and only some PDFs.
+    """
+
+    def taken(key: str, types: frozenset[str], default: bool = True) -> frozenset[str]:
+        return types if profile.get(key, default) else frozenset()
+
+    more = _GOOGLES if api in ("google", "google-cloud") else frozenset[str]()
+    documents = _PDF & profile.get("supported_document_media_types", _PDF)
+    films = api in ("google", "google-cloud", "bedrock")
+    sound = api in ("google", "google-cloud", "chat")
+    return Media(
+        taken("supports_image_input", _IMAGES | more),
+        taken("supports_document_input", documents),
+        taken("supports_audio_file_input", _SOUND | more, sound) if sound else frozenset(),
+        taken("supports_video_input", _FILMS | more, films) if films else frozenset(),
+    )
+
+
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+_BAD = re.compile(r"[^a-zA-Z0-9_-]")
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_ALPHANUMERIC = re.compile(r"[a-zA-Z0-9]+")
+_SHORT = 9
+"""An id this short has letters and digits only: the one vendor that wants it takes no others."""
+
+
+def _digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
+
+
+def _wire_name(name: str) -> str:
+    if _NAME.fullmatch(name):
+        return name
+    readable = _BAD.sub("_", name)[:50]
+    return f"{readable if readable[:1].isalpha() else '_' + readable}_{_digest(name, 8)}"
+
+
+class ToolNames:
+    """The names of one request's tools in both directions.
+
+    Args:
+        names: What the request's tools are called here.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._ours = {_wire_name(name): name for name in names}
+
+    def wire(self, name: str) -> str:
+        """Return the name as the vendor is told it."""
+        return _wire_name(name) if name else "unknown"
+
+    def ours(self, name: str) -> str:
+        """Return the name of ours that a model called; as it is, if there is no such tool."""
+        return self._ours.get(name, name)
+
+
+def wire_id(call_id: str, length: int) -> str:
+    """Return an id that a vendor takes; equal ids stay equal, so call and result stay a pair.
+
+    Args:
+        call_id: Of a call, perhaps of another vendor's model.
+        length: The longest one taken.
+    """
+    allowed = _ALPHANUMERIC if length <= _SHORT else _ID
+    fits = len(call_id) == length if length <= _SHORT else len(call_id) <= length
+    if fits and allowed.fullmatch(call_id):
+        return call_id
+    return _digest(call_id, length) if length <= _SHORT else f"call_{_digest(call_id, 24)}"
+
 
 _FAILED = "(This call failed.)"
 _EMPTY = "(no output)"

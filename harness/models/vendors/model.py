@@ -17,9 +17,8 @@ from ...limits.prices import price_of, window_of
 from ...messages.message import AIMessage
 from ...tools.retries import is_repeated
 from ..base import ChatRequest, Delta
-from ..loop_clients import LoopClients
-from .options import Options
-from .vendors import Vendor
+from ..wire import LoopClients
+from . import Options, Vendor
 
 if TYPE_CHECKING:
     from .connection import Connection

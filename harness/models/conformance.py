@@ -1,20 +1,117 @@
-"""The laws of chat models."""
+"""The laws of chat models.
+
+What a law needs of a model under test: a provider that answers as the law wants it to.
+
+The conformance kit: what every chat model promises, checked against yours.
+
+    async def test_my_model():
+        await verify(my_stage)
+
+A `Stage` is your model in front of a provider that answers what a law asks for. `LAWS` holds the
+laws one by one, for a parametrised test.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
-from typing import Any
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Any, Literal, Protocol, TypeAlias
 
 import anyio
 
-from ...errors import ModelError
-from ...messages.message import AIMessage, HumanMessage, Message, ToolMessage
-from ...tools.spec import ToolSpec
-from ..base import ChatModel, ChatRequest, Delta, PromptSection
-from .stage import Call, Law, Provider, Scene
+from .._internal.records import record
+from ..errors import ModelError
+from ..messages.message import AIMessage, HumanMessage, Message, ToolMessage
+from ..tools.spec import ToolSpec
+from .base import ChatModel, ChatRequest, Delta, PromptSection
 
-__all__ = ["LAWS"]
+__all__ = ["LAWS", "Call", "Law", "NotConforming", "Provider", "Scene", "Stage", "verify"]
+
+
+_SECONDS = 60.0
+"""How long one law may take before it counts as broken."""
+
+
+@record
+class Call:
+    """A tool call that the provider's model makes.
+
+    Attributes:
+        name: The tool.
+        arguments: The text of its arguments, which need not be JSON.
+    """
+
+    name: str
+    arguments: str
+
+
+@record
+class Scene:
+    """One answer of the provider.
+
+    Attributes:
+        text: What its model says.
+        thinking: What it thinks before that, signed as the provider does.
+        calls: What it calls at the end.
+        ends: `whole`; `cut`, when the stream ends in the middle; `stalls`, when it stays silent
+            after its first piece.
+        status: HTTP status; another one than 200 is a refusal.
+        retry_after: Seconds a refusal asks to wait.
+    """
+
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[Call, ...] = ()
+    ends: Literal["whole", "cut", "stalls"] = "whole"
+    status: int = 200
+    retry_after: int | None = None
+
+
+class Provider(Protocol):
+    """The provider behind a model: it refuses what the real one refuses."""
+
+    @property
+    def asked(self) -> int:
+        """How many requests came in."""
+        ...
+
+    @property
+    def hung_up(self) -> anyio.Event:
+        """Set when a client closed its connection in the middle of a stream."""
+        ...
+
+
+Stage: TypeAlias = Callable[
+    [Sequence[Scene]], AbstractAsyncContextManager[tuple[ChatModel, Provider]]
+]
+"""Sets up a model whose provider gives these answers, one after the other."""
+
+
+@record
+class Law:
+    """One promise of a chat model.
+
+    Attributes:
+        name: The promise, in words.
+        scenes: What the provider answers.
+        check: Raises when the model does not keep it.
+    """
+
+    name: str
+    scenes: tuple[Scene, ...]
+    check: Callable[[ChatModel, Provider], Awaitable[None]]
+
+    async def verify(self, stage: Stage) -> None:
+        """Check the law on a model of its own.
+
+        Raises:
+            AssertionError: The law is broken.
+            TimeoutError: It could not be checked within a minute.
+        """
+        async with stage(self.scenes) as (model, provider):
+            with anyio.fail_after(_SECONDS):
+                await self.check(model, provider)
+
 
 LAWS: list[Law] = []
 """All laws."""
@@ -201,3 +298,26 @@ async def a_model_that_was_closed_can_be_used_again(model: ChatModel, provider: 
     await _collect(model, _request("Hello"))
     await model.aclose()
     _require((await _collect(model, _request("Hello")))[1].text == "two", "no second answer")
+
+
+class NotConforming(AssertionError):
+    """A model breaks laws; the text names each and how."""
+
+
+async def verify(stage: Stage) -> None:
+    """Check every law against a model.
+
+    Args:
+        stage: Sets up the model with a provider that answers the given scenes.
+
+    Raises:
+        NotConforming: Some laws are broken; the text names all of them.
+    """
+    broken: list[str] = []
+    for law in LAWS:
+        try:
+            await law.verify(stage)
+        except Exception as error:  # noqa: BLE001 - whatever it raises, the law is broken
+            broken.append(f"- {law.name}: {type(error).__name__}: {error}")
+    if broken:
+        raise NotConforming(f"{len(broken)} of {len(LAWS)} laws are broken:\n" + "\n".join(broken))
