@@ -4,13 +4,7 @@ A *judge* looks at a call and says allow, deny or ask, or has no opinion. The po
 is one judge; middleware may add others (`AgentMiddleware.judge`). The strictest verdict holds.
 """
 
-from .call_authorization import CallAuthorization, authorization_of
-from .composite import CallPolicy, NarrowedPolicy
-from .errors import PolicyError
-from .policy import Decision, Policy
-from .policy_files import PolicyFiles
-from .rules import Rule
-from .verdicts import (
+from .access_request import (
     ALL_DECISIONS,
     ALLOW,
     Action,
@@ -19,6 +13,11 @@ from .verdicts import (
     Verdict,
     strictest,
 )
+from .composite import CallPolicy, NarrowedPolicy
+from .patterns import PolicyError
+from .policy import Decision, Policy
+from .policy_files import CallAuthorization, PolicyFiles, authorization_of
+from .rules import Rule
 
 __all__ = [
     "ALLOW",

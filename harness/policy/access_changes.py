@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from .command_path_access import Access, only_globs, patterns, policies_in, reach
 from .composite import CallPolicy, NarrowedPolicy
-from .paths import folded, path_forms
-from .patterns import expanded, name_pattern
+from .patterns import expanded, folded, name_pattern, path_forms
 from .policy import Policy
 
 if TYPE_CHECKING:

@@ -1,23 +1,100 @@
-"""Access request: a call as rules see it. Rarely used facts are computed on first use."""
+"""Access request: a call as rules see it, and the verdicts about it.
+
+Verdicts on a call, and how those of several judges combine.
+
+Access request: a call as rules see it. Rarely used facts are computed on first use.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
-from .paths import PathForms, paths_in
+from .._internal.records import record
+from .patterns import PathForms, paths_in
 
 if TYPE_CHECKING:
     from ..tools.tool import Tool
-    from .commands.command_lines import Argv, Line
-    from .commands.possible_commands import PossibleCommands
+    from .command_lines import Argv, Line
+    from .command_rules import PossibleCommands
 
-__all__ = ["AccessRequest"]
+__all__ = [
+    "ALLOW",
+    "ALL_DECISIONS",
+    "STRICTNESS",
+    "AccessRequest",
+    "Action",
+    "ApprovalDecision",
+    "ToolClass",
+    "Verdict",
+    "strictest",
+]
+
+
+Action: TypeAlias = Literal["allow", "deny", "ask"]
+ApprovalDecision: TypeAlias = Literal["approve", "edit", "reject", "respond"]
+ToolClass: TypeAlias = Literal["read_only", "destructive", "open_world"]
+"""What a tool says of itself; it may be in several classes, or in none."""
+
+ALL_DECISIONS: tuple[ApprovalDecision, ...] = ("approve", "edit", "reject", "respond")
+STRICTNESS: dict[Action, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+
+@record
+class Verdict:
+    """What a judge says about a call.
+
+    Attributes:
+        action: `allow`, `deny`, or `ask` a person.
+        reason: Why, in words for the model and the person, such as `rule 2: no writes to /etc`.
+        decisions: For `ask`: what the person may decide.
+        edit_notice: For `ask`: what precedes the result of a call that the person edited, with
+            `{call}` for the call as it ran. None for our own text, empty for nothing.
+    """
+
+    action: Action
+    reason: str = ""
+    decisions: tuple[ApprovalDecision, ...] = ALL_DECISIONS
+    edit_notice: str | None = None
+
+
+ALLOW = Verdict("allow")
+
+
+def strictest(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the strictest verdict, the first of equals; `allow` when there is none.
+
+    Among several `ask` only decisions that all of them accept remain; where none does, nobody can
+    be asked, and the call is denied.
+    """
+    rest = iter(verdicts)
+    held = next(rest, ALLOW)
+    for verdict in rest:
+        if STRICTNESS[verdict.action] > STRICTNESS[held.action]:
+            held = verdict
+        elif verdict.action == held.action == "ask":
+            held = _both_asked(held, verdict)
+    return held
+
+
+def _both_asked(first: Verdict, second: Verdict) -> Verdict:
+    common: tuple[ApprovalDecision, ...] = tuple(
+        choice for choice in first.decisions if choice in second.decisions
+    )
+    if common:
+        notice = second.edit_notice if first.edit_notice is None else first.edit_notice
+        return Verdict("ask", first.reason, common, notice)
+    asked = (f"{', '.join(one.decisions) or 'nothing'} ({one.reason})" for one in (first, second))
+    return Verdict(
+        "deny",
+        f"a person would have to decide, and two rules leave no decision: {' and '.join(asked)}",
+    )
+
 
 _Value: TypeAlias = Sequence[Sequence[str]]
 
@@ -84,8 +161,8 @@ class AccessRequest:
 
     def of_command(self, argv: Argv) -> AccessRequest:
         """Return the call as if its command line were only this command."""
-        from .commands.command_lines import Line
-        from .commands.possible_commands import possible_commands_of
+        from .command_lines import Line
+        from .command_rules import possible_commands_of
 
         one = copy(self)
         one.line = Line(self.line.text if self.line else "", (argv,))
@@ -119,13 +196,13 @@ def _paths(call: AccessRequest) -> Sequence[PathForms]:
 
 
 def _line(call: AccessRequest) -> Line | None:
-    from .commands.command_lines import line_of  # few calls have a command
+    from .command_lines import line_of  # few calls have a command
 
     return line_of(call.args)
 
 
 def _suspects(call: AccessRequest) -> PossibleCommands:
-    from .commands.possible_commands import possible_commands_of
+    from .command_rules import possible_commands_of
 
     return possible_commands_of(call.line)
 

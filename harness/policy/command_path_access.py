@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, Unpack
 
 from pydantic import JsonValue
 
-from .access_request import AccessRequest
+from .access_request import AccessRequest, Verdict, strictest
 from .composite import Caller, CallPolicy, CompositePolicy
 from .policy import Policy
 from .rules import Patterns, Rule
-from .verdicts import Verdict, strictest
 
 if TYPE_CHECKING:
     from ..tools.tool import Tool

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict, Unpack
 
 from pydantic import JsonValue
 
-from .verdicts import Verdict, strictest
+from .access_request import Verdict, strictest
 
 if TYPE_CHECKING:
     from ..tools.tool import Tool

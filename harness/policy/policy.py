@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 from pydantic import JsonValue
 
 from .._internal.records import changed, record
-from .access_request import AccessRequest
+from .access_request import STRICTNESS, AccessRequest, Action, ToolClass, Verdict, strictest
 from .composite import CallPolicy, NarrowedPolicy
-from .errors import PolicyError
+from .patterns import PolicyError
 from .rules import Rule
-from .verdicts import STRICTNESS, Action, ToolClass, Verdict, strictest
 
 if TYPE_CHECKING:
     from ..tools.tool import Tool
-    from .parsing.policy_parsing import PolicyText
+    from .parsing import PolicyText
 
 __all__ = ["Decision", "Policy"]
 
@@ -113,7 +112,7 @@ class Policy:
         Raises:
             PolicyError: A file cannot be read or is not valid; the text names file and line.
         """
-        from .parsing.toml_file import read_texts
+        from .parsing import read_texts
 
         return Policy.of(read_texts(paths))
 
@@ -124,7 +123,7 @@ class Policy:
         Raises:
             PolicyError: It is not valid; the text names the line.
         """
-        from .parsing.toml_file import parse_text
+        from .parsing import parse_text
 
         return Policy.of([parse_text(text, name)])
 
@@ -142,7 +141,7 @@ class Policy:
         Raises:
             PolicyError: It is not valid; the text names the source and the number of the rule.
         """
-        from .parsing.policy_parsing import read_rules
+        from .parsing import read_rules
 
         return Policy.of([read_rules(data, source, default)])
 

@@ -1,23 +1,35 @@
-"""A policy from files that are edited while the program runs."""
+"""The policy in force: followed in its files, and as a running tool sees it.
+
+A policy from files that are edited while the program runs.
+
+Call authorization: the policy as a running tool sees it.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pydantic import JsonValue
+
 from .._internal.records import record
 from ..definitions.confined_files import ConfinedFiles, FollowedFiles
 from .composite import CallPolicy, CompositePolicy
-from .errors import PolicyError
+from .patterns import PolicyError
 from .policy import Policy
 
 if TYPE_CHECKING:
-    from .parsing.policy_parsing import PolicyText
+    from ..tools.runtime import ToolRuntime
+    from ..tools.tool import Tool
+    from .access_changes import Children
+    from .access_request import Verdict
+    from .command_path_access import Access
+    from .parsing import PolicyText
 
-__all__ = ["PolicyFiles", "PolicySnapshot"]
+__all__ = ["CallAuthorization", "PolicyFiles", "PolicySnapshot", "authorization_of"]
 
 
 @record
@@ -111,7 +123,7 @@ class PolicyFiles(FollowedFiles[PolicySnapshot], CompositePolicy):
 
 
 def _read(path: Path, files: ConfinedFiles) -> _Read:
-    from .parsing.toml_file import file_name, file_text, parse_text
+    from .parsing import file_name, file_text, parse_text
 
     text = file_text(path, files)
     return _Read(hashlib.sha256(text.encode()).hexdigest(), parse_text(text, file_name(path)))
@@ -119,7 +131,7 @@ def _read(path: Path, files: ConfinedFiles) -> _Read:
 
 def _read_again(path: Path, before: _Read, files: ConfinedFiles) -> _Read:
     """Return what a file says now, or the last good version with what is wrong."""
-    from .parsing.toml_file import file_name, file_text, parse_text
+    from .parsing import file_name, file_text, parse_text
 
     try:
         text = file_text(path, files)
@@ -138,3 +150,59 @@ def _read_again(path: Path, before: _Read, files: ConfinedFiles) -> _Read:
         if problem == before.error:
             return before
         return _Read(hashlib.sha256(problem.encode()).hexdigest(), before.said, problem)
+
+
+@record
+class CallAuthorization:
+    """What the policy says to the agent whose call is running.
+
+    Attributes:
+        policy: The policy.
+        name: The running tool's name.
+        args: The arguments of the call.
+        tool: The running tool.
+        reader: The agent's `read_file`, or the running tool if it has none.
+        agent: Names of the agents from the main one to the caller.
+        principal: On whose behalf.
+    """
+
+    policy: CallPolicy
+    name: str
+    args: Mapping[str, JsonValue]
+    tool: Tool
+    reader: Tool
+    agent: tuple[str, ...]
+    principal: str
+
+    def judge(self, **changes: JsonValue) -> Verdict:
+        """Return the verdict on the running call with some arguments changed."""
+        return self.policy.judge(
+            self.name,
+            {**self.args, **changes},
+            self.tool,
+            agent=self.agent,
+            principal=self.principal,
+        )
+
+    def hides(self, path: str, *, contents: bool = False) -> bool:
+        """Whether the call's result must leave out a path; see `Policy.hides`."""
+        return self.policy.hides(
+            path, self.reader, contents=contents, agent=self.agent, principal=self.principal
+        )
+
+    def reach(self, path: str) -> Access:
+        """Return what a command of the caller may do with a path; see `reach`."""
+        from .command_path_access import reach  # few calls start commands
+
+        return reach(self.policy, path, agent=self.agent, principal=self.principal)
+
+    def boundaries(self, children: Children) -> Iterator[tuple[str, Access]]:
+        """Yield the existing paths where that changes; see `access_changes`."""
+        from .access_changes import access_changes
+
+        return access_changes(self.policy, children, agent=self.agent, principal=self.principal)
+
+
+def authorization_of(runtime: ToolRuntime) -> CallAuthorization | None:
+    """Return what the policy says to the agent of a running tool; None outside of an agent."""
+    return runtime.policy if isinstance(runtime.policy, CallAuthorization) else None

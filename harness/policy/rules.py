@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from pydantic import JsonValue
 
-from .access_request import AccessRequest
-from .errors import PolicyError
-from .paths import folded
-from .patterns import any_of, literal_in, name_pattern, steps_pattern
-from .verdicts import Action
+from .access_request import AccessRequest, Action
+from .patterns import PolicyError, any_of, folded, literal_in, name_pattern, steps_pattern
 
 if TYPE_CHECKING:
     from ..tools.tool import Tool
-    from .commands.command_rules import CommandPattern
+    from .command_rules import CommandPattern
 
 __all__ = ["Patterns", "Rule"]
 
@@ -176,7 +173,7 @@ def _conditions(rule: Rule) -> Sequence[_Condition]:
         names = any_of(_each(rule.principal), name_pattern)
         found.append(lambda call: names(call.principal))
     if rule.command is not None:
-        from .commands.command_rules import CommandPattern  # few rules have one
+        from .command_rules import CommandPattern  # few rules have one
 
         patterns = [CommandPattern(one, allows=allows) for one in _each(rule.command)]
         found.append(_about_commands(patterns, allows))

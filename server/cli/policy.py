@@ -71,8 +71,7 @@ def explain(
     for deny.
     """
     rules = _load(files)
-    from ...harness.policy.access_request import AccessRequest
-    from ...harness.policy.verdicts import strictest
+    from ...harness.policy.access_request import AccessRequest, strictest
 
     names = tuple(part for part in agent.split("/") if part)
     call = AccessRequest(name, _arguments(arguments), _tool(name, server, marks), names, principal)

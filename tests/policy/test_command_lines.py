@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.policy import Policy, PolicyError, Rule
-from deep_agent_mcp.harness.policy.commands.command_lines import parse_line
+from deep_agent_mcp.harness.policy.command_lines import parse_line
 
 STATUS = Policy((Rule("allow", command=["git status", "git log", "ls", "find"]),), default="deny")
 NO_RM = Policy((Rule("deny", command=["rm", "git push", "mkfs*"]),))

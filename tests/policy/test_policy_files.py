@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from deep_agent_mcp.harness.policy import Policy, PolicyError, PolicyFiles, Rule
-from deep_agent_mcp.harness.policy.parsing import toml_file
-from deep_agent_mcp.harness.policy.parsing.policy_parsing import PolicyText
+from deep_agent_mcp.harness.policy import parsing as toml_file
+from deep_agent_mcp.harness.policy.parsing import PolicyText
 from deep_agent_mcp.server.reload.file_reports import FileReports
 from deep_agent_mcp.server.reload.hot_reload import watch
 

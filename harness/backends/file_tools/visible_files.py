@@ -24,7 +24,7 @@ from ..._internal.records import record
 from ...messages.message import HumanMessage, Message
 from ...messages.transcript import transcript_text
 from ...policy import CallAuthorization, authorization_of
-from ...policy.paths import path_forms, paths_in
+from ...policy.patterns import path_forms, paths_in
 from ...tools.tool import ToolRuntime
 from ..base import Backend, FileEntry, FileError, Files, GrepMatch, Page, PathTest, artifact_path
 from ..state import FileData, StateFiles

@@ -15,7 +15,7 @@ from ..._internal.records import record
 from ...checkpoint.base import Interrupt, InterruptKind
 from ...errors import InvalidAnswer, UnknownInterrupt
 from ...messages.message import ToolCall
-from ...policy.verdicts import ALL_DECISIONS, ApprovalDecision
+from ...policy.access_request import ALL_DECISIONS, ApprovalDecision
 from ...tools.results import storable_text
 from ..hooks.requests import ToolCallRequest
 

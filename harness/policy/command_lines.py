@@ -17,7 +17,7 @@ from typing import TypeAlias, cast
 
 from pydantic import JsonValue
 
-from ..._internal.records import record
+from .._internal.records import record
 from .programs import code_in
 
 __all__ = ["Argv", "Line", "argv_line", "line_of", "parse_line"]

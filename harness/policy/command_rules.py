@@ -1,0 +1,312 @@
+"""Command rules: patterns of command lines, against everything a line may run.
+
+Possible commands: everything a command line may run, for rules that deny or ask.
+
+They err on the safe side: they look through `sudo`, `xargs`, `sh -c`, options and code in the line,
+and a program that only the shell knows may be any. That is a guard rail: what a line does not name
+is not seen, so what must not run is better left out of what is allowed.
+
+Patterns of command lines: words, each a glob, that a simple command begins with.
+
+Allowing is exact: the line has no doubt, the program is the one named, and no word that the rule
+leaves open makes it run another one, as far as `program_table` knows. Denying and asking err on the
+other side; see `suspects`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from .._internal.records import record
+from .command_lines import Argv, Line, parse_line
+from .patterns import PolicyError, name_pattern
+from .programs import Program, code_in, is_assignment, known_program, last_name
+
+__all__ = ["CommandPattern", "PossibleCommands", "possible_commands_of"]
+
+
+_LOOSE = re.compile(r"[\s;&|<>()$`{}=!,]+")
+_NO_NAME = re.compile(r"[^\w./+@%:-]+")
+_LINE = re.compile(r"[\s;&|<>$`'\"\\]")
+_ARITHMETIC = re.compile(r"\(\(|\[\[|\$[\[{]")
+_RUNS_TEXT = re.compile(
+    r"\b(?:BASH_(?:ENV|CMDS|ALIASES|FUNC_\w+)|PROMPT_COMMAND|PS[0124])\b|@P\}|\$\{\(|\bENV=\S*/"
+)
+"""Variables whose value the shell runs or takes programs from, and expansions that run a value."""
+_QUOTES = str.maketrans("", "", "'\"\\")
+_INPUTS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+_MAX_WORDS = 2_000
+_MAX_DEPTH = 4
+_MAX_GLUED = 256
+
+
+@record
+class PossibleCommands:
+    """What a command line may run.
+
+    Attributes:
+        commands: Programs with arguments; with True, the program may be any of the words.
+        programs: Names of the programs, in lower case, with and without their directory.
+        unknown: Whether there is a program that only the shell knows.
+    """
+
+    commands: Sequence[tuple[Argv, bool]]
+    programs: frozenset[str]
+    unknown: bool
+
+
+def possible_commands_of(line: Line | None) -> PossibleCommands:
+    """Return what a line may run."""
+    commands = _suspects(line) if line is not None else ()
+    words = {word for argv, anywhere in commands for word in (argv if anywhere else argv[:1])}
+    names = {word.lower() for word in words if word is not None}
+    return PossibleCommands(commands, frozenset({*names, *map(last_name, names)}), None in words)
+
+
+def _suspects(line: Line, depth: int = 0, *, held: bool = False) -> Sequence[tuple[Argv, bool]]:
+    """Return what a line may run; `held` says whether there is code around it, as text."""
+    if depth > _MAX_DEPTH or _RUNS_TEXT.search(line.text):
+        return [((None,), False)]
+    held = held or bool(line.held or line.assigned)
+    found: list[tuple[Argv, bool]] = []
+    for argv in line.commands:
+        found += _of_command(argv, depth, held=held)
+    for text in line.inner:
+        found += _suspects(parse_line(text), depth + 1, held=held)
+    for text in line.held if _ARITHMETIC.search(line.text) else line.assigned:
+        found += _read_again(text, depth)
+    if line.doubt:
+        for text in (line.text.translate(_QUOTES), line.text):
+            words = [word for word in _LOOSE.split(text) if word]
+            found.append((tuple(words[:_MAX_WORDS]), True))
+    return found
+
+
+def _of_command(argv: Argv, depth: int, *, held: bool) -> Iterator[tuple[Argv, bool]]:
+    program = known_program(argv[0]) if argv[0] is not None else None
+    yield from _evaluated(argv, program, depth, held=held)
+    if program is None or not _may_run(argv, program):
+        yield argv[:_MAX_WORDS], False
+        if program is not None and program.language and set(argv[1:]) <= {"-"}:
+            yield (None,), False  # its code comes through a pipe
+        return
+    words = [part for word in argv[1:] for part in _parts(word, program)]
+    yield (argv[0], *words[:_MAX_WORDS]), True
+    if program.has_unseen(argv[1:]) or any(_reads_script(argv, at) for at in range(len(argv))):
+        yield (None,), False
+    for word in words:
+        if word is not None and _LINE.search(word):
+            yield from _suspects(parse_line(word), depth + 1, held=held)
+        if word is not None and (program.language or program.script):
+            names = [name for name in _NO_NAME.split(word) if name]
+            yield tuple(names[:_MAX_WORDS]), True
+    if last_name(argv[0] or "") == "eval":
+        line = " ".join(one or "$" for one in argv[1:])
+        yield from _suspects(parse_line(line), depth + 1, held=held)
+
+
+def _evaluated(
+    argv: Argv, program: Program | None, depth: int, *, held: bool
+) -> Iterator[tuple[Argv, bool]]:
+    """Yield what a command runs because the shell reads its words once more."""
+    yield from _read_again(argv[0] or "", depth)
+    if program is None or not program.may_evaluate(argv[1:]):
+        return
+    for word in argv[1:]:
+        yield from _read_again(word or "", depth)
+    if held and None in argv and program.may_evaluate([one or "" for one in argv[1:]]):
+        yield (None,), False  # what the shell puts there may be the code around it
+
+
+def _read_again(text: str, depth: int) -> Sequence[tuple[Argv, bool]]:
+    """Return what a text runs when the shell reads it once more, in an index or as arithmetic."""
+    code = code_in(text)
+    return _suspects(parse_line(code), depth + 1) if code else ()
+
+
+def _may_run(argv: Argv, program: Program) -> bool:
+    """Whether a program may run others, given its arguments."""
+    words = ["$" if word is None else word for word in argv[1:]]
+    operand = next((word for word in words if not word.startswith("-")), None)
+    return (
+        program.runs
+        or any(program.has_option(word) for word in words)
+        or (program.assigns and any(map(is_assignment, words)))
+        or any(True for _ in program.phrase_ends(words))
+        or (operand is not None and not program.tolerates(operand))
+    )
+
+
+def _parts(word: str | None, program: Program) -> Sequence[str | None]:
+    """Return a word, and what in it may be a command: after `=` or `:`, a glued option, or `!`."""
+    if word is None:
+        return (None,)
+    found = [word]
+    if "=" in word:
+        found += [word.partition("=")[2], word.rpartition("=")[2]]
+    if ":" in word:
+        found.append(word.partition(":")[2])
+    if word[:1] == "-" and len(word) <= _MAX_GLUED:
+        letters = {one[1] for one in program.options if len(one) == 2}
+        found += [word[at + 1 :] for at, char in enumerate(word) if at and char in letters]
+    found += [one.lstrip("+:!") for one in found]
+    return list(dict.fromkeys(one for one in found if one))
+
+
+def _reads_script(argv: Argv, at: int) -> bool:
+    """Whether a shell at this place gets its commands through a pipe."""
+    word = argv[at]
+    program = None if word is None else known_program(word)
+    if program is None or not program.shell:
+        return False
+    return all((one or "").startswith(("-", *_INPUTS)) for one in argv[at + 1 :])
+
+
+_OPERATORS = re.compile(r"[;&|<>$`()\n]")
+_GLOB = re.compile(r"[*?\[\\]")
+_READ_AGAIN = re.compile(r"[$`\\\[]")
+_PLAIN = re.compile(r"[\w./:@%+=,-]*")
+
+
+class CommandPattern:
+    """Words that a simple command begins with, each of them a glob.
+
+    Args:
+        text: Such as `git status` or `npm run *`.
+        allows: Whether the rule allows.
+
+    Raises:
+        PolicyError: The text is no simple command, or would allow a program to run any other.
+    """
+
+    def __init__(self, text: str, *, allows: bool) -> None:
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise PolicyError(f"command {text!r}: {error}") from error
+        if not words or not words[0] or _OPERATORS.search(text):
+            raise PolicyError(
+                f"command {text!r} must be the beginning of one simple command, such as "
+                "'git status', without ; & | < > $ ` or parentheses"
+            )
+        if allows and not _names_what_runs(words):
+            raise PolicyError(
+                f"command {text!r} would allow everything, because {words[0]} runs other programs; "
+                f"name one, such as '{text} NAME'"
+            )
+        self._words = words
+        self._exact = [name_pattern(word) for word in words]
+        self._loose = [name_pattern(word.lower()) for word in words]
+        self._globs = frozenset(at for at, word in enumerate(words) if _GLOB.search(word))
+        self._plain = None if self._globs else tuple(words)
+        self._literal = None if 0 in self._globs else words[0]
+
+    def allows(self, argv: Argv) -> bool:
+        """Whether a command of a line without doubt is this one, and cannot be more."""
+        count = len(self._exact)
+        if self._plain is not None:
+            if argv[:count] != self._plain:
+                return False
+        elif not self._fits(argv, count):
+            return False
+        words = [word for word in argv if word is not None]
+        if len(words) < len(argv):
+            return False
+        inner = list(_programs(words[:count]))
+        programs = [one for at in inner if (one := known_program(words[at]))]
+        if any(one.appends for one in programs) and any(one.takes_more() for one in programs):
+            return False
+        return not any(self._does_more(words, at) for at in inner)
+
+    def _fits(self, argv: Argv, count: int) -> bool:
+        return len(argv) >= count and all(
+            word is not None and pattern.match(word)
+            for pattern, word in zip(self._exact, argv[:count], strict=True)
+        )
+
+    def _does_more(self, words: Sequence[str], at: int) -> bool:
+        """Whether words that the rule does not fix make a program run others."""
+        program = known_program(words[at])
+        if program is None:
+            return False
+        rest = range(at + 1, len(words))
+        free = {here for here in rest if here >= len(self._words) or here in self._globs}
+        if program.runs:  # the rule names what it runs; a glob could still be an option
+            return (
+                at in self._globs
+                or any(words[here].startswith("-") for here in free & self._globs)
+                or (program.joins and not all(_PLAIN.fullmatch(words[here]) for here in free))
+            )
+        fixed = [words[here] for here in rest if here not in free]
+        if program.language:
+            if any(word == "-" or not word.startswith("-") for word in fixed):
+                return False  # what follows is for the script
+            if program.reads_code(words[at + 1 :]):
+                return True
+        if any(program.has_option(words[here]) for here in free):
+            return True
+        if program.may_evaluate(words[at + 1 :]):
+            return any(_READ_AGAIN.search(words[here]) for here in free)
+        if program.assigns and any(is_assignment(words[here]) for here in free):
+            return True
+        if any(at + 1 + end in free for end in program.phrase_ends(words[at + 1 :])):
+            return True
+        script = next((here for here in rest if not words[here].startswith("-")), None)
+        return script in free and not program.tolerates(words[script])
+
+    def may_be(self, suspects: PossibleCommands) -> bool:
+        """Whether the command may be among those, as far as can be seen."""
+        if self._literal is not None and not suspects.unknown:
+            literal = self._literal.lower()
+            if literal not in suspects.programs:
+                return False
+        return any(self._found(argv, anywhere) for argv, anywhere in suspects.commands)
+
+    def _found(self, argv: Argv, anywhere: bool) -> bool:
+        for at, program in enumerate(argv if anywhere else argv[:1]):
+            if program is None:
+                return True
+            lower = program.lower()
+            if self._loose[0].match(lower) or self._loose[0].match(last_name(lower)):
+                return self._goes_on(argv[at + 1 :])  # what follows later begins here too
+        return False
+
+    def _goes_on(self, rest: Argv) -> bool:
+        wanted = 1
+        for word in rest:
+            if wanted == len(self._loose):
+                break
+            if word is None or self._loose[wanted].match(word.lower()):
+                wanted += 1
+        return wanted == len(self._loose)
+
+
+def _names_what_runs(words: Sequence[str]) -> bool:
+    """Whether the beginning of a command says which program runs in the end."""
+    at = 0
+    while True:
+        program = known_program(words[at])
+        if program is None:
+            return True
+        rest = words[at + 1 :]
+        if program.runs:
+            following = program.operand(rest, program.operands)
+        else:
+            ends = list(program.phrase_ends(rest))
+            if not ends:
+                return True
+            inner = program.operand(rest[ends[0] + 1 :], 0)
+            following = None if inner is None else ends[0] + 1 + inner
+        if following is None or _GLOB.search(rest[following]):
+            return False
+        at += 1 + following
+
+
+def _programs(words: Sequence[str]) -> Iterator[int]:
+    """Yield where programs may stand in the beginning of a command."""
+    yield 0
+    program = known_program(words[0])
+    if program is not None and (program.runs or any(True for _ in program.phrase_ends(words[1:]))):
+        yield from range(1, len(words))

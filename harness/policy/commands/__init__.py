@@ -1,1 +1,0 @@
-"""Command lines: what they would run, and patterns for them."""

@@ -1,1 +1,0 @@
-"""Policies as text: read strictly, with the line of what is wrong."""
