@@ -43,9 +43,7 @@ from .models.base import ChatModel
 from .models.effort import effort_settings
 from .policy import Action, CallPolicy, Policy
 from .profiles import Profile, ProfileRegistry, profile_for
-from .profiles.extras import about_tools, fitted
-from .profiles.profile import EXCLUDABLE
-from .profiles.subagents import ProfiledSubAgents
+from .profiles.profile import EXCLUDABLE, ProfiledSubAgents, about_tools, fitted
 from .skills import SkillRegistry
 from .subagents.definitions import AnySubAgent, SubAgent, check_given, problem_of
 from .subagents.registry import SubAgentRegistry

@@ -20,7 +20,7 @@ from ...harness.middleware.filesystem import FilesystemMiddleware
 from ...harness.middleware.skills import SkillsMiddleware
 from ...harness.middleware.subagents import SubAgentMiddleware
 from ...harness.policy import CallPolicy, Policy, PolicyFiles, Rule
-from ...harness.profiles.subagents import ProfiledSubAgents
+from ...harness.profiles.profile import ProfiledSubAgents
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.definitions import CompiledSubAgent
 from ...harness.subagents.registry import SubAgentRegistry

@@ -11,8 +11,7 @@ from deep_agent_mcp.harness.definitions.frontmatter import DefinitionError
 from deep_agent_mcp.harness.errors import AgentBuildError
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
 from deep_agent_mcp.harness.profiles import GeneralPurpose, Profile, ProfileRegistry, profile_for
-from deep_agent_mcp.harness.profiles.files import load_profile
-from deep_agent_mcp.harness.profiles.registry import BUILTIN
+from deep_agent_mcp.harness.profiles.registry import BUILTIN, load_profile
 
 WHOLE = '''\
 models = ["anthropic:claude-opus-*", "other"]
