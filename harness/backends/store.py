@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from ..errors import AgentBuildError, ToolError
-from ..redaction.stores import unscreened
+from ..redaction.streams import unscreened
 from ..store.base import (
     Delete,
     Filter,

@@ -39,8 +39,7 @@ from ..redaction.detector import Detector
 from ..redaction.detectors.custom import CallableDetector, Finder, RegexDetector
 from ..redaction.rules import Keys, PIIDetectionError, Place, Redactor, Rule, Strategy
 from ..redaction.streams import TextStream
-from ..redaction.values import clean_json, clean_json_bytes
-from ..redaction.vault import Vault
+from ..redaction.values import Vault, clean_json, clean_json_bytes
 from ..state.channels import Mark
 from ..store.base import Store
 

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import ModuleType
 
 from .._internal.records import record
 from .detector import Span
-from .detectors import (
-    api_key,
-    credit_card,
-    email_address,
-    iban,
-    ip_address,
-    mac_address,
-    phone,
-    private_key,
-    url,
-)
+from .detectors import addresses, keys, numbers
 
 __all__ = ["BUILTIN", "BuiltIn", "last_four"]
 
@@ -42,18 +31,14 @@ class BuiltIn:
     mask: Callable[[str], str] = last_four
 
 
-def _built_in(module: ModuleType) -> BuiltIn:
-    return BuiltIn(module.find, module.open_from, getattr(module, "mask", last_four))
-
-
 BUILTIN: Mapping[str, BuiltIn] = {
-    "email": _built_in(email_address),
-    "credit_card": _built_in(credit_card),
-    "ip": _built_in(ip_address),
-    "mac_address": _built_in(mac_address),
-    "url": _built_in(url),
-    "phone": _built_in(phone),
-    "iban": _built_in(iban),
-    "api_key": _built_in(api_key),
-    "private_key": _built_in(private_key),
+    "email": BuiltIn(addresses.find_email, addresses.open_email, addresses.mask_email),
+    "credit_card": BuiltIn(numbers.find_card, numbers.open_card, numbers.mask_card),
+    "ip": BuiltIn(addresses.find_ip, addresses.open_ip, addresses.mask_ip),
+    "mac_address": BuiltIn(addresses.find_mac, addresses.open_mac, addresses.mask_mac),
+    "url": BuiltIn(addresses.find_url, addresses.open_url, addresses.mask_url),
+    "phone": BuiltIn(numbers.find_phone, numbers.open_phone),
+    "iban": BuiltIn(numbers.find_iban, numbers.open_iban),
+    "api_key": BuiltIn(keys.find_api_key, keys.open_api_key),
+    "private_key": BuiltIn(keys.find_private_key, keys.open_private_key, keys.mask_private_key),
 }

@@ -18,9 +18,8 @@ import anyio
 from .._internal.records import record
 from ..errors import HarnessError, MiddlewareError
 from .builtin import BuiltIn
-from .detector import Detector
-from .folding import folded
-from .vault import Vault
+from .detector import Detector, folded
+from .values import Vault
 
 __all__ = ["Keys", "Match", "PIIDetectionError", "Place", "Redactor", "Rule", "Strategy"]
 

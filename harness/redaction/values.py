@@ -1,11 +1,16 @@
-"""Texts inside of values: JSON data and messages, of which only what changes is made anew."""
+"""Values redacted, and the vault that keeps what they were.
+
+Texts inside of values: JSON data and messages, of which only what changes is made anew.
+
+Vault: the values behind reversible tokens, kept on the server apart from threads.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic import JsonValue
 
@@ -24,7 +29,20 @@ from ..messages.message import (
     ToolMessage,
 )
 
-__all__ = ["Clean", "clean_call", "clean_json", "clean_json_bytes", "clean_message", "clean_number"]
+if TYPE_CHECKING:
+    from ..store.base import Namespace, Store
+
+__all__ = [
+    "Clean",
+    "StoreVault",
+    "Vault",
+    "clean_call",
+    "clean_json",
+    "clean_json_bytes",
+    "clean_message",
+    "clean_number",
+]
+
 
 Clean: TypeAlias = Callable[[str], str]
 """Returns a text without what must go."""
@@ -175,3 +193,59 @@ def _clean_block(block: Any, clean: Clean) -> AnswerBlock | DocumentBlock:
             return block if cleaned == name else changed(block, name=cleaned)
         case _:
             return block
+
+
+class Vault(Protocol):
+    """Keeps values by token. A scope is what may see them: a thread and its copies."""
+
+    async def keep(self, scope: str, values: Mapping[str, str]) -> None:
+        """Store values by token; those that are there already are the same.
+
+        Raises:
+            HarnessError: They cannot be stored; the run ends before anything names them.
+        """
+        ...
+
+    async def find(self, scope: str, tokens: Iterable[str]) -> Mapping[str, str]:
+        """Return the values of those tokens that are known."""
+        ...
+
+
+class StoreVault:
+    """Keeps values in a long-term store, which nothing shows to a model.
+
+    Args:
+        store: The store. Let it be another file or server than the journal: whoever reads both
+            can undo the tokens.
+        namespace: Where in it.
+    """
+
+    def __init__(self, store: Store, namespace: Namespace = ("redaction",)) -> None:
+        self._store = store
+        self._namespace = namespace
+
+    async def keep(self, scope: str, values: Mapping[str, str]) -> None:
+        """Store values by token."""
+        from ..store.base import Put
+
+        place = (*self._namespace, scope)
+        await self._store.batch(
+            [
+                Put(place, token, {"value": value}, index=False, ttl=None)
+                for token, value in values.items()
+            ]
+        )
+
+    async def find(self, scope: str, tokens: Iterable[str]) -> Mapping[str, str]:
+        """Return the values of those tokens that are known."""
+        from ..store.base import Get, Item
+
+        wanted = list(dict.fromkeys(tokens))
+        place = (*self._namespace, scope)
+        found = await self._store.batch([Get(place, one) for one in wanted])
+        values: dict[str, str] = {}
+        for token, item in zip(wanted, found, strict=True):
+            value = item.value.get("value") if isinstance(item, Item) else None
+            if isinstance(value, str):
+                values[token] = value
+        return values

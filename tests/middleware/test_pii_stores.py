@@ -71,7 +71,7 @@ async def test_a_rule_that_blocks_keeps_it_out_of_the_store() -> None:
 
 async def test_tokens_are_in_the_vault_before_an_item_names_them() -> None:
     store, vault = MemoryStore(), MemoryStore()
-    from deep_agent_mcp.harness.redaction.vault import StoreVault
+    from deep_agent_mcp.harness.redaction.values import StoreVault
 
     middleware = tools_redacted("tokenize", vault=StoreVault(vault))
     agent = create_agent(model(), [remember], middleware=[middleware], store=store)

@@ -11,8 +11,7 @@ from deep_agent_mcp.harness.errors import MiddlewareError
 from deep_agent_mcp.harness.redaction.detectors.custom import CallableDetector
 from deep_agent_mcp.harness.redaction.engine import EngineDetector
 from deep_agent_mcp.harness.redaction.rules import Keys, Redactor
-from deep_agent_mcp.harness.redaction.stores import ScreenedStore
-from deep_agent_mcp.harness.redaction.streams import TextStream
+from deep_agent_mcp.harness.redaction.streams import ScreenedStore, TextStream
 from deep_agent_mcp.harness.store.base import Namespace, Put
 from deep_agent_mcp.harness.store.memory import MemoryStore
 from tests.redaction.samples import IBANS

@@ -249,7 +249,7 @@ class RunRedaction:
         redactor = self.at(*places)
         if store is None or redactor is None:
             return store
-        from ...redaction.stores import ScreenedStore
+        from ...redaction.streams import ScreenedStore
 
         return cast("Store", ScreenedStore(store, redactor, self.keys))
 
@@ -348,7 +348,7 @@ def rules_of(middleware: Sequence[AgentMiddleware], store: Store | None) -> tupl
                         f"{one.name} makes tokens, whose values need a place: give the agent a "
                         "store=, or the middleware a vault="
                     )
-                from ...redaction.vault import StoreVault
+                from ...redaction.values import StoreVault
 
                 rule = replace(rule, vault=StoreVault(store))
             rules.append(rule)

@@ -1,4 +1,9 @@
-"""Keys and tokens: those that name their issuer, and random values that are called one."""
+"""Keys: of APIs, and private ones.
+
+Keys and tokens: those that name their issuer, and random values that are called one.
+
+Blocks of private keys; one that does not end goes to the end of the text.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,14 @@ from collections.abc import Iterator
 
 from ..detector import GRAPH, Span
 
-__all__ = ["find", "open_from"]
+__all__ = [
+    "find_api_key",
+    "find_private_key",
+    "mask_private_key",
+    "open_api_key",
+    "open_private_key",
+]
+
 
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9])(?:"
@@ -34,7 +46,7 @@ _CALLED = re.compile(
 _LEAST_BITS = 3.0
 
 
-def find(text: str) -> Iterator[Span]:
+def find_api_key(text: str) -> Iterator[Span]:
     """Yield the keys; see `Detector.find`. What is called a key must also look random."""
     for one in _SHAPES.finditer(text):
         yield one.span()
@@ -55,6 +67,38 @@ def _is_random(value: str) -> bool:
     return bits >= _LEAST_BITS
 
 
-def open_from(text: str) -> int:
+def open_api_key(text: str) -> int:
     """See `Detector.open_from`."""
     return len(text.rstrip(GRAPH))
+
+
+_BEGIN = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
+_END = re.compile(r"-----END (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
+_BEGUN = re.compile(r"-(?:-{0,4}|-{4}[A-Z0-9 ]{1,110}-{0,5})\Z")
+_MOST = 130
+
+
+def find_private_key(text: str) -> Iterator[Span]:
+    """Yield the blocks; see `Detector.find`."""
+    begin = _BEGIN.search(text) if "-----BEGIN " in text else None
+    while begin is not None:
+        end = _END.search(text, begin.end())
+        yield begin.start(), end.end() if end else len(text)
+        begin = _BEGIN.search(text, end.end()) if end else None
+
+
+def open_private_key(text: str) -> int:
+    """See `Detector.open_from`."""
+    last = 0
+    while begin := _BEGIN.search(text, last):
+        end = _END.search(text, begin.end())
+        if end is None:
+            return begin.start()
+        last = end.end()
+    begun = _BEGUN.search(text, max(last, len(text) - _MOST))
+    return begun.start() if begun else len(text)
+
+
+def mask_private_key(value: str) -> str:
+    """Return what stands for any block."""
+    return "[MASKED_PRIVATE_KEY]"
