@@ -32,7 +32,7 @@ from ..store.base import (
     Store,
     StoreError,
 )
-from ..store.names import check_namespace
+from ..store.items import check_namespace
 from ..tools.tool import ToolRuntime
 from .base import (
     FileEntry,

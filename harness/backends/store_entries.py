@@ -22,7 +22,7 @@ import anyio
 
 from .._internal.records import record
 from ..store.base import Delete, InvalidOperation, Item, Namespace, Put, Search, Store
-from ..store.names import check_key
+from ..store.items import check_key
 from .base import FileEntry, changed
 
 __all__ = ["Turn", "turn_of"]

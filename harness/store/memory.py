@@ -26,11 +26,9 @@ from .base import (
     StoreError,
     StoreOptions,
 )
-from .filters import matches
-from .names import begins_with, select
+from .items import begins_with, decode, matches, select
 from .prepared_operations import Planned, PlannedPut, PlannedSearch, PlannedStore
-from .values import decode
-from .vectors import Vector, cosine
+from .texts import Vector, cosine
 
 __all__ = ["MemoryStore"]
 

@@ -2,9 +2,9 @@
 
 Needs the extra `postgres` (psycopg and psycopg_pool), and an asyncio event loop.
 
-How `items.namespace` is written is said in `harness.store.names`. `items.value` is JSON text as it
+How `items.namespace` is written is said in `harness.store.items`. `items.value` is JSON text as it
 was given, so that numbers and the order of keys come back as they were, but for two characters:
-see `harness.store.sql.postgres_values`. `items.words` is made of the words that
+see `harness.store.postgres_search`. `items.words` is made of the words that
 `harness.store.texts` found; no text search configuration is used. `vectors.direction` is a plain
 array, which pgvector reads as a vector where it is installed.
 """
@@ -16,8 +16,8 @@ from typing import Self, Unpack
 
 from ..databases.postgres import AsyncConnection, DatabaseKind, PostgresDatabase
 from .base import NewerStore, Result, StoreError, StoreOptions
+from .postgres_queries import Work
 from .prepared_operations import Planned, PlannedStore
-from .sql.postgres_queries import Work
 
 __all__ = ["PostgresStore"]
 

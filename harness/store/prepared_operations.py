@@ -33,11 +33,16 @@ from .base import (
     StoreOptions,
     Ttl,
 )
-from .filters import Condition, parse_filter
-from .names import check_key, check_namespace, check_pattern
-from .texts import indexed_words, parse_index, query_words, texts_of
-from .values import encode, is_unicode
-from .vectors import Vector, embed_texts
+from .items import (
+    Condition,
+    check_key,
+    check_namespace,
+    check_pattern,
+    encode,
+    is_unicode,
+    parse_filter,
+)
+from .texts import Vector, embed_texts, indexed_words, parse_index, query_words, texts_of
 
 __all__ = ["Planned", "PlannedPut", "PlannedSearch", "PlannedStore"]
 

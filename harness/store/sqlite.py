@@ -3,7 +3,7 @@
 Each batch is one transaction and costs one hop to a connection's thread. What writes uses one
 connection and what only reads another, so a long search holds up no put.
 
-How `items.namespace` is written is said in `harness.store.names`. `words` holds the words of an
+How `items.namespace` is written is said in `harness.store.items`. `words` holds the words of an
 item as `harness.store.texts` found them, with spaces between; its tokenizer splits at those only.
 
 `vec_distance_cosine` comes from the extension sqlite-vec where it is installed and the Python at
@@ -27,8 +27,8 @@ import anyio
 from ..databases.sqlite_files import Connection, DatabaseKind
 from .base import Delete, NewerStore, Result, StoreError, StoreOptions
 from .prepared_operations import Planned, PlannedPut, PlannedStore
-from .sql.sqlite_queries import Work
-from .vectors import Vector, cosine
+from .sqlite_queries import Work
+from .texts import Vector, cosine
 
 __all__ = ["SqliteStore", "add_similarity", "load_extension"]
 

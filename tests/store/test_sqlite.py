@@ -27,7 +27,7 @@ from deep_agent_mcp.harness.store import (
 from deep_agent_mcp.harness.store import sqlite as files
 from deep_agent_mcp.harness.store._conformance_cases.tools import HandClock, letters
 from deep_agent_mcp.harness.store.sqlite import add_similarity, load_extension
-from deep_agent_mcp.harness.store.vectors import direction
+from deep_agent_mcp.harness.store.texts import direction
 
 pytestmark = pytest.mark.anyio
 

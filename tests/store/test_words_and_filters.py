@@ -9,22 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.harness.store.filters import matches, parse_filter
-from deep_agent_mcp.harness.store.names import (
+from deep_agent_mcp.harness.store.items import (
     begins_with,
     bounds,
     check_namespace,
+    encode,
+    matches,
+    parse_filter,
     stored,
     unstored,
 )
-from deep_agent_mcp.harness.store.sql.postgres_values import (
+from deep_agent_mcp.harness.store.postgres_search import (
     escaped_json,
     escaped_text,
     text_search_vector,
     unescaped,
 )
 from deep_agent_mcp.harness.store.texts import indexed_words, parse_index, query_words, texts_of
-from deep_agent_mcp.harness.store.values import encode
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 CLOSE = st.text(st.sampled_from("\x00\x01\x02a"), max_size=6)

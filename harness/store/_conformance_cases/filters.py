@@ -7,7 +7,7 @@ from operator import ge, gt, le, lt
 from typing import Any
 
 from ..base import InvalidOperation, Put
-from ..filters import matches, parse_filter
+from ..items import matches, parse_filter
 from .tools import OpenStore, equal, keys, put_all, refused
 
 NS = ("filters",)

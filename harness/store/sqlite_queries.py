@@ -1,6 +1,6 @@
 """SQLite queries: each store operation. All of them block, in the connection's thread.
 
-Values, keys and queries are always parameters. Filters are judged by `harness.store.filters`, which
+Values, keys and queries are always parameters. Filters are judged by `harness.store.items`, which
 SQLite calls for each row that everything else lets through.
 """
 
@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..base import Delete, Get, Item, ListNamespaces, Namespace, Result
-from ..filters import Condition, matches
-from ..names import bounds, literal_prefix, select, stored, unstored
-from ..prepared_operations import Planned, PlannedPut, PlannedSearch
-from ..values import decode
-from ..vectors import Vector, other_length
+from .base import Delete, Get, Item, ListNamespaces, Namespace, Result
+from .items import Condition, bounds, decode, literal_prefix, matches, select, stored, unstored
+from .prepared_operations import Planned, PlannedPut, PlannedSearch
+from .texts import Vector, other_length
 
 __all__ = ["Work"]
 

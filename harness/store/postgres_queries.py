@@ -16,13 +16,21 @@ import anyio.to_thread
 from psycopg import AsyncConnection
 from psycopg.sql import Composed
 
-from ...databases.postgres import Tables
-from ..base import Delete, Get, Item, ListNamespaces, Result
-from ..names import stored, unstored
-from ..prepared_operations import Planned, PlannedPut, PlannedSearch
-from ..vectors import Vector, other_length
-from .postgres_search import COLUMNS, LIVE, NOW, ItemQuery, namespace_query
-from .postgres_values import escaped_json, text_search_vector, unescaped
+from ..databases.postgres import Tables
+from .base import Delete, Get, Item, ListNamespaces, Result
+from .items import stored, unstored
+from .postgres_search import (
+    COLUMNS,
+    LIVE,
+    NOW,
+    ItemQuery,
+    escaped_json,
+    namespace_query,
+    text_search_vector,
+    unescaped,
+)
+from .prepared_operations import Planned, PlannedPut, PlannedSearch
+from .texts import Vector, other_length
 
 __all__ = ["MOST_CANDIDATES", "Work"]
 
