@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
 from types import MethodType
@@ -35,14 +34,23 @@ from ..loop.hooks.requests import (
     ToolCallRequest,
     ToolHandler,
 )
-from ..loop.tools.outcomes import with_notes
 from ..messages.message import AIMessage, HumanMessage, ToolCall
 from ..policy import CallPolicy
 from ..state.channels import State
-from ..subagents.background.engine import Behalf
+from ..subagents.background.engine import Behalf, parent_thread
 from ..subagents.background.launcher import BackgroundSubAgents
-from ..subagents.background.notifications import Notification, TaskNotifications
-from ..subagents.background.results import collected
+from ..subagents.background.notifications import (
+    CANCEL,
+    NOT_IN_BACKGROUND,
+    ONLY_MAIN,
+    ONLY_READ,
+    UPDATE,
+    TaskNotifications,
+    TaskTexts,
+    collected,
+    facts,
+    with_news,
+)
 from ..subagents.background.tasks import (
     GONE,
     BackgroundState,
@@ -53,22 +61,13 @@ from ..subagents.background.tasks import (
     joined,
     tasks_in,
 )
-from ..subagents.background.texts import (
-    CANCEL,
-    NOT_IN_BACKGROUND,
-    ONLY_MAIN,
-    ONLY_READ,
-    UPDATE,
-    TaskTexts,
-    facts,
-)
-from ..subagents.background.threads import parent_thread
 from ..subagents.definitions import AnySubAgent, CompiledSubAgent, SubAgent
 from ..subagents.handles import check_kind, kind_of
 from ..tools.tool import Tool, ToolResult, ToolRuntime, tool
 from .subagents import SubAgents
 
-__all__ = ["BackgroundState", "BackgroundSubAgentMiddleware", "BackgroundTask"]
+__all__ = ["BackgroundSubAgentMiddleware"]
+
 
 _SOURCE = "background_tasks"
 _MAX_WAIT = 600.0
@@ -179,12 +178,12 @@ class BackgroundSubAgentMiddleware(AgentMiddleware):
         if request.call.name in {one.name for one in self.tools}:
             outcome = await handler(request)
             written: Tasks = outcome.update.get("background_tasks", {})
-            return _with_news(outcome, await self._news.told(joined(tasks_in(state), written)))
+            return with_news(outcome, await self._news.told(joined(tasks_in(state), written)))
         news = await self._news.brought(tasks_in(state), state)
         if news.files:
             files = merge_files(state["files"], news.files)
             request = changed(request, runtime=changed(runtime, state={**state, "files": files}))
-        return _with_news(await handler(request), news)
+        return with_news(await handler(request), news)
 
     # --- tools -----------------------------------------------------------------------------
 
@@ -387,29 +386,6 @@ def _behalf(runtime: ToolRuntime) -> Behalf:
 
 def _can_start(one: AnySubAgent) -> bool:
     return kind_of(one) in ("fresh", "agent")
-
-
-def _with_news(outcome: ToolCallOutcome, news: Notification) -> ToolCallOutcome:
-    """Return the outcome of a call with news after its text, and their changes before its own."""
-    if not news.changes:
-        return outcome
-    files, note = news.beside(_files_written(outcome), outcome.message.tool_call_id)
-    message = with_notes(outcome.message, [*news.texts, note] if note else news.texts)
-    if news.data and isinstance(message.artifact, dict):
-        message = replace(message, artifact={**message.artifact, "background_tasks": news.data})
-    update = {**outcome.update}
-    update["background_tasks"] = joined(news.changes, update.get("background_tasks", {}))
-    if files:
-        update["files"] = {**files, **update.get("files", {})}
-    return replace(outcome, message=message, update=update)
-
-
-def _files_written(outcome: ToolCallOutcome) -> Mapping[str, FileData | None]:
-    written = {**outcome.update.get("files", {})}
-    for one in outcome.writes:
-        if one.channel == "files":
-            written |= one.value
-    return written
 
 
 def _is_first_driven(call: ToolCall, state: State) -> bool:

@@ -23,7 +23,7 @@ from ...harness.limits.limits import Limits
 from ...harness.loop.run.choices import RunChoices
 from ...harness.loop.run.events import Emit
 from ...harness.messages.message import ToolMessage
-from ...harness.subagents.background.threads import parent_thread
+from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import current_caller
 from ..auth.owned_journal import OwnedJournal
 from ..results import unknown

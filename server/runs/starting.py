@@ -21,7 +21,7 @@ from ...harness.errors import HarnessError, StaleThread, ThreadBusy, UnknownThre
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.choices import RunChoices
 from ...harness.messages.message import HumanMessage, ToolCall, ToolMessage
-from ...harness.subagents.background.threads import parent_thread
+from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import Principals, current_caller, owner_of
 from ..auth.owned_journal import OwnedJournal
 from ..results import unknown

@@ -19,7 +19,7 @@ from ...harness.errors import HarnessError, RunEnded, ThreadBusy
 from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
-from ...harness.subagents.background.threads import parent_thread
+from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import Principals, owner_of
 from ..sampling.queue import Offer, SamplingQueue
 from .active_run import ActiveRun, ThreadPart

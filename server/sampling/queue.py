@@ -29,7 +29,7 @@ from ...harness.checkpoint.base import Run
 from ...harness.errors import ModelError
 from ...harness.loop.run.events import Event
 from ...harness.messages.message import new_id
-from ...harness.subagents.background.threads import parent_thread
+from ...harness.subagents.background.engine import parent_thread
 from .messages import Answer
 
 __all__ = [

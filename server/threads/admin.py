@@ -15,7 +15,7 @@ from ...harness.checkpoint.transfer import export_thread, import_thread
 from ...harness.deep_agent import create_deep_agent
 from ...harness.errors import CheckpointError, ThreadBusy, UnknownRun, UnknownThread
 from ...harness.messages.message import new_id
-from ...harness.subagents.background.threads import delete_with_tasks, task_threads
+from ...harness.subagents.background.engine import delete_with_tasks, task_threads
 from ..auth.caller import Principals
 from ..results import Answer, unknown
 from ..runs.commands import files_of

@@ -8,8 +8,11 @@ from deep_agent_mcp.harness.definitions.confined_files import ConfinedFiles
 from deep_agent_mcp.harness.limits.carried_limits import bounds
 from deep_agent_mcp.harness.policy import Policy
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
-from deep_agent_mcp.harness.subagents.markdown import load_subagent
-from deep_agent_mcp.harness.subagents.registry import SubAgentRegistry, UnknownSubAgent
+from deep_agent_mcp.harness.subagents.registry import (
+    SubAgentRegistry,
+    UnknownSubAgent,
+    load_subagent,
+)
 
 GOOD = "---\nname: critic\ndescription: Finds faults.\n---\n\nYou find faults.\n"
 

@@ -32,19 +32,20 @@ from ...loop.agent import Agent
 from ...loop.run_executor import RunOptions
 from ...messages.message import HumanMessage
 from ...policy import CallPolicy
-from .agents import background_agent
-from .engine import AgentSource, Behalf, RunEngine
-from .inbox import post
-from .local_runs import LocalRuns
-from .task_queue import TaskQueue, first_of
-from .task_runner import POLL_SECONDS, TaskRunner
-from .tasks import ENDED, NewTask, TaskView, given
-from .threads import (
+from .engine import (
+    AgentSource,
+    Behalf,
+    RunEngine,
+    TaskQueue,
     delete_with_tasks,
+    first_of,
     parent_thread,
     task_thread,
     task_threads,
 )
+from .local_runs import LocalRuns
+from .task_runner import POLL_SECONDS, TaskRunner
+from .tasks import ENDED, NewTask, TaskView, background_agent, given, post
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream

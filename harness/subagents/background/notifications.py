@@ -1,21 +1,230 @@
-"""Notifications: what happened to background tasks since the model was last told."""
+"""Notifications: what callers of background tasks are told and given.
+
+Background results: the answer and files that a caller takes over from a task.
+
+Background texts: what a model reads about background tasks, and the same as data.
+
+Notifications: what happened to background tasks since the model was last told.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 from pydantic import JsonValue
 
+from ..._internal.records import record
 from ...backends.state import FileData, keep_both
-from ...errors import UnknownThread
+from ...checkpoint.base import step_id
+from ...errors import HarnessError, UnknownCheckpoint, UnknownThread
+from ...loop.agent import Agent
+from ...loop.hooks.requests import ToolCallOutcome
+from ...loop.thread_access import StateSnapshot
+from ...loop.tools.outcomes import with_notes
 from ...state.channels import State
 from .launcher import BackgroundSubAgents
-from .results import collected
-from .tasks import FINAL, GONE, Tasks, TaskView
-from .texts import TaskTexts, facts
+from .tasks import ENDED, FINAL, GONE, BackgroundTask, Tasks, TaskView, joined
+from .three_way_merge import base_of, digest, merge_changes
 
-__all__ = ["Notification", "TaskNotifications"]
+__all__ = [
+    "CANCEL",
+    "NOT_IN_BACKGROUND",
+    "ONLY_MAIN",
+    "ONLY_READ",
+    "UPDATE",
+    "Collected",
+    "Notification",
+    "TaskNotifications",
+    "TaskTexts",
+    "collected",
+    "facts",
+]
+
+
+@record
+class Collected:
+    """What a task that is done hands over.
+
+    Attributes:
+        answer: Its report, or its structured answer as JSON.
+        notes: What the model has to know besides; one text each.
+        task: What the caller's thread keeps of it now.
+        files: For the thread's `files`; None deletes.
+    """
+
+    answer: str
+    notes: list[str] = field(default_factory=list[str])
+    task: BackgroundTask = field(default_factory=BackgroundTask)
+    files: Mapping[str, FileData | None] = field(default_factory=dict[str, "FileData | None"])
+
+
+async def collected(
+    launcher: BackgroundSubAgents,
+    view: TaskView,
+    task: BackgroundTask,
+    state: State,
+    taken: Mapping[str, FileData | None],
+) -> Collected:
+    """Return what a task that is done hands over.
+
+    Args:
+        launcher: Carries the tasks.
+        view: Where the task stands.
+        task: What the caller's thread keeps of it.
+        state: The caller's state.
+        taken: Files that the caller has taken over since, from other tasks.
+    """
+    text = view.run.answer or ""
+    try:
+        agent = launcher.agent(view.run.agent)
+        found = await agent.get_state(view.run.thread_id)
+        value = found.values.get("structured_response")
+        if value is not None:
+            data = agent.definition.schema["structured_response"].to_json(value)
+            text = json.dumps(data, ensure_ascii=False)
+        if "files" not in state:
+            return Collected(text)
+        if found.next != "end":
+            note = "It has gone on meanwhile: its files come with its next result."
+            return Collected(text, [note])
+        # Threads of versions that did not note it began with the same id, all of them.
+        base = await _base(agent, found, task.get("merged") or step_id(None))
+    except HarnessError as error:
+        return Collected(text, [f"No more than its report could be read: {error}"])
+    own = {**cast(Mapping[str, FileData], state["files"]), **taken}
+    present = {path: file for path, file in own.items() if file is not None}
+    merged = merge_changes(base, _files(found), present, f"/conflicts/{view.task_id}")
+    said = merged.describe(view.task_id)
+    kept = BackgroundTask(merged=found.checkpoint.id)
+    return Collected(text, [said] if said else [], kept, merged.writes)
+
+
+async def _base(agent: Agent, found: StateSnapshot, checkpoint_id: str) -> Mapping[str, str] | None:
+    """Return the task's files as its caller last saw them; None if nobody knows."""
+    known = base_of(found.values, found.checkpoint.thread_id, checkpoint_id)
+    if known is not None or checkpoint_id == found.checkpoint.id:
+        return known if known is not None else _digests(found)
+    try:
+        return _digests(await agent.get_state(found.checkpoint.thread_id, checkpoint_id))
+    except UnknownCheckpoint:
+        return None
+
+
+def _digests(found: StateSnapshot) -> Mapping[str, str]:
+    return {path: digest(file) for path, file in _files(found).items()}
+
+
+def _files(found: StateSnapshot) -> Mapping[str, FileData]:
+    return cast(Mapping[str, FileData], found.values.get("files") or {})
+
+
+_SHOWN = 80
+_REASON = 1_000
+
+START = """\
+Start a subagent on a self-contained piece of work and go on with yours: it works in the \
+background{files}, and you are told when it is done or waits. Start several for pieces that are \
+independent. Not for work whose result you need before your next step."""
+
+CHECK = """\
+See how background tasks are doing and get their results.{files} Without ids it is about all of \
+them, and repeats no result. `wait_seconds` waits until they have stopped: use it when you have \
+nothing else to do, instead of checking again and again."""
+
+UPDATE = """\
+Send a background task a message: corrections or more work. It reads it before its next step; one \
+that is done or failed goes on, with all it knows."""
+
+CANCEL = "Stop a background task that is no longer needed."
+
+ONLY_MAIN = "nothing was done: only the main agent has background tasks. Do the work here."
+
+ONLY_READ = (
+    "nothing was done: the task belongs to the thread that this one was copied from. Here its "
+    "results can be read; start a task of your own for anything else."
+)
+
+NOT_IN_BACKGROUND = "{} is {}, so only `task` can run it; nothing was done in the background."
+
+
+@record
+class TaskTexts:
+    """Texts that depend on where files live.
+
+    Attributes:
+        copies: Whether some live in the thread, so that a task works on a copy of them.
+    """
+
+    copies: bool
+
+    @property
+    def start(self) -> str:
+        """Describes `start_task`."""
+        return START.format(
+            files=", on a copy of the files that live in this thread" if self.copies else ""
+        )
+
+    @property
+    def check(self) -> str:
+        """Describes `check_tasks`."""
+        files = " What a task that is done changed in files of this thread joins yours with them."
+        return CHECK.format(files=files if self.copies else "")
+
+    def line(self, view: TaskView, task: BackgroundTask) -> str:
+        """Say where a task stands, and why."""
+        text = " ".join(task.get("description", "").split())
+        text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+        end = view.run.updated_at if view.status in ENDED else time.time()
+        seconds = max(0, round(end - task.get("started_at", end)))
+        line = f"{view.task_id} ({task.get('agent', '')}): {view.status}, {seconds} s. Task: {text}"
+        return line + self._why(view)
+
+    def told(self, view: TaskView, task: BackgroundTask) -> str:
+        """Say so to a model that did not ask."""
+        line = f"Background task {self.line(view, task)}"
+        if view.status != "success":
+            return line
+        return f'{line}\nGet its result with check_tasks(task_ids=["{view.task_id}"]).'
+
+    def _why(self, view: TaskView) -> str:
+        if view.questions:
+            asked = [f"\n- {_path(view, one.path)}: {one.message}" for one in view.questions]
+            return "\nA person must answer; go on without it, or wait." + "".join(asked)
+        reason = f"\n{view.run.reason[:_REASON]}" if view.run.reason else ""
+        if view.status == "waiting":
+            return reason
+        if view.status in ("error", "timeout", "cancelled"):
+            left = "\nWhat it changed in files of this thread is not here." if self.copies else ""
+            return reason + left
+        return ""
+
+
+def facts(view: TaskView, task: BackgroundTask) -> dict[str, JsonValue]:
+    """Return where a task stands as data."""
+    found: dict[str, JsonValue] = {
+        "task_id": view.task_id,
+        "status": view.status,
+        "agent": task.get("agent", ""),
+        "thread_id": view.run.thread_id,
+        "run_id": view.run.id,
+    }
+    if view.run.reason:
+        found["reason"] = view.run.reason
+    if view.questions:
+        found["questions"] = [
+            {"id": one.id, "question": one.message, "asked_by": _path(view, one.path)}
+            for one in view.questions
+        ]
+    return found
+
+
+def _path(view: TaskView, path: Sequence[str]) -> str:
+    return " > ".join((view.task_id, *path[::2]))
+
 
 _REPORT = 4_000
 
@@ -121,3 +330,26 @@ def _shortened(answer: str, run_id: str) -> str:
     if len(answer) <= _REPORT:
         return answer or "(It finished without a report.)"
     return f"{answer[:_REPORT]}…\n(Cut here; the whole is the answer of run {run_id}.)"
+
+
+def with_news(outcome: ToolCallOutcome, news: Notification) -> ToolCallOutcome:
+    """Return the outcome of a call with news after its text, and their changes before its own."""
+    if not news.changes:
+        return outcome
+    files, note = news.beside(_files_written(outcome), outcome.message.tool_call_id)
+    message = with_notes(outcome.message, [*news.texts, note] if note else news.texts)
+    if news.data and isinstance(message.artifact, dict):
+        message = replace(message, artifact={**message.artifact, "background_tasks": news.data})
+    update = {**outcome.update}
+    update["background_tasks"] = joined(news.changes, update.get("background_tasks", {}))
+    if files:
+        update["files"] = {**files, **update.get("files", {})}
+    return replace(outcome, message=message, update=update)
+
+
+def _files_written(outcome: ToolCallOutcome) -> Mapping[str, FileData | None]:
+    written = {**outcome.update.get("files", {})}
+    for one in outcome.writes:
+        if one.channel == "files":
+            written |= one.value
+    return written

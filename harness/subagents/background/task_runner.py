@@ -14,11 +14,8 @@ from pydantic import JsonValue
 from ...checkpoint.base import Batch, Checkpointer, Run
 from ...errors import CheckpointError, HarnessError, RunEnded, ToolError
 from ...loop.hooks.calling import FAILURES, as_failure
-from .engine import ALL, OPEN, AgentSource, Behalf, RunEngine
-from .inbox import unread
-from .task_queue import TaskQueue, Turn
-from .tasks import ENDED, TaskStatus, status_of
-from .threads import parent_thread
+from .engine import ALL, OPEN, AgentSource, Behalf, RunEngine, TaskQueue, Turn, parent_thread
+from .tasks import ENDED, TaskStatus, status_of, unread
 
 __all__ = ["POLL_SECONDS", "TaskRunner"]
 

@@ -1,19 +1,48 @@
-"""Background tasks: their records and status, and the state that lists those of a thread."""
+"""Background tasks: their state, the agents that work on them, and messages to them.
+
+Background tasks: their records and status, and the state that lists those of a thread.
+
+Messages that are sent to a background task while it works.
+
+They wait in a namespace of the task's thread, which only grows, and join its transcript before its
+next model call. How many of them it has taken is part of its state, so each is read once, also by
+a task whose middleware removes old messages.
+
+Background agents: a subagent on its caller's journal and under its caller's rules.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast
+from copy import copy
+from dataclasses import replace
+from functools import cache
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, Unpack, cast
 
-from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+from typing_extensions import TypedDict
 
 from ..._internal.records import record
-from ...checkpoint.base import Interrupt, Run
+from ...checkpoint.base import Checkpointer, Interrupt, Run
+from ...errors import StaleThread
+from ...limits.limits import Limits, Meter
 from ...loop.agent import Agent
-from ...messages.message import HumanMessage
+from ...loop.definition import AgentDefinition
+from ...loop.engine import AgentLoop
+from ...loop.hooks.middleware import AgentMiddleware
+from ...loop.hooks.requests import HookResult, Runtime
+from ...loop.run.commit_buffer import CommitBuffer
+from ...loop.run.context import RunContext, StateCache
+from ...loop.thread_state import ThreadState
+from ...loop.tools.execution import ToolPipeline
+from ...messages.message import HumanMessage, Message
+from ...policy import CallPolicy, NarrowedPolicy, Verdict
+from ...policy.composite import Arguments, Caller
 from ...state.channels import Mark, Overwrite, Reducer, State
-from .engine import Behalf
+from ...state.schema import StateSchema
+from ...tools.tool import Tool
+from .engine import Behalf, parent_thread
+from .three_way_merge import MergeBase, MergeBaseState
 
 __all__ = [
     "ENDED",
@@ -21,15 +50,21 @@ __all__ = [
     "GONE",
     "BackgroundState",
     "BackgroundTask",
+    "Inbox",
+    "InboxState",
     "NewTask",
     "TaskStatus",
     "TaskView",
     "Tasks",
+    "background_agent",
     "given",
     "joined",
+    "post",
     "status_of",
     "tasks_in",
+    "unread",
 ]
+
 
 TaskStatus: TypeAlias = Literal[
     "pending", "running", "waiting", "success", "error", "cancelled", "timeout"
@@ -172,3 +207,163 @@ class BackgroundState(TypedDict):
 def tasks_in(state: State) -> Tasks:
     """Return the tasks of a thread by id."""
     return cast(Tasks, state.get("background_tasks") or {})
+
+
+_NS = "inbox"
+_ATTEMPTS = 5
+
+
+class InboxState(TypedDict):
+    """How many messages of its inbox a task has taken."""
+
+    inbox_read: Annotated[NotRequired[int], Mark.CONTROL]
+
+
+class Inbox(AgentMiddleware):
+    """Puts messages that were sent to a task into its transcript.
+
+    Args:
+        checkpointer: The task's journal.
+
+    Attributes:
+        definition: The agent that has this middleware; set once that is made.
+    """
+
+    state_schema = InboxState
+    definition: AgentDefinition
+
+    def __init__(self, checkpointer: Checkpointer) -> None:
+        self._journal = checkpointer
+
+    async def before_model(self, state: State, runtime: Runtime) -> HookResult:
+        """Take what has come since the last model call."""
+        if runtime.ns or parent_thread(runtime.thread_id) is None:
+            return None
+        inbox = await _open(self.definition, self._journal, runtime.thread_id)
+        return _taken(inbox, state) or None
+
+
+async def post(agent: Agent, thread_id: str, message: HumanMessage) -> None:
+    """Put a message into the inbox of a thread, once, however often it is posted.
+
+    Raises:
+        CheckpointError: The journal cannot be written; nothing was stored.
+        InvalidUpdate: The message was refused; nothing was stored.
+    """
+    for attempt in range(_ATTEMPTS):
+        inbox = await _open(agent.definition, agent.checkpointer, thread_id)
+        if any(one.id == message.id for one in _messages(inbox)):
+            return
+        inbox.write({"messages": [message]}, "input", "input")
+        try:
+            await inbox.commit("input", "end", source="input", summary=message.text[:100])
+        except StaleThread:  # another process posted at the same moment
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+async def unread(agent: Agent, thread_id: str) -> Mapping[str, Any]:
+    """Return the input that makes a task take the messages it has not; empty if there are none."""
+    inbox = await _open(agent.definition, agent.checkpointer, thread_id)
+    if inbox.head is None:
+        return {}
+    state = await agent.get_state(thread_id)
+    return _taken(inbox, state.values)
+
+
+async def _open(
+    definition: AgentDefinition, checkpointer: Checkpointer, thread_id: str
+) -> ThreadState:
+    run = Run("", thread_id, "delegate", definition.name, status="done")
+    journal = CommitBuffer(checkpointer, thread_id)
+    context = RunContext(run, checkpointer, journal, Meter(Limits()))
+    thread = AgentLoop(definition, context, ns=_NS).thread
+    await thread.open()
+    return thread
+
+
+def _messages(inbox: ThreadState) -> Sequence[Message]:
+    return () if inbox.head is None else cast(Sequence[Message], inbox.state.get("messages") or ())
+
+
+def _taken(inbox: ThreadState, state: State) -> Mapping[str, Any]:
+    sent = _messages(inbox)
+    read = cast(int, state.get("inbox_read") or 0)
+    return {"messages": [*sent[read:]], "inbox_read": len(sent)} if len(sent) > read else {}
+
+
+def background_agent(
+    agent: Agent,
+    checkpointer: Checkpointer,
+    above: Sequence[str],
+    policy: CallPolicy | None = None,
+) -> Agent:
+    """Return an agent that can work in the background.
+
+    Args:
+        agent: The agent; it stays as it is.
+        checkpointer: The caller's journal.
+        above: Names of the agents from the main one to the caller, as rules of the policy are
+            told: the agent is below them, as it is when `task` runs it.
+        policy: Rules of the caller, which hold besides its own.
+    """
+    old = agent.definition
+    own = old.pipeline.policy
+    rules = own if policy is None or policy is own else NarrowedPolicy((own, policy))
+    inbox = Inbox(checkpointer)
+    middleware = (*old.middleware, MergeBase(), inbox)
+    below = _Below(rules, tuple(above))
+    pipeline = ToolPipeline(old.tools, middleware, below, old.pipeline.cache)
+    states = StateCache()
+    states.rules = old.states.rules
+    made = copy(agent)
+    made.checkpointer = checkpointer
+    made.definition = replace(
+        old,
+        middleware=middleware,
+        schema=StateSchema({**old.schema.channels, **_own().channels}),
+        pipeline=pipeline,
+        states=states,
+    )
+    inbox.definition = made.definition
+    return made
+
+
+@cache
+def _own() -> StateSchema:
+    return StateSchema.of((InboxState, "Inbox"), (MergeBaseState, "GivenFiles"))
+
+
+@record
+class _Below:
+    """A policy that is told that an agent works below others."""
+
+    policy: CallPolicy
+    above: tuple[str, ...]
+
+    @property
+    def reads_paths(self) -> bool:
+        return self.policy.reads_paths
+
+    def judge(
+        self, tool: str, args: Arguments, definition: Tool | None = None, **caller: Unpack[Caller]
+    ) -> Verdict:
+        return self.policy.judge(tool, args, definition, **self._below(caller))
+
+    def hides(
+        self,
+        path: str,
+        definition: Tool | None = None,
+        *,
+        contents: bool = False,
+        **caller: Unpack[Caller],
+    ) -> bool:
+        return self.policy.hides(path, definition, contents=contents, **self._below(caller))
+
+    def narrowed(self, other: CallPolicy) -> CallPolicy:
+        return NarrowedPolicy((self, other))
+
+    def _below(self, caller: Caller) -> Caller:
+        return {**caller, "agent": (*self.above, *caller.get("agent", ()))}

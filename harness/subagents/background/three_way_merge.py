@@ -21,7 +21,7 @@ from ...checkpoint.base import step_id, turn_step_id
 from ...loop.hooks.middleware import AgentMiddleware
 from ...loop.hooks.requests import HookResult, Runtime
 from ...state.channels import Mark, Reducer, State
-from .threads import parent_thread
+from .engine import parent_thread
 
 __all__ = ["MergeBase", "MergeBaseState", "MergeResult", "base_of", "digest", "merge_changes"]
 

@@ -13,14 +13,14 @@ import pytest
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.harness.subagents.background import worker_locks as owners
+from deep_agent_mcp.harness.subagents.background import local_runs as owners
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
-from deep_agent_mcp.harness.subagents.background.tasks import NewTask
-from deep_agent_mcp.harness.subagents.background.worker_locks import (
+from deep_agent_mcp.harness.subagents.background.local_runs import (
     WorkerLock,
     is_worker_alive,
     new_worker,
 )
+from deep_agent_mcp.harness.subagents.background.tasks import NewTask
 from tests.loop.models import says
 from tests.subagents.background.support import Gate, family
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 THREAD = "t.task-00000001"
 HOLD = """
 import sys
-from deep_agent_mcp.harness.subagents.background.worker_locks import WorkerLock, new_worker
+from deep_agent_mcp.harness.subagents.background.local_runs import WorkerLock, new_worker
 owner = new_worker()
 lock = WorkerLock(owner)
 lock.hold()

@@ -12,9 +12,9 @@ from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer, Run
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
 from deep_agent_mcp.harness.checkpoint.sqlite import SqliteCheckpointer
 from deep_agent_mcp.harness.errors import HarnessError, ThreadBusy
+from deep_agent_mcp.harness.subagents.background.engine import delete_with_tasks, task_threads
 from deep_agent_mcp.harness.subagents.background.launcher import BackgroundSubAgents
 from deep_agent_mcp.harness.subagents.background.tasks import NewTask
-from deep_agent_mcp.harness.subagents.background.threads import delete_with_tasks, task_threads
 from deep_agent_mcp.server.settings.settings import Settings
 from deep_agent_mcp.server.settings.state_dir import StateDir
 from deep_agent_mcp.server.threads.admin import ThreadAdmin
