@@ -16,10 +16,9 @@ from opentelemetry.util.types import AttributeValue
 from ..loop.hooks.requests import ModelRequest, Runtime
 from ..messages.message import AIMessage
 from ..models.base import ChatModel, ChatRequest, Delta
-from . import names
-from .content import answer_json, messages_json, system_json
-from .failures import error_type, note_raised
-from .metrics import Attributes, Metrics
+from . import conventions
+from .conventions import Attributes, Metrics, answer_json, messages_json, system_json
+from .spans import error_type, note_raised
 
 __all__ = ["Chat", "Chats", "current"]
 
@@ -64,30 +63,30 @@ class Chat:
     def note_cached(self, answer: AIMessage) -> None:
         """Note an answer that nobody was asked for: it is in no metric, and has no tokens."""
         self._cached = True
-        self._span.set_attribute(names.CACHED, True)
+        self._span.set_attribute(conventions.CACHED, True)
         self._describe(answer, {})
 
     def note_answer(self, answer: AIMessage) -> None:
         """Note what the model has answered, and count its tokens."""
         told: dict[str, AttributeValue] = {}
         if answer.model:
-            told[names.RESPONSE_MODEL] = model = _provider_and_model(answer.model)[1]
-            self._counted[names.RESPONSE_MODEL] = self._metrics.few(model)
+            told[conventions.RESPONSE_MODEL] = model = _provider_and_model(answer.model)[1]
+            self._counted[conventions.RESPONSE_MODEL] = self._metrics.few(model)
         usage = answer.usage
         if usage is not None:
             self._metrics.count_tokens(usage, self._counted)
-            told[names.INPUT_TOKENS] = usage.total - usage.output_tokens
-            told[names.OUTPUT_TOKENS] = usage.output_tokens
-            told[names.CACHE_READ_TOKENS] = usage.cache_read_tokens
-            told[names.CACHE_WRITE_TOKENS] = usage.cache_write_tokens
+            told[conventions.INPUT_TOKENS] = usage.total - usage.output_tokens
+            told[conventions.OUTPUT_TOKENS] = usage.output_tokens
+            told[conventions.CACHE_READ_TOKENS] = usage.cache_read_tokens
+            told[conventions.CACHE_WRITE_TOKENS] = usage.cache_write_tokens
         if self._first is not None:
-            told[names.FIRST_CHUNK] = self._first
+            told[conventions.FIRST_CHUNK] = self._first
         self._describe(answer, told)
 
     def note_raised(self, raised: BaseException) -> None:
         """Note what ended the call instead of an answer."""
         if note_raised(self._span, raised, texts=self._capture) == "error":
-            self._counted[names.ERROR] = error_type(raised)
+            self._counted[conventions.ERROR] = error_type(raised)
 
     def end(self) -> None:
         """Count the call and end its span."""
@@ -101,9 +100,9 @@ class Chat:
         if not self._span.is_recording():
             return
         if answer.stop_reason:
-            told[names.FINISH_REASONS] = (answer.stop_reason,)
+            told[conventions.FINISH_REASONS] = (answer.stop_reason,)
         if self._capture:
-            told[names.OUTPUT_MESSAGES] = answer_json(answer)
+            told[conventions.OUTPUT_MESSAGES] = answer_json(answer)
         self._span.set_attributes(told)
 
 
@@ -141,22 +140,22 @@ class Chats:
         """
         provider, name = _provider_and_model(model.name)
         told: dict[str, AttributeValue] = {
-            names.OPERATION: "chat",
-            names.PROVIDER: provider,
-            names.REQUEST_MODEL: name,
-            names.CONVERSATION: runtime.thread_id,
-            names.AGENT: runtime.agent_name,
-            names.RUN: runtime.run_id,
+            conventions.OPERATION: "chat",
+            conventions.PROVIDER: provider,
+            conventions.REQUEST_MODEL: name,
+            conventions.CONVERSATION: runtime.thread_id,
+            conventions.AGENT: runtime.agent_name,
+            conventions.RUN: runtime.run_id,
         }
         if internal:
-            told[names.INTERNAL] = internal
+            told[conventions.INTERNAL] = internal
         span = self._tracer.start_span(f"chat {name}", parent, SpanKind.CLIENT, attributes=told)
         if span.is_recording():
             self._describe(span, request)
         counted: Attributes = {
-            names.OPERATION: "chat",
-            names.PROVIDER: self._metrics.few(provider),
-            names.REQUEST_MODEL: self._metrics.few(name),
+            conventions.OPERATION: "chat",
+            conventions.PROVIDER: self._metrics.few(provider),
+            conventions.REQUEST_MODEL: self._metrics.few(name),
         }
         chat = Chat(span, self._metrics, counted, capture_content=self._capture)
         try:
@@ -175,8 +174,8 @@ class Chats:
             if isinstance(value, int | float):
                 span.set_attribute(attribute, value)
         if self._capture:
-            span.set_attribute(names.SYSTEM, system_json(request.system))
-            span.set_attribute(names.INPUT_MESSAGES, messages_json(request.messages))
+            span.set_attribute(conventions.SYSTEM, system_json(request.system))
+            span.set_attribute(conventions.INPUT_MESSAGES, messages_json(request.messages))
 
 
 class _Watched:

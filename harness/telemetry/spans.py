@@ -2,13 +2,18 @@
 
 A run outlives the request that asked for it, and its steps know neither. A span that is kept by run
 and namespace can be found from every hook and from every commit.
+
+Span failures: tells errors from questions and from cancellations.
 """
 
 from __future__ import annotations
 
 import time
+import traceback
 from collections import OrderedDict
+from typing import Literal, TypeAlias, cast
 
+import anyio
 from opentelemetry import context as contexts
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -23,11 +28,14 @@ from opentelemetry.trace import (
 
 from .._internal.records import record
 from ..checkpoint.base import Run
-from . import names
-from .content import clean_text
-from .metrics import Metrics
+from ..errors import ModelError
+from ..limits.limits import LimitReached
+from ..loop.run.interrupts import Interrupted
+from . import conventions
+from .conventions import Metrics, clean_text
 
-__all__ = ["AgentSpan", "RunSpans"]
+__all__ = ["AgentSpan", "Ending", "RunSpans", "error_type", "note_error", "note_raised"]
+
 
 _REASON = 1_000
 """Characters of why a run failed."""
@@ -86,11 +94,11 @@ class RunSpans:
         if known is not None:
             return known[""]
         before = self._stopped.pop(run_id, None)
-        links = [] if before is None else [Link(before[0], {names.RUN: run_id})]
+        links = [] if before is None else [Link(before[0], {conventions.RUN: run_id})]
         opened = self._opened(run_id, thread_id, "", (agent,), links)
         self._legs[run_id] = {"": opened}
-        self._metrics.started.add(1, {names.AGENT: agent})
-        self._metrics.active.add(1, {names.AGENT: agent})
+        self._metrics.started.add(1, {conventions.AGENT: agent})
+        self._metrics.active.add(1, {conventions.AGENT: agent})
         return opened
 
     def note_running(self, run: Run) -> None:
@@ -140,15 +148,15 @@ class RunSpans:
             self._end_agent(agents, ns, None)
         leg = agents[""]
         span, error = leg.span, None
-        span.set_attribute(names.RUN_KIND, run.kind)
-        span.set_attribute(names.RUN_STATUS, run.status)
-        span.set_attribute(names.RUN_ATTEMPT, run.attempt)
+        span.set_attribute(conventions.RUN_KIND, run.kind)
+        span.set_attribute(conventions.RUN_STATUS, run.status)
+        span.set_attribute(conventions.RUN_ATTEMPT, run.attempt)
         if run.kind == "drive":  # a client's own model has invoked a tool, not our agent
             span.update_name(f"drive {leg.name}")
-            span.set_attribute(names.OPERATION, "drive")
+            span.set_attribute(conventions.OPERATION, "drive")
         if run.status == "failed":
             error = "run_failed"
-            span.set_attribute(names.ERROR, error)
+            span.set_attribute(conventions.ERROR, error)
             text = clean_text(run.reason or "")[:_REASON] if self._texts else None
             span.set_status(Status(StatusCode.ERROR, text))
         elif run.status in ("running", "needs_approval", "paused"):
@@ -158,22 +166,26 @@ class RunSpans:
             self._closed(leg, "")
         else:
             self._end(leg, "", error)
-        ended = {names.AGENT: leg.name, names.RUN_KIND: run.kind, names.RUN_STATUS: run.status}
+        ended = {
+            conventions.AGENT: leg.name,
+            conventions.RUN_KIND: run.kind,
+            conventions.RUN_STATUS: run.status,
+        }
         self._metrics.ended.add(1, ended)
-        self._metrics.active.add(-1, {names.AGENT: leg.name})
+        self._metrics.active.add(-1, {conventions.AGENT: leg.name})
 
     def _opened(
         self, run_id: str, thread_id: str, ns: str, path: tuple[str, ...], links: list[Link]
     ) -> AgentSpan:
         attributes: dict[str, str | tuple[str, ...]] = {
-            names.OPERATION: "invoke_agent",
-            names.AGENT: path[-1],
-            names.CONVERSATION: thread_id,
-            names.RUN: run_id,
-            names.AGENT_PATH: path,
+            conventions.OPERATION: "invoke_agent",
+            conventions.AGENT: path[-1],
+            conventions.CONVERSATION: thread_id,
+            conventions.RUN: run_id,
+            conventions.AGENT_PATH: path,
         }
         if ns:
-            attributes[names.NAMESPACE] = ns
+            attributes[conventions.NAMESPACE] = ns
         span = self._tracer.start_span(
             f"invoke_agent {path[-1]}", attributes=attributes, links=links
         )
@@ -185,14 +197,14 @@ class RunSpans:
     def _end_agent(self, agents: dict[str, AgentSpan], ns: str, error: str | None) -> None:
         one = agents.pop(ns)
         if error is not None:
-            one.span.set_attribute(names.ERROR, error)
+            one.span.set_attribute(conventions.ERROR, error)
             one.span.set_status(Status(StatusCode.ERROR))
         self._end(one, ns, error)
 
     def _end(self, one: AgentSpan, ns: str, error: str | None) -> None:
-        attributes = {names.OPERATION: "invoke_agent", names.AGENT: one.name}
+        attributes = {conventions.OPERATION: "invoke_agent", conventions.AGENT: one.name}
         if error is not None:
-            attributes[names.ERROR] = error
+            attributes[conventions.ERROR] = error
         self._metrics.agents.record(time.perf_counter() - one.begun, attributes)
         self._closed(one, ns)
 
@@ -205,3 +217,70 @@ class RunSpans:
         self._stopped[run.id] = span, run.attempt
         while len(self._stopped) > _REMEMBERED:
             self._stopped.popitem(last=False)
+
+
+Ending: TypeAlias = Literal["error", "waiting", "cancelled"]
+"""How something ended that raised."""
+
+_MOST = 1_000
+"""Characters of an error's text."""
+
+_PLACES = 50
+"""Places that an error passed, innermost ones."""
+
+
+def note_raised(span: Span, raised: BaseException, *, texts: bool) -> Ending:
+    """Note on a span what left its block; a question and a cancellation are no errors.
+
+    Args:
+        span: The span.
+        raised: What left its block.
+        texts: See `note_error`.
+    """
+    if _is_question(raised):
+        return "waiting"
+    if isinstance(raised, anyio.get_cancelled_exc_class() | GeneratorExit):
+        span.set_attribute(conventions.CANCELLED, True)
+        return "cancelled"
+    note_error(span, raised, texts=texts)
+    return "error"
+
+
+def note_error(span: Span, error: BaseException, *, texts: bool) -> None:
+    """Mark a span as failed, with the error's type and the places it passed.
+
+    Args:
+        span: The span.
+        error: What failed.
+        texts: Whether its text may be told too: it can hold anything that people, models, tools
+            and files said. That of a limit holds numbers only, and is told in any case.
+    """
+    if not span.is_recording():
+        return
+    text = _text_of(error) if texts or isinstance(error, LimitReached) else None
+    # Lines of code, no values.
+    passed = "".join(traceback.format_tb(error.__traceback__, limit=-_PLACES))
+    told = {"exception.type": type(error).__qualname__, "exception.stacktrace": passed}
+    span.set_attribute(conventions.ERROR, error_type(error))
+    span.set_status(Status(StatusCode.ERROR, text))
+    span.add_event("exception", told if text is None else {**told, "exception.message": text})
+
+
+def error_type(error: BaseException) -> str:
+    """Return a word for errors of this kind, of which there are few."""
+    if isinstance(error, ModelError) and error.kind != "unknown":
+        return error.kind
+    if isinstance(error, LimitReached):
+        return f"limit_{error.limit}"
+    return type(error).__qualname__
+
+
+def _text_of(error: BaseException) -> str:
+    return clean_text(str(error))[:_MOST]
+
+
+def _is_question(raised: BaseException) -> bool:
+    if isinstance(raised, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", raised)
+        return all(map(_is_question, group.exceptions))
+    return isinstance(raised, Interrupted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from deep_agent_mcp.harness.telemetry import names
+from deep_agent_mcp.harness.telemetry import conventions as names
 from tests.doc_pages import DocPage
 
 PAGE = DocPage("telemetry.md")
