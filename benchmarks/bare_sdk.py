@@ -17,7 +17,7 @@ from anthropic import AsyncAnthropic
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, Message, ToolMessage
 from deep_agent_mcp.harness.models.anthropic import AnthropicModel
 from deep_agent_mcp.harness.models.base import ChatRequest
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 
 MODEL = "claude-sonnet-5-5"
 GOAL = "Write four files, as in benchmark 7731."

@@ -31,7 +31,7 @@ from .models.base import ChatModel, PromptSection
 from .policy import CallPolicy, Policy
 from .state.channels import AgentState, Channel, channels_of
 from .state.schema import StateSchema
-from .tools.spec import is_provider_tool
+from .tools.schemas import is_provider_tool
 from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from deep_agent_mcp.harness.structured_output.strategies import (
     StructuredOutputValidationError,
     ToolStrategy,
 )
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from tests.loop.models import Turns, call, says
 
 

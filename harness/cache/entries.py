@@ -20,7 +20,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from .._internal.records import record
 from ..messages.message import AIMessage, Content, Message, ToolCall, ToolMessage, new_id
 from ..models.base import ChatRequest
-from ..tools.spec import ToolSpec
+from ..tools.schemas import ToolSpec
 from ..tools.tool import CachePolicy, Tool, ToolResult
 from . import Cache
 

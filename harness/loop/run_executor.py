@@ -31,7 +31,7 @@ from ..messages.message import (
 from ..messages.transcript import Transcript
 from ..state.channels import Mark, State
 from ..state.schema import StateSchema
-from ..tools.results import storable_text
+from ..tools.runtime import storable_text
 from .definition import AgentDefinition
 from .engine import AgentLoop
 from .hooks.calling import FAILURES, as_failure

@@ -23,7 +23,7 @@ from ..messages.message import HumanMessage, Message, ToolCall, ToolMessage, new
 from ..messages.transcript import transcript_text
 from ..models.base import ChatModel, ChatRequest, PromptSection
 from ..state.channels import Mark, State
-from ..tools.spec import ToolSpec
+from ..tools.schemas import ToolSpec
 from .context.summary_view import latest_request
 from .models.internal_calls import answer_of, data_of, fenced, resolved
 

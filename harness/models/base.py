@@ -34,7 +34,7 @@ from ..messages.message import (
     ThinkingBlock,
     ToolCall,
 )
-from ..tools.spec import ToolSpec
+from ..tools.schemas import ToolSpec
 from ..tools.tool import Tool
 
 __all__ = [

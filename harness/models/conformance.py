@@ -22,7 +22,7 @@ import anyio
 from .._internal.records import record
 from ..errors import ModelError
 from ..messages.message import AIMessage, HumanMessage, Message, ToolMessage
-from ..tools.spec import ToolSpec
+from ..tools.schemas import ToolSpec
 from .base import ChatModel, ChatRequest, Delta, PromptSection
 
 __all__ = ["LAWS", "Call", "Law", "NotConforming", "Provider", "Scene", "Stage", "verify"]

@@ -30,7 +30,7 @@ from ..messages.message import (
     Usage,
     new_id,
 )
-from ..tools.spec import ToolSpec
+from ..tools.schemas import ToolSpec
 from ._script_file import ANY_AGENT, Expect, Script, ScriptError, Turn, load_script
 from .base import ChatRequest, Delta
 

@@ -19,7 +19,7 @@ from .._internal.records import record
 from ..errors import AgentBuildError
 from ..messages.message import AIMessage, Message
 from ..models.base import ChatModel, ToolChoice
-from ..tools.spec import ToolSpec
+from ..tools.schemas import ToolSpec
 from .reading import (
     Attempt,
     HandleErrors,

@@ -19,7 +19,7 @@ from ..limits.limits import LimitReached
 from ..loop.hooks.calling import FAILURES, as_failure
 from ..models.registry import full_name
 from ..policy import CallPolicy
-from ..tools.results import result_of
+from ..tools.runtime import result_of
 from ..tools.signatures import ALL_ARGUMENTS
 from ..tools.tool import ToolResult, ToolRuntime
 

@@ -16,10 +16,7 @@ from typing import Any, Literal, TypeAlias, Unpack, overload
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from ..errors import AgentBuildError
-from .docstrings import read_docstring
-from .marks import CachePolicy, ToolOptions, wrong_marks
-from .results import result_of
-from .retries import RetryPolicy
+from .marks import CachePolicy, RetryPolicy, ToolOptions, wrong_marks
 from .runtime import (
     Fork,
     Injected,
@@ -31,8 +28,17 @@ from .runtime import (
     ToolFunction,
     ToolResult,
     ToolRuntime,
+    result_of,
 )
-from .schemas import check_schema, flat_schema, model_problems, schema_problems
+from .schemas import (
+    ToolSpec,
+    check_schema,
+    flat_schema,
+    is_provider_tool,
+    model_problems,
+    read_docstring,
+    schema_problems,
+)
 from .signatures import (
     ALL_ARGUMENTS,
     Slot,
@@ -46,7 +52,6 @@ from .signatures import (
     snake_case,
     with_artifact,
 )
-from .spec import ToolSpec, is_provider_tool
 
 __all__ = [
     "CachePolicy",

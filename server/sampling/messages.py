@@ -45,7 +45,7 @@ from ...harness.messages.message import (
 )
 from ...harness.models.base import ChatRequest
 from ...harness.models.wire import CONTINUE, OPENING, clean_text, sendable
-from ...harness.tools.spec import ToolSpec
+from ...harness.tools.schemas import ToolSpec
 
 if TYPE_CHECKING:
     from mcp.types import RequestParamsMeta, Role, SamplingMessageContentBlock

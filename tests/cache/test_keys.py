@@ -20,7 +20,7 @@ from deep_agent_mcp.harness.messages.message import (
     Usage,
 )
 from deep_agent_mcp.harness.models.base import ChatRequest, PromptSection
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 
 MODEL = "anthropic:claude-sonnet-5"
 

@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware, hook_c
 from deep_agent_mcp.harness.loop.hooks.requests import Command, Send
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule, Verdict
-from deep_agent_mcp.harness.tools.retries import RetryPolicy
+from deep_agent_mcp.harness.tools.marks import RetryPolicy
 from deep_agent_mcp.harness.tools.tool import Tool, tool
 from tests.loop.models import Turns, call, says
 from tests.loop.test_gate import ASK_DELETE, DENY_DELETE, Ran, results

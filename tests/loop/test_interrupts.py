@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.loop.hooks.middleware import HOOKS, AgentMiddleware
 from deep_agent_mcp.harness.messages.message import ToolMessage
 from deep_agent_mcp.harness.policy import Policy, Rule
 from deep_agent_mcp.harness.state.channels import Reducer
-from deep_agent_mcp.harness.tools.retries import RetryPolicy
+from deep_agent_mcp.harness.tools.marks import RetryPolicy
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 

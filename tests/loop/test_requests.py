@@ -10,7 +10,7 @@ from deep_agent_mcp.harness.loop.hooks.decorators import wrap_model_call, wrap_t
 from deep_agent_mcp.harness.loop.hooks.requests import ModelRequest, ModelResponse
 from deep_agent_mcp.harness.messages.message import AIMessage, HumanMessage, ToolCall
 from deep_agent_mcp.harness.models.base import PromptSection
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 

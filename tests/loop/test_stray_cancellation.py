@@ -14,7 +14,7 @@ from deep_agent_mcp.harness.errors import MiddlewareError, ToolFailed
 from deep_agent_mcp.harness.loop.hooks.calling import StrayCancellation
 from deep_agent_mcp.harness.loop.hooks.middleware import AgentMiddleware
 from deep_agent_mcp.harness.messages.message import ToolMessage
-from deep_agent_mcp.harness.tools.retries import RetryPolicy
+from deep_agent_mcp.harness.tools.marks import RetryPolicy
 from deep_agent_mcp.harness.tools.tool import ToolResult, ToolRuntime, tool
 from tests.loop.models import Turns, call, says
 

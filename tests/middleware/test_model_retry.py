@@ -10,7 +10,7 @@ from deep_agent_mcp.harness.loop.hooks.decorators import before_model, wrap_mode
 from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.loop.run.events import Event
 from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware
-from deep_agent_mcp.harness.tools.retries import RetryPolicy
+from deep_agent_mcp.harness.tools.marks import RetryPolicy
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.loop.models import Turns, says
 from tests.models.calls import claude

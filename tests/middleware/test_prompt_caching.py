@@ -13,7 +13,7 @@ from deep_agent_mcp.harness.middleware.models.provider_features import (
     PromptCachingMiddleware,
 )
 from deep_agent_mcp.harness.models.base import ChatModel, PromptSection
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns
 from tests.middleware.support import Sent, answer, loops, model_request

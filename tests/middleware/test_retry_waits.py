@@ -11,7 +11,7 @@ from deep_agent_mcp.harness.loop.hooks.decorators import wrap_model_call
 from deep_agent_mcp.harness.loop.run.context import RunControl
 from deep_agent_mcp.harness.middleware.models.model_fallback import ModelFallbackMiddleware
 from deep_agent_mcp.harness.middleware.models.model_retry import ModelRetryMiddleware
-from deep_agent_mcp.harness.tools.retries import RetryPolicy
+from deep_agent_mcp.harness.tools.marks import RetryPolicy
 from tests.loop.models import Turns, says
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ from deep_agent_mcp.harness.messages.message import HumanMessage, ToolMessage
 from deep_agent_mcp.harness.middleware.todo_list import TodoListMiddleware
 from deep_agent_mcp.harness.middleware.tools.offered_tools import ToolExclusionMiddleware
 from deep_agent_mcp.harness.middleware.tools.tool_calls import HumanInTheLoopMiddleware
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from deep_agent_mcp.harness.tools.tool import tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, model_request

@@ -26,7 +26,7 @@ from deep_agent_mcp.harness.middleware.tools.tool_selection import (
     ToolSelection,
 )
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from deep_agent_mcp.harness.tools.tool import Tool, tool
 from tests.loop.models import Turns, call, says
 from tests.middleware.support import Sent, loops, model_request

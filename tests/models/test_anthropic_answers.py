@@ -19,7 +19,7 @@ from deep_agent_mcp.harness.messages.message import (
 )
 from deep_agent_mcp.harness.models.anthropic.stream import AnswerBuilder
 from deep_agent_mcp.harness.models.base import ChatRequest, Delta
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from tests.fake_anthropic import Answer, FakeAnthropic, sign
 from tests.models.calls import ask, claude, collect, request
 

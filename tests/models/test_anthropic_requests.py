@@ -16,7 +16,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.models.base import PromptSection
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from tests.fake_anthropic import FakeAnthropic
 from tests.models.calls import ask, claude
 

@@ -6,7 +6,7 @@ from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.middleware.context.summarization import SummarizationMiddleware
 from deep_agent_mcp.harness.models.base import PromptSection
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from tests.fake_anthropic import Answer, FakeAnthropic
 from tests.models.calls import claude, request
 

@@ -10,7 +10,7 @@ import pytest
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import ModelError
 from deep_agent_mcp.harness.models.registry import init_chat_model
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from tests.fake_vendors import (
     FakeChat,
     FakeGoogle,

@@ -17,7 +17,7 @@ from deep_agent_mcp.harness.messages.message import (
 )
 from deep_agent_mcp.harness.models.base import Delta, PromptSection
 from deep_agent_mcp.harness.models.scripted import ScriptedModel, ScriptError
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from tests.models.calls import ask, collect, request
 
 pytestmark = pytest.mark.anyio

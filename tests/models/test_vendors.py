@@ -30,7 +30,7 @@ from deep_agent_mcp.harness.messages.message import (
 from deep_agent_mcp.harness.middleware.filesystem import FilesystemMiddleware
 from deep_agent_mcp.harness.models.base import ChatModel
 from deep_agent_mcp.harness.models.registry import init_chat_model
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from tests.fake_anthropic import FakeAnthropic
 from tests.fake_vendors import FakeChat, FakeGoogle, FakeResponses, FakeVendor, Reply, ReplyCall
 from tests.models.calls import ask, claude, collect, request

@@ -29,7 +29,7 @@ from deep_agent_mcp.harness.messages.message import (
     ToolMessage,
 )
 from deep_agent_mcp.harness.models.base import ChatRequest, PromptSection
-from deep_agent_mcp.harness.tools.spec import ToolSpec
+from deep_agent_mcp.harness.tools.schemas import ToolSpec
 from deep_agent_mcp.server.sampling.messages import answer_of, params_of
 
 LS = ToolSpec("ls", "List.", {"type": "object", "properties": {}})

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
-from deep_agent_mcp.harness.tools.docstrings import read_docstring
+from deep_agent_mcp.harness.tools.schemas import read_docstring
 from deep_agent_mcp.harness.tools.tool import Tool, ToolRuntime, tool
 from tests.tools.calls import described, properties
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError, ToolError
-from deep_agent_mcp.harness.tools.retries import may_pass
+from deep_agent_mcp.harness.tools.marks import may_pass
 from deep_agent_mcp.harness.tools.tool import (
     CachePolicy,
     InvalidArguments,

@@ -15,7 +15,7 @@ from ...messages.message import AIMessage, Message, ToolCall, ToolMessage
 from ...messages.transcript import paired
 from ...models.base import ChatModel, ChatRequest, PromptSection, ToolChoice
 from ...state.channels import ChannelWrite, State
-from ...tools.spec import ToolSpec
+from ...tools.schemas import ToolSpec
 from ...tools.tool import InterruptFn, Tool, ToolRuntime
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from ...messages.message import (
 )
 from ...models.base import ChatModel, ChatRequest, Delta, connection_lost
 from ...models.registry import ConfigurableModel
-from ...tools.retries import is_repeated, may_pass
+from ...tools.marks import is_repeated, may_pass
 from ...tools.tool import Tool
 from ..hooks.calling import FAILURES, Wrap
 from ..hooks.requests import ExtendedModelResponse, ModelRequest, ModelResponse

@@ -16,7 +16,7 @@ from ...checkpoint.base import Interrupt, InterruptKind
 from ...errors import InvalidAnswer, UnknownInterrupt
 from ...messages.message import ToolCall
 from ...policy.access_request import ALL_DECISIONS, ApprovalDecision
-from ...tools.results import storable_text
+from ...tools.runtime import storable_text
 from ..hooks.requests import ToolCallRequest
 
 __all__ = [

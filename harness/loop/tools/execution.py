@@ -20,7 +20,7 @@ from ...limits.limits import LimitReached, Meter
 from ...messages.message import ToolCall, ToolMessage
 from ...policy import CallAuthorization, CallPolicy, NarrowedPolicy, Verdict, strictest
 from ...policy.composite import ancestor_policies
-from ...tools.results import NO_OUTPUT
+from ...tools.runtime import NO_OUTPUT
 from ...tools.tool import InvalidArguments, Tool
 from ..hooks.calling import FAILURES, Wrap, as_failure, wraps_of
 from ..hooks.middleware import AgentMiddleware, hooks_of

@@ -24,7 +24,7 @@ from ...checkpoint.base import Batch, Interrupt, TaskWrites
 from ...errors import CheckpointError, ToolError, ToolFailed
 from ...limits.limits import LimitReached, Meter
 from ...messages.message import Message, TextBlock, ToolCall, ToolMessage
-from ...tools.results import NO_OUTPUT, result_of, storable_text
+from ...tools.runtime import NO_OUTPUT, result_of, storable_text
 from ...tools.tool import Tool, ToolResult
 from ..checkpoints import begun_mark
 from ..hooks.calling import FAILURES, as_failure

@@ -21,8 +21,8 @@ from ...loop.hooks.requests import InternalCall
 from ...loop.run.context import current_agent
 from ...messages.message import AIMessage, HumanMessage
 from ...models.base import ChatModel, ChatRequest, PromptSection, connection_lost
-from ...tools.retries import may_pass
-from ...tools.spec import ToolSpec
+from ...tools.marks import may_pass
+from ...tools.schemas import ToolSpec
 
 __all__ = ["answer_of", "ask_for", "data_of", "fenced", "resolved"]
 

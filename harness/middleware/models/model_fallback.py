@@ -20,7 +20,7 @@ from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import AIMessage, AnswerBlock, Message
 from ...models.base import ChatModel
 from ...state.channels import Mark, Reducer
-from ...tools.retries import may_pass
+from ...tools.marks import may_pass
 from ...tools.tool import Tool
 from .internal_calls import resolved
 

@@ -30,7 +30,7 @@ from ...loop.hooks.requests import (
     Runtime,
 )
 from ...messages.message import AIMessage, TextBlock
-from ...tools.retries import RetryOn, RetryPolicy, repeating
+from ...tools.marks import RetryOn, RetryPolicy, repeating
 
 __all__ = ["ModelRetryMiddleware", "OnFailure", "check_on_failure", "retry_policy", "text_by"]
 

@@ -33,7 +33,7 @@ from ...loop.tools.outcomes import failure
 from ...messages.message import Content, ContentBlock, HumanMessage, TextBlock, is_media
 from ...models.base import ChatModel, ChatRequest, PromptSection
 from ...policy import Verdict
-from ...tools.retries import RetryOn
+from ...tools.marks import RetryOn
 from ...tools.signatures import ALL_ARGUMENTS
 from ...tools.tool import Tool, ToolResult, ToolRuntime
 from ..models.internal_calls import answer_of, fenced, resolved

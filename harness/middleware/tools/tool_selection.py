@@ -21,8 +21,8 @@ from ...loop.hooks.requests import ModelHandler, ModelRequest, ModelResponse
 from ...messages.message import Message
 from ...models.base import ChatModel
 from ...state.channels import Mark
-from ...tools.retries import may_pass
-from ...tools.spec import ToolSpec
+from ...tools.marks import may_pass
+from ...tools.schemas import ToolSpec
 from ...tools.tool import Tool
 from ..context.summary_view import latest_request
 from ..models.internal_calls import ask_for, fenced, resolved

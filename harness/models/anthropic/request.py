@@ -21,7 +21,7 @@ from pydantic import JsonValue
 
 from ...errors import ModelError
 from ...messages.message import Usage
-from ...tools.spec import ToolSpec
+from ...tools.schemas import ToolSpec
 from ..base import ChatRequest, PromptSection, is_overflow
 from ..wire import clean_text, open_place, taken_and_told, unsendable
 from .messages import CacheMarks, messages_of

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from ...errors import ModelError
 from ...limits.prices import price_of, window_of
 from ...messages.message import AIMessage
-from ...tools.retries import is_repeated
+from ...tools.marks import is_repeated
 from ..base import ChatRequest, Delta
 from ..wire import LoopClients
 from . import Options, Vendor

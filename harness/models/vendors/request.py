@@ -27,7 +27,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from ...errors import ModelError
-from ...tools.spec import ToolSpec
+from ...tools.schemas import ToolSpec
 from ..base import ChatRequest, PromptSection
 from ..wire import clean_text, taken_and_told
 from . import Vendor
