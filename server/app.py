@@ -32,9 +32,8 @@ from ..harness.deep_agent import create_deep_agent
 from ..harness.errors import HarnessError
 from ..harness.limits.limits import Limits
 from ..harness.subagents.registry import SubAgentRegistry
-from .auth.caller import Principals
+from .auth.caller import OwnedJournal, Principals
 from .auth.challenges import ScopesOf
-from .auth.owned_journal import OwnedJournal
 from .face import Face
 from .mcp.announcements import Announcements
 from .mcp.mounted_servers import mounted_servers

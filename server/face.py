@@ -31,8 +31,7 @@ from pydantic import JsonValue
 from ..harness.agent import Agent
 from ..harness.errors import HarnessError
 from ..harness.tools.tool import InvalidArguments
-from .auth.caller import Scope, current_caller
-from .auth.identify import Identify
+from .auth.caller import Identify, Scope, current_caller
 from .mcp.instructions import instructions
 from .mcp.offered_agents import drives, offered_agents
 from .mcp.prompts import Completions, Prompts

@@ -55,7 +55,7 @@ IMPORTED = (
     "deep_agent_mcp.harness.models.scripted",
     "deep_agent_mcp.server.app",
     "deep_agent_mcp.server.auth.http",
-    "deep_agent_mcp.server.auth.request_limits",
+    "deep_agent_mcp.server.auth.http",
     "deep_agent_mcp.server.auth.tokens",
     "deep_agent_mcp.server.transports.event_store",
     "deep_agent_mcp.server.reload.hot_reload",

@@ -3,6 +3,10 @@
 Ids carry their owner: `thr_<owner>_<random>`, where the owner is a digest of the principal, or
 `thr_<random>` for the local user. So whose something is needs no lookup and cannot be forgotten
 in one: what does not belong to a caller does not exist for them.
+
+Identification: finds the principal of a message before anything is done with it.
+
+Owned journal: the journal as the caller may read it, with their own threads and runs only.
 """
 
 from __future__ import annotations
@@ -11,13 +15,29 @@ import json
 import logging
 import os
 import re
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+import anyio.to_thread
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_REQUEST
 
 from ...harness._internal.records import record
+from ...harness.checkpoint.base import (
+    Checkpoint,
+    Checkpointer,
+    Interrupt,
+    Run,
+    RunEvent,
+    ThreadInfo,
+    ThreadSlice,
+)
 from ...harness.errors import HarnessError
 from ...harness.messages.message import new_id
 
@@ -26,12 +46,16 @@ __all__ = [
     "ALL_SCOPES",
     "LOCAL",
     "Caller",
+    "Identify",
+    "JournalReader",
+    "OwnedJournal",
     "Principals",
     "Scope",
     "UnknownPrincipal",
     "current_caller",
     "owner_of",
 ]
+
 
 Scope: TypeAlias = Literal["drive", "delegate", "approve", "admin"]
 """`drive`: the file, todo and skill tools; `delegate`: `task` and what goes with it; `approve`:
@@ -115,7 +139,6 @@ LOCAL = Caller("", ALL_SCOPES)
 current_caller: ContextVar[Caller] = ContextVar("caller", default=LOCAL)
 """Who the request being served comes from; what it starts inherits it."""
 
-
 logger = logging.getLogger(__name__)
 
 
@@ -189,3 +212,181 @@ class Principals:
             except (ValueError, TypeError):  # cut off in the middle; its caller is noted again
                 continue
             self._known[str(owner)] = str(principal)
+
+
+class Identify:
+    """Server middleware: sets `current_caller` for each message.
+
+    Args:
+        principals: Told who has called.
+        prepare: Makes what is the caller's own, such as a directory.
+        needs_token: Whether a message over HTTP without an authenticated user is refused; the
+            guard in front of the transports lets none through, so that would be a mistake.
+    """
+
+    def __init__(
+        self,
+        principals: Principals,
+        prepare: Callable[[], Awaitable[None]],
+        *,
+        needs_token: bool,
+    ) -> None:
+        self._principals = principals
+        self._prepare = prepare
+        self._needs_token = needs_token
+
+    async def __call__(
+        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
+        """Serve a message on behalf of whoever it comes from."""
+        caller = self._caller(ctx)
+        if not self._principals.knows(caller):
+            await anyio.to_thread.run_sync(self._principals.note, caller)
+        token = current_caller.set(caller)
+        try:
+            try:
+                await self._prepare()
+            except HarnessError as error:
+                raise MCPError(INVALID_REQUEST, str(error)) from error
+            return await call_next(ctx)
+        finally:
+            current_caller.reset(token)
+
+    def _caller(self, ctx: ServerRequestContext[Any, Any]) -> Caller:
+        scope: dict[str, Any] = getattr(ctx.request, "scope", {})
+        user = scope.get("user")
+        if isinstance(user, AuthenticatedUser):
+            bearer = user.access_token
+            agents = (bearer.claims or {}).get(AGENTS_CLAIM)
+            caller = Caller(
+                bearer.subject or bearer.client_id,
+                frozenset(bearer.scopes),
+                None if agents is None else frozenset(agents),
+            )
+            if not any(map(caller.may, ALL_SCOPES)):
+                raise MCPError(
+                    INVALID_REQUEST,
+                    "Your token has none of this server's scopes ("
+                    + ", ".join(sorted(ALL_SCOPES))
+                    + "); nothing was done. Use one that has.",
+                )
+            return caller
+        if self._needs_token:
+            raise MCPError(INVALID_REQUEST, "This message names no caller; nothing was done.")
+        return LOCAL
+
+
+_PAGE = 200
+_MOST_RUNS = 10_000
+"""How many of the newest runs are looked through at most, where their ids have no prefix."""
+
+
+class JournalReader(Protocol):
+    """What requests read of a journal; see `Checkpointer`."""
+
+    async def threads(
+        self, *, limit: int = 50, before: float | None = None
+    ) -> Sequence[ThreadInfo]:
+        """Return threads, last changed first."""
+        ...
+
+    async def history(
+        self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
+    ) -> Sequence[Checkpoint]:
+        """Return checkpoints, newest first."""
+        ...
+
+    async def load(self, thread_id: str) -> ThreadSlice | None:
+        """Return a thread's head."""
+        ...
+
+    async def run(self, run_id: str) -> Run | None:
+        """Return a run by id."""
+        ...
+
+    async def find_runs(self, *, thread_id: str | None = None, limit: int = 50) -> Sequence[Run]:
+        """Return runs, last begun first."""
+        ...
+
+    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
+        """Return all interrupts of a run."""
+        ...
+
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
+        """Return events of a run, oldest first."""
+        ...
+
+
+class OwnedJournal:
+    """A `JournalReader` in which what is not the caller's does not exist.
+
+    Args:
+        journal: With everybody's threads.
+    """
+
+    def __init__(self, journal: Checkpointer) -> None:
+        self._journal = journal
+
+    async def threads(
+        self, *, limit: int = 50, before: float | None = None
+    ) -> Sequence[ThreadInfo]:
+        """Return threads, last changed first; reads on past those of others.
+
+        The journal passes over most of them; what only looks like the caller's is left out here.
+        """
+        found: list[ThreadInfo] = []
+        prefix = current_caller.get().prefix("thr")
+        page = limit
+        while True:
+            rows = await self._journal.threads(limit=page, before=before, prefix=prefix)
+            found += [row for row in rows if _owns(row.thread_id)]
+            if len(found) >= limit or len(rows) < page:
+                return found[:limit]
+            before = rows[-1].updated_at
+            page = max(limit, _PAGE)
+
+    async def history(
+        self, thread_id: str, ns: str = "", *, before: str | None = None, limit: int = 50
+    ) -> Sequence[Checkpoint]:
+        """Return checkpoints, newest first."""
+        if not _owns(thread_id):
+            return []
+        return await self._journal.history(thread_id, ns, before=before, limit=limit)
+
+    async def load(self, thread_id: str) -> ThreadSlice | None:
+        """Return a thread's head."""
+        return await self._journal.load(thread_id) if _owns(thread_id) else None
+
+    async def run(self, run_id: str) -> Run | None:
+        """Return a run by id."""
+        return await self._journal.run(run_id) if _owns(run_id) else None
+
+    async def find_runs(self, *, thread_id: str | None = None, limit: int = 50) -> Sequence[Run]:
+        """Return runs, last begun first.
+
+        Without a thread, the local user's are sought among the newest 10,000 of everybody.
+        """
+        if thread_id is not None:
+            if not _owns(thread_id):
+                return []
+            return await self._journal.find_runs(thread_id=thread_id, limit=limit)
+        prefix = current_caller.get().prefix("run")
+        page = limit
+        while True:
+            runs = await self._journal.find_runs(prefix=prefix, limit=page)
+            found = [run for run in runs if _owns(run.id)]
+            if len(found) >= limit or len(runs) < page or page >= _MOST_RUNS:
+                return found[:limit]
+            page = min(max(_PAGE, 4 * page), max(limit, _MOST_RUNS))  # no place to go on from
+
+    async def interrupts(self, run_id: str) -> Sequence[Interrupt]:
+        """Return all interrupts of a run."""
+        return await self._journal.interrupts(run_id) if _owns(run_id) else []
+
+    async def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Sequence[RunEvent]:
+        """Return events of a run, oldest first."""
+        return await self._journal.events(run_id, after=after, limit=limit) if _owns(run_id) else []
+
+
+def _owns(id_: str) -> bool:
+    return current_caller.get().owns(id_)

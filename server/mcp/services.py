@@ -9,8 +9,7 @@ from mcp.server.context import ServerRequestContext
 
 from ...harness.skills import SkillRegistry
 from ...harness.subagents.registry import SubAgentRegistry
-from ..auth.caller import Principals
-from ..auth.owned_journal import JournalReader
+from ..auth.caller import JournalReader, Principals
 from ..runs.runs import RunManager
 from ..runs.workplaces import Workplaces
 from ..sampling.carriers import OpenRequests

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import RunEvent
-from ..auth.owned_journal import JournalReader
+from ..auth.caller import JournalReader
 from ..results import moment
 
 __all__ = ["EventPage", "event_page"]

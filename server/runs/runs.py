@@ -24,8 +24,7 @@ from ...harness.loop.run.choices import RunChoices
 from ...harness.loop.run.events import Emit
 from ...harness.messages.message import ToolMessage
 from ...harness.subagents.background.engine import parent_thread
-from ..auth.caller import current_caller
-from ..auth.owned_journal import OwnedJournal
+from ..auth.caller import OwnedJournal, current_caller
 from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
 from .progress import Todos

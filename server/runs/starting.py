@@ -22,8 +22,7 @@ from ...harness.limits.limits import Limits
 from ...harness.loop.run.choices import RunChoices
 from ...harness.messages.message import HumanMessage, ToolCall, ToolMessage
 from ...harness.subagents.background.engine import parent_thread
-from ..auth.caller import Principals, current_caller, owner_of
-from ..auth.owned_journal import OwnedJournal
+from ..auth.caller import OwnedJournal, Principals, current_caller, owner_of
 from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
 from .active_run import ActiveRun

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from ...harness.agent import Agent
 from ...harness.checkpoint.base import Checkpoint, Interrupt, Run
 from ...harness.middleware.todo_list import Todo, render_todos
-from ..auth.owned_journal import JournalReader
+from ..auth.caller import JournalReader
 from ..results import Answer, moment
 from ..runs.approvals import show
 

@@ -227,8 +227,7 @@ def http_app(
     from starlette.responses import JSONResponse
     from starlette.routing import Mount, Route
 
-    from ..auth.http import auth_middleware, metadata_routes
-    from ..auth.request_limits import RequestLimits
+    from ..auth.http import RequestLimits, auth_middleware, metadata_routes
     from ..viewer.page import viewer_routes
     from .resumable_sessions import ResumableSessions
 

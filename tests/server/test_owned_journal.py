@@ -10,8 +10,7 @@ import pytest
 
 from deep_agent_mcp.harness.checkpoint.base import Batch, Checkpointer, Run, ThreadInfo
 from deep_agent_mcp.harness.checkpoint.memory import MemoryCheckpointer
-from deep_agent_mcp.server.auth.caller import LOCAL, Caller, current_caller
-from deep_agent_mcp.server.auth.owned_journal import OwnedJournal
+from deep_agent_mcp.server.auth.caller import LOCAL, Caller, OwnedJournal, current_caller
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,7 @@ from mcp.types import CallToolResult
 
 from deep_agent_mcp.harness.messages.message import HumanMessage, ImageBlock
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller
-from deep_agent_mcp.server.auth.identify import Identify
+from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, Identify
 from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 
