@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .agent import agent
-from .doctor import doctor
-from .install import install
-from .journal import journal
-from .models import models
+from .checks import models, policy
+from .install import doctor, install
 from .mounted_servers import mcp
-from .policy import policy
+from .state import journal, token
 from .threads import threads
-from .tokens import token
 
 if TYPE_CHECKING:
     from ..settings.settings import Settings

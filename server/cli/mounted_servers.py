@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .work import Failed, with_settings
+from .state import Failed, with_settings
 
 if TYPE_CHECKING:
     from ...harness.mcp_servers import MCPServer, ServerStatus, TokenFiles

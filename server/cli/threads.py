@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
-from .work import Failed, with_settings
+from .state import Failed, with_settings
 
 if TYPE_CHECKING:
     from ..results import Answer
