@@ -45,8 +45,7 @@ def _tell(folder: Path, live: bool) -> int:
     import anyio
     from mcp.shared.exceptions import MCPError
 
-    from .evidence import DemoFailed
-    from .view import View
+    from .view import DemoFailed, View
 
     view = View()
     started = time.monotonic()
@@ -77,7 +76,7 @@ def _tell(folder: Path, live: bool) -> int:
 async def _story(view: object, folder: Path, log: Path, live: bool) -> None:
     import anyio
 
-    from .process import ServerProcess
+    from .conversation import ServerProcess
     from .story import GATED, Story
     from .view import View
 

@@ -1,20 +1,37 @@
-"""The demo's side of the protocol: calls through the official client, shown as they are made."""
+"""The server as a child process on stdio, owned by us, so that it can be killed at any moment.
+
+The SDK's own `stdio_client` keeps its process to itself; everything else here is as there.
+
+The demo's side of the protocol: calls through the official client, shown as they are made.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from subprocess import PIPE
 from typing import Any, TypeAlias
 
+import anyio
+from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import Client
+from mcp.client.stdio import get_default_environment
 from mcp.shared.exceptions import MCPError
-from mcp.types import CallToolResult, TextContent, TextResourceContents
+from mcp.shared.message import SessionMessage
+from mcp.types import CallToolResult, TextContent, TextResourceContents, jsonrpc_message_adapter
 
-from .evidence import DemoFailed
-from .run_tree import RunTree
-from .view import View
+import deep_agent_mcp
 
-__all__ = ["Conversation", "Facts"]
+from .view import DemoFailed, RunTree, View
+
+__all__ = ["Conversation", "Facts", "ServerProcess"]
+
 
 Facts: TypeAlias = dict[str, Any]
 """The structured content of a result."""
@@ -118,3 +135,126 @@ def _shown(args: Facts) -> str:
         text = json.dumps(value, ensure_ascii=False)
         parts.append(f"{name}={text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + '...'}")
     return ", ".join(parts)
+
+
+MAX_LINE_BYTES = 16 << 20
+EXIT_SECONDS = 5.0
+
+Streams = tuple[
+    MemoryObjectReceiveStream[SessionMessage | Exception],
+    MemoryObjectSendStream[SessionMessage],
+]
+
+
+class ServerProcess:
+    """Starts `deep-agent-mcp serve` as often as asked, one process at a time.
+
+    Args:
+        arguments: Of `serve`.
+        folder: Where it runs, so that no package in the user's directory can be in its way.
+        log: File for its stderr; appended to.
+        variables: Environment variables it gets besides the harmless ones.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, log: Path, variables: Sequence[str] = ()
+    ) -> None:
+        self._command = [sys.executable, "-m", "deep_agent_mcp", "serve", *arguments]
+        self._folder = folder
+        self.log = log
+        self._env = get_default_environment()
+        self._env.update({name: os.environ[name] for name in variables if name in os.environ})
+        self._env["PYTHONPATH"] = str(Path(deep_agent_mcp.__file__).resolve().parents[1])
+        self._process: Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End the server at once: SIGKILL, or TerminateProcess on Windows."""
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def died(self) -> int:
+        """Wait until the process is gone and return its exit code (minus a signal's number)."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncGenerator[Streams]:
+        """Start the server and yield the message streams of a transport for `mcp.Client`."""
+        with self.log.open("ab") as log:
+            process = await anyio.open_process(
+                self._command,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=log,
+                cwd=self._folder,
+                env=self._env,
+                start_new_session=True,  # Ctrl-C is ours to handle
+            )
+        self._process = process
+        incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_read_lines, process, incoming)
+            tasks.start_soon(_write_lines, process, outgoing)
+            try:
+                yield read, write
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await _stop(process)
+                for stream in (read, write):
+                    stream.close()
+                tasks.cancel_scope.cancel()
+
+
+async def _read_lines(
+    process: Process, incoming: MemoryObjectSendStream[SessionMessage | Exception]
+) -> None:
+    assert process.stdout is not None
+    lines = BufferedByteReceiveStream(process.stdout)
+    with incoming, suppress(anyio.IncompleteRead, anyio.EndOfStream, OSError):
+        while True:
+            line = await lines.receive_until(b"\n", MAX_LINE_BYTES)
+            try:
+                message: SessionMessage | Exception = SessionMessage(
+                    jsonrpc_message_adapter.validate_json(line, by_name=False)
+                )
+            except ValueError as error:
+                message = error
+            try:
+                await incoming.send(message)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+
+
+async def _write_lines(
+    process: Process, outgoing: MemoryObjectReceiveStream[SessionMessage]
+) -> None:
+    assert process.stdin is not None
+    closed = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
+    with outgoing, suppress(*closed):
+        async for one in outgoing:
+            text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+            await process.stdin.send(text.encode() + b"\n")
+
+
+async def _stop(process: Process) -> None:
+    """End the process the polite way, by closing its stdin, and make sure that it is gone."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        await process.stdin.aclose()
+    with anyio.move_on_after(EXIT_SECONDS):
+        await process.wait()
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+        with anyio.move_on_after(EXIT_SECONDS):  # wait() also waits for whoever has our pipes
+            await process.wait()
+    await process.stdout.aclose()

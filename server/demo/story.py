@@ -15,11 +15,8 @@ from pathlib import Path
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from .conversation import Conversation, Facts
-from .evidence import DemoFailed, Journal, Stamp, open_calls, stamp
-from .process import ServerProcess
-from .run_tree import RunTree
-from .view import View
+from .conversation import Conversation, Facts, ServerProcess
+from .view import DemoFailed, Journal, RunTree, Stamp, View, open_calls, stamp
 
 __all__ = ["GATED", "Story"]
 

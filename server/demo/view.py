@@ -1,11 +1,22 @@
-"""Demo view: colour and a spinner on a terminal, plain text elsewhere."""
+"""What the demo shows: its terminal, who called what, and proof from disk.
+
+Demo evidence: reads disk, journal and transcript to prove the demo's claims.
+
+Run tree: who called what in a run, gathered from progress messages.
+
+Demo view: colour and a spinner on a terminal, plain text elsewhere.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console, Group
@@ -16,9 +27,184 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from .run_tree import Node, RunTree
+from ...harness._internal.records import record
+from ...harness.checkpoint.base import Run
+from ...harness.checkpoint.sqlite import SqliteCheckpointer
 
-__all__ = ["View"]
+__all__ = ["DemoFailed", "Journal", "Node", "RunTree", "Stamp", "View", "open_calls", "stamp"]
+
+
+_CALLED = re.compile(r"^Calls `(\w+)`:$", re.MULTILINE)
+_RETURNED = re.compile(r"^### Result of (\w+)", re.MULTILINE)
+
+
+class DemoFailed(Exception):
+    """Something is not as the demo says it is."""
+
+
+@record
+class Stamp:
+    """Identifies one writing of a file: another one has another time and, mostly, inode."""
+
+    inode: int
+    modified_ns: int
+
+
+def stamp(path: Path) -> Stamp:
+    """Return when and where a file was written.
+
+    Raises:
+        DemoFailed: There is no such file.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise DemoFailed(f"{path.name} should be on disk by now, and is not") from None
+    return Stamp(found.st_ino, found.st_mtime_ns)
+
+
+@record
+class Journal:
+    """What the journal says of a run, read without any server.
+
+    Attributes:
+        run: Its record.
+        checkpoints: How many steps of its thread are finished.
+        changes: Every change of a file, oldest first: the path and a digest of the new content.
+    """
+
+    run: Run
+    checkpoints: int
+    changes: Sequence[tuple[str, str | None]]
+
+    @classmethod
+    async def read(cls, file: Path, run_id: str) -> Journal:
+        """Read it.
+
+        Raises:
+            DemoFailed: The run is not there.
+        """
+        async with SqliteCheckpointer(file) as journal:
+            run = await journal.run(run_id)
+            if run is None:
+                raise DemoFailed(f"run {run_id} is not in the journal")
+            history = await journal.history(run.thread_id, limit=1_000)
+            changes = await journal.file_changes(run.thread_id, 0)
+        made = tuple((one.path, one.after_digest) for one in reversed(changes))
+        return cls(run, len(history), made)
+
+
+def open_calls(transcript: str) -> tuple[int, dict[str, int]]:
+    """Return how many tool calls a transcript has, and per tool how many results are missing.
+
+    A negative number says that there are more results than calls.
+    """
+    called, returned = Counter(_CALLED.findall(transcript)), Counter(_RETURNED.findall(transcript))
+    names = called.keys() | returned.keys()
+    missing = {name: called[name] - returned[name] for name in sorted(names)}
+    return called.total(), {name: number for name, number in missing.items() if number}
+
+
+SEPARATOR = " \u203a "
+THINKING = "thinking"
+WAITS = "waits for an answer"
+
+
+@dataclass(slots=True)
+class Node:
+    """An agent, or a tool call of an agent.
+
+    Attributes:
+        label: The agent's name, or the tool and what the call is about.
+        tool: The tool, for a call.
+        process: The server process that first reported it, counted from 1.
+        asked: Whether the call waited for an approval.
+        finished: Whether the call has a result: its agent has gone on thinking since.
+        resumed: Whether a later process went on with the unfinished call.
+        children: Calls of an agent, or the agent below a call.
+    """
+
+    label: str
+    tool: str = ""
+    process: int = 1
+    asked: bool = False
+    finished: bool = False
+    resumed: bool = False
+    children: list[Node] = field(default_factory=list["Node"])
+
+
+class RunTree:
+    """Collects the progress messages of one run from one or more server processes.
+
+    Args:
+        tools: Names of the tools an agent may call; other words in a message are not a call.
+
+    Attributes:
+        root: The agent that got the goal.
+        process: The server process that reports now, counted from 1.
+        repeated: Calls that were reported again although they had finished.
+    """
+
+    def __init__(self, tools: Iterable[str]) -> None:
+        self._tools = frozenset(tools)
+        self.root = Node("main")
+        self.process = 1
+        self.repeated: list[str] = []
+
+    def hear(self, message: str) -> tuple[str, ...]:
+        """Take in a message; if an agent begins to think, return the names down to that agent."""
+        place, _, what = message.partition(": ")
+        agents = tuple(place.split(SEPARATOR))
+        tool, _, rest = what.partition(" ")
+        if what == THINKING:
+            for call in self._agent(agents).children:
+                call.finished = True
+            return agents
+        if tool not in self._tools or rest.startswith("failed: "):
+            return ()
+        if rest == WAITS:
+            self.ask(tool, agents)
+            return ()
+        self._call(self._agent(agents), tool, what)
+        return ()
+
+    def ask(self, tool: str, agents: Sequence[str]) -> None:
+        """Note that an agent's unfinished calls of a tool wait for an approval."""
+        for call in self._agent(agents).children:
+            call.asked = call.asked or (call.tool == tool and not call.finished)
+
+    def calls(self) -> list[Node]:
+        """Return all calls, each before those below it."""
+        return list(_calls(self.root))
+
+    def _agent(self, agents: Sequence[str]) -> Node:
+        node = self.root
+        for name in agents[1:]:
+            call = next((one for one in reversed(node.children) if one.tool == "task"), node)
+            below = next((one for one in call.children if one.label == name), None)
+            if below is None:
+                below = Node(name, process=self.process)
+                call.children.append(below)
+            node = below
+        return node
+
+    def _call(self, agent: Node, tool: str, label: str) -> None:
+        known = [one for one in agent.children if one.label == label]
+        for one in known:
+            if not one.finished and (one.asked or one.process != self.process):
+                one.resumed = one.process != self.process
+                return
+        if any(one.process != self.process for one in known):
+            self.repeated.append(label)
+        agent.children.append(Node(label, tool, self.process))
+
+
+def _calls(agent: Node) -> Iterable[Node]:
+    for call in agent.children:
+        yield call
+        for below in call.children:
+            yield from _calls(below)
+
 
 MAX_WIDTH = 100
 MAX_LINES = 16
