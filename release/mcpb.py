@@ -18,10 +18,10 @@ from typing import Any
 
 import anyio
 
+from deep_agent_mcp.server.doctor.findings import KNOWN_CLIENTS
 from deep_agent_mcp.server.doctor.handshakes import server_command
-from deep_agent_mcp.server.settings.sources import load_settings
-from deep_agent_mcp.server.doctor.known_clients import KNOWN_CLIENTS
 from deep_agent_mcp.server.doctor.wire import Wire
+from deep_agent_mcp.server.settings.sources import load_settings
 from release.project import REPO, Project
 
 __all__ = ["build", "manifest"]

@@ -283,7 +283,7 @@ def _run(examination: Examination, as_json: bool) -> list[Finding | Handshake]:
     if not as_json:
         from rich.console import Console
 
-        from ..doctor.report import Report
+        from ..doctor import Report
 
         report = Report(Console(highlight=False))
     anyio.run(examine)

@@ -1,13 +1,41 @@
-"""Findings: one check each, with its result and how to fix it."""
+"""Findings: one check each; and the clients and entries that they are about.
+
+Findings: one check each, with its result and how to fix it.
+
+Known clients: what each sends when it connects, and its limits.
+
+Each line is measured on the published client, but for Claude Desktop, VS Code and Cursor, where it
+is what their documentation and users report.
+
+Installed entries: clients that start this server, and whether that still works.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any, Literal, TypeAlias
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
 
 from ...harness._internal.records import record
+from ..install.clients import CLIENTS, KEY_VARIABLE, PLACES
+from ..install.config_file import ConfigFileError
+from ..install.installer import InstallError, Placement, find_entry
+from ..install.machine import Machine
 
-__all__ = ["Finding", "Status", "broken", "note", "ok"]
+__all__ = [
+    "KNOWN_CLIENTS",
+    "Finding",
+    "KnownClient",
+    "Status",
+    "broken",
+    "examine_entries",
+    "note",
+    "ok",
+]
+
 
 Status: TypeAlias = Literal["ok", "note", "broken"]
 """`note`: it works, with less; `broken`: something asked for does not work."""
@@ -47,3 +75,217 @@ def note(about: str, text: str, fix: str = "") -> Finding:
 def broken(about: str, text: str, fix: str) -> Finding:
     """Return a finding that something asked for does not work."""
     return Finding(about, "broken", text, fix)
+
+
+Shows: TypeAlias = Literal["structured", "text"]
+
+MODERN = "2026-07-28"
+
+_ROOTS: Mapping[str, Any] = {"roots": {"listChanged": True}}
+_FORMS: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+
+
+@record
+class KnownClient:
+    """One client as the server meets it.
+
+    Attributes:
+        name: As `install` calls it.
+        title: As people call it.
+        protocol: The revision it asks for first.
+        calls_itself: Name in its `clientInfo`.
+        capabilities: What it declares.
+        tool_name: How a tool is called before its model; `{server}` and `{tool}` are replaced.
+        longest_name: Characters such a name may have; a longer one is cut or dropped.
+        shows: Which half of a result its model sees.
+        largest_result: Characters of a result it shows whole.
+        call_seconds: How long it waits for a call; None if nobody has met an end.
+        most_tools: How many tools of all servers it bears; None if nobody has met an end.
+        instructions: Characters of the server's instructions it keeps; None for all.
+        cannot: What it does not do, in words.
+    """
+
+    name: str
+    title: str
+    protocol: str
+    calls_itself: str
+    capabilities: Mapping[str, Any]
+    tool_name: str
+    longest_name: int
+    shows: Shows
+    largest_result: int
+    call_seconds: float | None = None
+    most_tools: int | None = None
+    instructions: int | None = None
+    cannot: tuple[str, ...] = field(default=())
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether it speaks the stateless era first."""
+        return self.protocol == MODERN
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it puts the server's questions to its user."""
+        return "elicitation" in self.capabilities
+
+
+_ALL = (
+    KnownClient(
+        name="claude-desktop",
+        title="Claude Desktop",
+        protocol="2025-11-25",
+        calls_itself="claude-ai",
+        capabilities={"extensions": {"io.modelcontextprotocol/ui": {}}},
+        tool_name="{server}:{tool}",
+        longest_name=64,
+        shows="text",
+        largest_result=100_000,
+        call_seconds=60,
+        cannot=("starts the server outside of any project",),
+    ),
+    KnownClient(
+        name="claude-code",
+        title="Claude Code",
+        protocol=MODERN,
+        calls_itself="claude-code",
+        capabilities={**_ROOTS, **_FORMS},
+        tool_name="mcp__{server}__{tool}",
+        longest_name=128,
+        shows="structured",
+        largest_result=50_000,
+        call_seconds=120,
+        instructions=2_048,
+        cannot=(
+            "loads tools only when its model searches for them",
+            "answers no questions without a terminal (-p)",
+        ),
+    ),
+    KnownClient(
+        name="cursor",
+        title="Cursor",
+        protocol="2025-06-18",
+        calls_itself="cursor-vscode",
+        capabilities={**_ROOTS, "elicitation": {}},
+        tool_name="mcp_{server}_{tool}",
+        longest_name=60,
+        shows="text",
+        largest_result=40_000,
+        most_tools=40,
+        cannot=("starts the server outside of the project",),
+    ),
+    KnownClient(
+        name="vscode",
+        title="VS Code",
+        protocol="2025-11-25",
+        calls_itself="Visual Studio Code",
+        capabilities={**_ROOTS, "sampling": {}, "elicitation": {"form": {}}},
+        tool_name="mcp_{server}_{tool}",
+        longest_name=64,
+        shows="text",
+        largest_result=40_000,
+        most_tools=128,
+    ),
+    KnownClient(
+        name="codex",
+        title="Codex",
+        protocol="2025-06-18",
+        calls_itself="codex-mcp-client",
+        capabilities={"experimental": {"codex/auth-change": {}}, **_FORMS},
+        tool_name="mcp__{server}__{tool}",
+        longest_name=64,
+        shows="structured",
+        largest_result=12_000,
+        call_seconds=300,
+        cannot=("shows no progress", "answers no questions in `codex exec`"),
+    ),
+    KnownClient(
+        name="gemini",
+        title="Gemini CLI",
+        protocol="2025-06-18",
+        calls_itself="gemini-cli-mcp-client",
+        capabilities=_ROOTS,
+        tool_name="mcp_{server}_{tool}",
+        longest_name=64,
+        shows="text",
+        largest_result=40_000,
+        call_seconds=600,
+    ),
+    KnownClient(
+        name="opencode",
+        title="opencode",
+        protocol="2025-11-25",
+        calls_itself="opencode",
+        capabilities={"roots": {}},
+        tool_name="{server}_{tool}",
+        longest_name=64,
+        shows="text",
+        largest_result=50_000,
+        call_seconds=60,
+        cannot=("drops links to resources",),
+    ),
+)
+
+KNOWN_CLIENTS: Mapping[str, KnownClient] = {one.name: one for one in _ALL}
+"""The clients by name."""
+
+
+def examine_entries(machine: Machine, name: str, clients: frozenset[str]) -> Iterator[Finding]:
+    """Look at the entry of that name in the files of these clients, of user and project."""
+    found = False
+    for client in CLIENTS.values():
+        seen: set[Path] = set()  # in the home directory both scopes may have the same file
+        for scope, place in PLACES[client.name].items() if client.name in clients else ():
+            if place(machine) in seen:
+                continue
+            seen.add(place(machine))
+            placement = Placement(client, scope, name)
+            about = f"entry in {client.title}"
+            try:
+                file, entry = find_entry(placement, machine)
+            except (InstallError, ConfigFileError) as error:
+                yield note(about, str(error), "Correct the file; the client cannot read it either.")
+                continue
+            if entry is None:
+                continue
+            found = True
+            again = f"deep-agent-mcp install {client.name}"
+            if scope == "project":
+                again += " --scope project"
+            program = _program(entry)
+            if not _is_there(program):
+                text = f"{file.path} starts {program}, which is not there"
+                yield broken(about, text, f"Run `{again}` again.")
+            elif _has_key(entry) and file.others_can_read:
+                text = f"{file.path} holds a key, and others than you can read it"
+                yield broken(about, text, f"Run `chmod 600 {file.path}`.")
+            else:
+                yield ok(about, f"{file.path} starts {program}")
+    if not found:
+        yield note(
+            "entries",
+            f"no client has an entry {name!r} of ours",
+            "Run `deep-agent-mcp install CLIENT`.",
+        )
+
+
+def _program(entry: Mapping[str, Any]) -> str:
+    command = entry.get("command")
+    words = cast("list[object]", command) if isinstance(command, list) else [command]
+    return str(words[0]) if words else ""
+
+
+def _is_there(program: str) -> bool:
+    if os.path.isabs(program):
+        return os.access(program, os.X_OK) and Path(program).is_file()
+    return shutil.which(program) is not None
+
+
+def _has_key(entry: Mapping[str, Any]) -> bool:
+    """Whether it holds a key itself, not the name of a variable."""
+    for group in ("env", "environment"):
+        held = entry.get(group)
+        value = cast("dict[str, object]", held).get(KEY_VARIABLE) if isinstance(held, dict) else ""
+        if isinstance(value, str) and value and not value.startswith(("$", "{")):
+            return True
+    return False

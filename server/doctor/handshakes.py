@@ -18,8 +18,7 @@ import deep_agent_mcp
 from ..mcp.services import wait_budget
 from ..settings.settings import Settings
 from ..version import version
-from .findings import Status
-from .known_clients import KnownClient
+from .findings import KnownClient, Status
 from .wire import Wire, WireError
 
 __all__ = [

@@ -18,7 +18,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from ..version import version
-from .known_clients import KnownClient
+from .findings import KnownClient
 
 __all__ = ["Wire", "WireError"]
 

@@ -26,8 +26,7 @@ from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.models.scripted import ScriptedModel
 from deep_agent_mcp.server.cli.install import INSTALLABLE
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.doctor import Finding, Handshake
-from deep_agent_mcp.server.doctor.entries import examine_entries
+from deep_agent_mcp.server.doctor import Finding, Handshake, Report, examine_live_model
 from deep_agent_mcp.server.doctor.environment import (
     examine_files,
     examine_key,
@@ -37,11 +36,13 @@ from deep_agent_mcp.server.doctor.environment import (
     examine_search,
     wrong_versions,
 )
-from deep_agent_mcp.server.doctor.examination import examine_live_model
-from deep_agent_mcp.server.doctor.findings import broken
+from deep_agent_mcp.server.doctor.findings import (
+    KNOWN_CLIENTS,
+    KnownClient,
+    broken,
+    examine_entries,
+)
 from deep_agent_mcp.server.doctor.handshakes import server_command, shake_hands
-from deep_agent_mcp.server.doctor.known_clients import KNOWN_CLIENTS, KnownClient
-from deep_agent_mcp.server.doctor.report import Report
 from deep_agent_mcp.server.doctor.state import examine_journal, examine_state
 from deep_agent_mcp.server.install.machine import Machine
 from deep_agent_mcp.server.settings.settings import Settings

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from deep_agent_mcp.server.doctor.known_clients import KNOWN_CLIENTS
+from deep_agent_mcp.server.doctor.findings import KNOWN_CLIENTS
 from deep_agent_mcp.server.doctor.wire import Wire
 from release.mcpb import USER_CONFIG, VARIABLES, build
 from release.project import REPO, Project
