@@ -82,9 +82,8 @@ def install(
     in the file stay as they are, and a backup is kept. The API key is not written down: the entry
     names the variable it is in, where the client can replace that.
     """
-    from ..install.config_file import ConfigFileError
     from ..install.installer import Change, InstallError, Placement
-    from ..install.machine import Machine, NotInstalled
+    from ..install.machine import ConfigFileError, Machine, NotInstalled
 
     machine = Machine.here()
     try:

@@ -21,9 +21,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from ...harness._internal.records import record
 from ..install.clients import CLIENTS, KEY_VARIABLE, PLACES
-from ..install.config_file import ConfigFileError
 from ..install.installer import InstallError, Placement, find_entry
-from ..install.machine import Machine
+from ..install.machine import ConfigFileError, Machine
 
 __all__ = [
     "KNOWN_CLIENTS",

@@ -1,16 +1,167 @@
-"""The two kinds of files that clients keep servers in: what entry is there, set it, remove it."""
+"""A table of a TOML file, changed in place: comments, order and all other tables stay as they are.
+
+A new table is appended to the text, so that nothing before it can change. tomlkit, which keeps
+comments, changes and removes tables that are there. Either way the result is read again with the
+standard library and compared with what was meant.
+
+The two kinds of files that clients keep servers in: what entry is there, set it, remove it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, cast
 
+import tomlkit
 from pydantic import JsonValue
+from tomlkit.exceptions import TOMLKitError
 
-from . import jsonc, toml_file
+from . import jsonc
 from .clients import Client, Entry, Start
 
-__all__ = ["Document", "document_of"]
+__all__ = ["Document", "TomlError", "document_of", "parse", "remove_table", "set_table"]
+
+
+class TomlError(ValueError):
+    """The text is not TOML, or cannot be edited; the text says where and why."""
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Return what a text means.
+
+    Raises:
+        TomlError: It is not TOML.
+    """
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError as error:
+        raise TomlError(str(error)) from None
+
+
+def set_table(text: str, group: str, name: str, table: Mapping[str, JsonValue]) -> str:
+    """Return the text with `[group.name]` set: the keys of `table`, and others it had.
+
+    Raises:
+        TomlError: The text is not TOML, or `group` is not a table.
+    """
+    before = parse(text)
+    held = _group(before, group).get(name)
+    if isinstance(held, dict):
+        old = cast(dict[str, Any], held)
+        merged = _merged(old, table)
+        if merged == old:
+            return text
+    else:
+        merged = dict(table)
+    expected = {**before, group: {**_group(before, group), name: merged}}
+    if held is None and _can_append(text, group, before):
+        return _checked(_appended(text, group, name, table), expected)
+
+    def change(document: MutableMapping[str, Any]) -> None:
+        tables = document.setdefault(group, tomlkit.table(is_super_table=True))
+        if isinstance(held, dict):
+            _update(tables[name], table)
+        else:
+            tables[name] = dict(table)
+
+    return _edited(text, change, expected)
+
+
+def remove_table(text: str, group: str, name: str) -> str:
+    """Return the text without `[group.name]` and the tables below it.
+
+    Raises:
+        TomlError: The text is not TOML, or `group` is not a table.
+    """
+    before = parse(text)
+    left = dict(_group(before, group))
+    if left.pop(name, None) is None:
+        return text
+    expected = {**before, group: left}
+
+    def change(document: MutableMapping[str, Any]) -> None:
+        del document[group][name]
+
+    return _edited(text, change, expected)
+
+
+def _group(document: Mapping[str, Any], group: str) -> dict[str, Any]:
+    held = document.get(group, {})
+    if not isinstance(held, dict):
+        raise TomlError(f"{group} is not a table")
+    return cast(dict[str, Any], held)
+
+
+def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(old)
+    for key, value in new.items():
+        held = merged.get(key)
+        if isinstance(value, dict) and isinstance(held, dict):
+            merged[key] = _merged(cast(dict[str, Any], held), cast(dict[str, Any], value))
+        else:
+            merged[key] = value
+    return merged
+
+
+def _update(table: MutableMapping[str, Any], new: Mapping[str, Any]) -> None:
+    for key, value in new.items():
+        held = table.get(key)
+        if isinstance(value, dict) and isinstance(held, MutableMapping):
+            _update(cast(MutableMapping[str, Any], held), cast(dict[str, Any], value))
+        elif held != value:
+            table[key] = value
+
+
+def _can_append(text: str, group: str, before: Mapping[str, Any]) -> bool:
+    """Whether a further `[group.name]` at the end is valid: not if the group is written inline."""
+    try:
+        parse(f"{text}\n[{group}.{_unused(before, group)}]\n")
+    except TomlError:
+        return False
+    return True
+
+
+def _unused(before: Mapping[str, Any], group: str) -> str:
+    name = "x"
+    while name in _group(before, group):
+        name += "x"
+    return name
+
+
+def _appended(text: str, group: str, name: str, table: Mapping[str, JsonValue]) -> str:
+    newline = "\r\n" if "\r\n" in text else "\n"
+    document = tomlkit.document()
+    tables = tomlkit.table(is_super_table=True)
+    tables[name] = dict(table)
+    document[group] = tables
+    ours = tomlkit.dumps(document).replace("\n", newline)  # pyright: ignore[reportUnknownMemberType]
+    if not text.strip("\ufeff \t\r\n"):
+        return text + ours
+    gap = newline if text.endswith("\n") else newline * 2
+    return text + gap + ours
+
+
+def _edited(
+    text: str, change: Callable[[MutableMapping[str, Any]], None], expected: Mapping[str, Any]
+) -> str:
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    try:
+        document = tomlkit.parse(text.removeprefix(mark))
+        change(document)
+        edited = mark + tomlkit.dumps(document)  # pyright: ignore[reportUnknownMemberType]
+    except (TOMLKitError, KeyError, TypeError) as error:
+        raise TomlError(f"it is written in a way that cannot be edited safely ({error})") from error
+    return _checked(edited, expected)
+
+
+def _checked(text: str, expected: Mapping[str, Any]) -> str:
+    result = parse(text)
+    if {key: value for key, value in result.items() if value != {}} != {
+        key: value for key, value in expected.items() if value != {}
+    }:
+        raise TomlError("it is written in a way that cannot be edited safely")
+    return text
 
 
 class Document(Protocol):
@@ -44,13 +195,13 @@ class _Toml:
         self._made = client.entry
 
     def entry(self, text: str, name: str) -> Any:
-        return _lookup(toml_file.parse(text), (self._group, name))
+        return _lookup(parse(text), (self._group, name))
 
     def with_entry(self, text: str, name: str, start: Start) -> str:
-        return toml_file.set_table(text, self._group, name, self._made(start))
+        return set_table(text, self._group, name, self._made(start))
 
     def without_entry(self, text: str, name: str) -> str:
-        return toml_file.remove_table(text, self._group, name)
+        return remove_table(text, self._group, name)
 
 
 class _Json:
@@ -74,7 +225,7 @@ class _Json:
                 text = jsonc.append_item(text, question.path, dict(question.value))
         newer = client.newer_entry
         entry = (newer if newer and group == client.newer_group else client.entry)(start)
-        return _merged(text, (*group, name), entry)
+        return _merged_text(text, (*group, name), entry)
 
     def without_entry(self, text: str, name: str) -> str:
         client = self._client
@@ -97,13 +248,13 @@ class _Json:
         return newer
 
 
-def _merged(text: str, path: Sequence[str], entry: Entry) -> str:
+def _merged_text(text: str, path: Sequence[str], entry: Entry) -> str:
     """Set what the entry says, and keep what else is there."""
     if not isinstance(_lookup(jsonc.parse(text), path), dict):
         return jsonc.set_member(text, path, entry)
     for key, value in entry.items():
         if isinstance(value, dict):
-            text = _merged(text, (*path, key), value)
+            text = _merged_text(text, (*path, key), value)
         else:
             text = jsonc.set_member(text, (*path, key), value)
     return text

@@ -11,11 +11,9 @@ from typing import Any, cast
 from ...harness._internal.records import record
 from ..version import NAME
 from .clients import CLIENTS, KEY_VARIABLE, PLACES, Client, Scope, Start
-from .config_file import ConfigFile
-from .documents import document_of
-from .jsonc import JsoncError
-from .machine import Machine, own_command
-from .toml_file import TomlError
+from .documents import TomlError, document_of
+from .jsonc_reader import JsoncError
+from .machine import ConfigFile, Machine, own_command
 
 __all__ = ["Change", "InstallError", "Placement", "Request", "find_entry"]
 

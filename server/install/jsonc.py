@@ -10,68 +10,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
-from ...harness._internal.records import record
+from .jsonc_reader import SPACE, Element, JsoncError, Node, read
 
-__all__ = ["JsoncError", "append_item", "parse", "remove_item", "remove_member", "set_member"]
+__all__ = ["append_item", "parse", "remove_item", "remove_member", "set_member"]
+
 
 Path: TypeAlias = Sequence[str]
 """Keys from the top; `()` is the document itself."""
 
 _Written: TypeAlias = Callable[[str | None], str]
 """Returns an element's text, given the indentation of its line; None: all on one line."""
-
-MAX_DEPTH = 200
-MAX_DIGITS = 1_000
-
-_SPACE = " \t\r\n"
-_SKIPPED = re.compile(r"(?:[ \t\r\n]++|//[^\r\n]*+|/\*[\s\S]*?\*/)*+")
-_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\.)*+"')
-_WORD = re.compile(r"[^\s,:{}\[\]\"/]+")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_WORDS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
-
-
-class JsoncError(ValueError):
-    """The text is not JSON with comments, or cannot be edited; the text says where and why."""
-
-
-@record
-class _Node:
-    """A value and where it stands.
-
-    Attributes:
-        start: Of its first character.
-        end: After its last character.
-        value: What it means.
-        elements: What an object or array holds, in order.
-    """
-
-    start: int
-    end: int
-    value: JsonValue
-    elements: tuple[_Element, ...] = ()
-
-
-@record
-class _Element:
-    """A member of an object, or an item of an array.
-
-    Attributes:
-        start: Of its key, or of an item's value.
-        node: Its value.
-        comma: Where the comma after it is; None if there is none.
-        key: None for items.
-    """
-
-    start: int
-    node: _Node
-    comma: int | None
-    key: str | None
 
 
 def parse(text: str) -> JsonValue:
@@ -80,7 +32,7 @@ def parse(text: str) -> JsonValue:
     Raises:
         JsoncError: It is not JSON with comments and trailing commas.
     """
-    return _read(text).value
+    return read(text).value
 
 
 def set_member(text: str, path: Path, value: JsonValue) -> str:
@@ -121,8 +73,8 @@ def remove_member(text: str, path: Path) -> str:
             return text
     if _object(holder, parents).pop(key, _MISSING) is _MISSING:
         return text
-    while found := [one for one in _find(_read(text), parents).elements if one.key == key]:
-        text = _without(text, _find(_read(text), parents), found[-1])
+    while found := [one for one in _find(read(text), parents).elements if one.key == key]:
+        text = _without(text, _find(read(text), parents), found[-1])
     return _checked(text, expected)
 
 
@@ -137,7 +89,7 @@ def append_item(text: str, path: Path, item: JsonValue) -> str:
     if held is None:
         return set_member(text, path, [item])
     _array(held, path).append(item)
-    node = _find(_read(text), path)
+    node = _find(read(text), path)
     return _checked(_insert(text, node, lambda indent: _dumped(item, text, indent)), expected)
 
 
@@ -153,123 +105,12 @@ def remove_item(text: str, path: Path, item: JsonValue) -> str:
         return text
     items = _array(held, path)
     items[:] = [one for one in items if one != item]
-    while found := [one for one in _find(_read(text), path).elements if one.node.value == item]:
-        text = _without(text, _find(_read(text), path), found[-1])
+    while found := [one for one in _find(read(text), path).elements if one.node.value == item]:
+        text = _without(text, _find(read(text), path), found[-1])
     return _checked(text, expected)
 
 
-# --- reading -------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Reader:
-    text: str
-    at: int = field(default=0)
-
-    def document(self) -> _Node:
-        self.skip()
-        node = self.value(0)
-        self.skip()
-        if self.at < len(self.text):
-            raise self.error("something stands after the end of the document")
-        return node
-
-    def skip(self) -> None:
-        """Go over white space and comments."""
-        found = _SKIPPED.match(self.text, self.at)
-        assert found is not None  # it matches nothing, too
-        self.at = found.end()
-        if self.text.startswith("/*", self.at):
-            raise self.error("this comment has no end")
-
-    def value(self, depth: int) -> _Node:
-        char = self.peek()
-        if depth > MAX_DEPTH:
-            raise self.error(f"more than {MAX_DEPTH} levels")
-        if char == "{":
-            return self.container(depth, "}")
-        if char == "[":
-            return self.container(depth, "]")
-        if char == '"':
-            return self.string()
-        return self.word()
-
-    def container(self, depth: int, close: str) -> _Node:
-        start = self.at
-        self.at += 1
-        elements: list[_Element] = []
-        self.skip()
-        while self.peek() != close:
-            if elements and elements[-1].comma is None:
-                raise self.error(f"a comma or {close} is expected")
-            begin = self.at
-            key = self.key() if close == "}" else None
-            node = self.value(depth + 1)
-            self.skip()
-            comma = self.at if self.peek() == "," else None
-            if comma is not None:
-                self.at += 1
-                self.skip()
-            elements.append(_Element(begin, node, comma, key))
-        self.at += 1
-        value: JsonValue = [one.node.value for one in elements]
-        if close == "}":
-            value = {one.key or "": one.node.value for one in elements}
-        return _Node(start, self.at, value, tuple(elements))
-
-    def key(self) -> str:
-        if self.peek() != '"':
-            raise self.error("a name in double quotes is expected")
-        name = cast(str, self.string().value)
-        self.skip()
-        if self.peek() != ":":
-            raise self.error("a colon is expected")
-        self.at += 1
-        self.skip()
-        return name
-
-    def string(self) -> _Node:
-        found = _STRING.match(self.text, self.at)
-        if found is None:
-            raise self.error("this string has no end on its line, or holds a control character")
-        try:
-            value = cast(str, json.loads(found[0]))
-        except ValueError:
-            raise self.error("this string has an escape that JSON does not know") from None
-        return self.leaf(found.end(), value)
-
-    def word(self) -> _Node:
-        found = _WORD.match(self.text, self.at)
-        if found is None:
-            raise self.error("a value is expected")
-        if found[0] in _WORDS:
-            return self.leaf(found.end(), _WORDS[found[0]])
-        if _NUMBER.fullmatch(found[0]) and len(found[0]) <= MAX_DIGITS:
-            return self.leaf(found.end(), cast(JsonValue, json.loads(found[0])))
-        raise self.error(f"{found[0][:40]!r} is not a JSON value")
-
-    def leaf(self, end: int, value: JsonValue) -> _Node:
-        start, self.at = self.at, end
-        return _Node(start, end, value)
-
-    def peek(self) -> str:
-        if self.at >= len(self.text):
-            raise self.error("the document ends too early")
-        return self.text[self.at]
-
-    def error(self, reason: str) -> JsoncError:
-        before = self.text[: self.at]
-        line = before.count("\n") + 1
-        column = len(before) - (before.rfind("\n") + 1) + 1
-        return JsoncError(f"line {line}, column {column}: {reason}")
-
-
-def _read(text: str) -> _Node:
-    # A byte order mark is no part of the document, and stays where it is.
-    return _Reader(text, 1 if text.startswith("\ufeff") else 0).document()
-
-
-def _find(node: _Node, path: Path) -> _Node:
+def _find(node: Node, path: Path) -> Node:
     for key in path:
         node = next(one.node for one in reversed(node.elements) if one.key == key)
     return node
@@ -313,7 +154,7 @@ def _checked(text: str, expected: JsonValue) -> str:
 
 
 def _with_member(text: str, parents: Path, key: str, value: JsonValue) -> str:
-    holder = _find(_read(text), parents)
+    holder = _find(read(text), parents)
     present = [one for one in holder.elements if one.key == key]
     if present:
         node = present[-1].node
@@ -323,7 +164,7 @@ def _with_member(text: str, parents: Path, key: str, value: JsonValue) -> str:
     return _insert(text, holder, lambda indent: f"{name}: {_dumped(value, text, indent)}")
 
 
-def _insert(text: str, holder: _Node, written: _Written) -> str:
+def _insert(text: str, holder: Node, written: _Written) -> str:
     """Put an element at the end of an object or array."""
     elements = holder.elements
     close = holder.end - 1
@@ -336,7 +177,7 @@ def _insert(text: str, holder: _Node, written: _Written) -> str:
     outer = _indent_of_line(text, holder.start)
     own = next((one for one in reversed(elements) if _begins_line(text, one.start)), None)
     indent = outer + _unit(text) if own is None else _indent_of_line(text, own.start)
-    at = holder.start + 1 + len(text[holder.start + 1 : close].rstrip(_SPACE))
+    at = holder.start + 1 + len(text[holder.start + 1 : close].rstrip(SPACE))
     tail = text[at:close]
     if "\n" not in tail:  # the brace would end up behind our last line
         tail = _newline(text) + outer
@@ -349,7 +190,7 @@ def _insert(text: str, holder: _Node, written: _Written) -> str:
     return f"{text[:comma]},{text[comma:at]}{ours}{tail}{text[close:]}"
 
 
-def _without(text: str, holder: _Node, gone: _Element) -> str:
+def _without(text: str, holder: Node, gone: Element) -> str:
     """Take an element out, its comma too, and its line if nothing else stands there."""
     elements = holder.elements
     place = elements.index(gone)
@@ -361,14 +202,14 @@ def _without(text: str, holder: _Node, gone: _Element) -> str:
         cuts.append((before, before + 1))
     end = gone.node.end
     if gone.comma is not None:
-        if text[end : gone.comma].strip(_SPACE):
+        if text[end : gone.comma].strip(SPACE):
             cuts.append((gone.comma, gone.comma + 1))
         else:
             end = gone.comma + 1
     if place == 0 and not is_last and not text[end : elements[1].start].strip(" \t"):
         return text[: gone.start] + text[elements[1].start :]  # on one line with the next
-    start = holder.start + 1 + len(text[holder.start + 1 : gone.start].rstrip(_SPACE))
-    if start == holder.start + 1 and not text[end : holder.end - 1].strip(_SPACE):
+    start = holder.start + 1 + len(text[holder.start + 1 : gone.start].rstrip(SPACE))
+    if start == holder.start + 1 and not text[end : holder.end - 1].strip(SPACE):
         return text[:start] + text[holder.end - 1 :]  # empty again: `{}`
     line_end = re.compile(r"[\r\n]|\Z").search(text, end)
     assert line_end is not None

@@ -1,20 +1,32 @@
-"""Machine: platform, home and program, which decide where files are and what is started."""
+"""Machine: platform, home and program, and the files of clients on it.
+
+Machine: platform, home and program, which decide where files are and what is started.
+
+A client's file on disk: read whole, replaced whole, never lost.
+
+A change is written beside the file and moved over it, so that a client that reads meanwhile sees
+the old text or the new one. What was there is kept as a backup. A link is followed, and stays.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
+import stat
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
 from ...harness._internal.records import record
 from ..version import NAME, version
 
-__all__ = ["Machine", "NotInstalled", "own_command"]
+__all__ = ["ConfigFile", "ConfigFileError", "Machine", "NotInstalled", "own_command"]
 
 
 class NotInstalled(Exception):
@@ -111,3 +123,135 @@ def own_command(machine: Machine) -> tuple[str, ...]:
             f"`{NAME}` that this installs."
         )
     return (machine.python, "-m", "deep_agent_mcp")
+
+
+MAX_BYTES = 64 << 20
+
+
+class ConfigFileError(Exception):
+    """The file cannot be read or written; the text says what was done, and what to do."""
+
+
+@record
+class ConfigFile:
+    """What a file held when it was read.
+
+    Attributes:
+        path: The file itself, behind all links.
+        data: Its bytes; None if it does not exist.
+        status: Its status; None if it does not exist.
+    """
+
+    path: Path
+    data: bytes | None = None
+    status: os.stat_result | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> ConfigFile:
+        """Read a file, which need not exist.
+
+        Raises:
+            ConfigFileError: It cannot be read.
+        """
+        try:
+            path = Path(os.path.realpath(path, strict=False))
+            if not os.path.lexists(path):
+                return cls(path)
+            if not path.is_file():  # a pipe would be waited for, and a link to itself is nothing
+                raise ConfigFileError(f"{path} is not a file. Nothing was changed.")
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise ConfigFileError(
+                f"{path} cannot be read: {error.strerror or error}. Nothing was changed."
+            ) from error
+        if len(data) > MAX_BYTES:
+            raise ConfigFileError(f"{path} is larger than 64 MiB. Nothing was changed.")
+        return cls(path, data, status)
+
+    @property
+    def text(self) -> str:
+        """Its text, with the line ends and the byte order mark it has; empty if there is no file.
+
+        Raises:
+            ConfigFileError: It is not UTF-8.
+        """
+        try:
+            return (self.data or b"").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigFileError(
+                f"{self.path} is not UTF-8 (byte {error.start}). Nothing was changed. Save it as "
+                "UTF-8 and try again."
+            ) from error
+
+    @property
+    def others_can_read(self) -> bool:
+        """Whether its mode lets others read it; on Windows its directory decides, not the mode."""
+        if self.status is None or sys.platform == "win32":
+            return False
+        return bool(stat.S_IMODE(self.status.st_mode) & (stat.S_IRWXG | stat.S_IRWXO))
+
+    def replace(self, text: str) -> Path | None:
+        """Write a new text, if it is one; return the backup of the old one.
+
+        Mode and owner stay; a new file, and each backup, is for its owner only (0600).
+
+        Raises:
+            ConfigFileError: It cannot be written, or somebody else has changed it meanwhile. It is
+                as it was.
+        """
+        data = text.encode("utf-8")
+        if data == self.data:
+            return None
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            backup = None if self.data is None else self._write_backup(self.data)
+            own = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
+            try:
+                self._write(own, data, self.status)
+                self._require_unchanged()
+                os.replace(own, self.path)
+            except BaseException:
+                for made in (own, backup):
+                    if made is not None:
+                        with suppress(OSError):
+                            made.unlink()
+                raise
+        except OSError as error:
+            raise ConfigFileError(
+                f"{self.path} cannot be written: {error.strerror or error}. It was not changed."
+            ) from error
+        return backup
+
+    def _require_unchanged(self) -> None:
+        now = ConfigFile.read(self.path)
+        if now.data != self.data:
+            raise ConfigFileError(
+                f"{self.path} was changed by another program at this moment. Nothing was changed "
+                "by us. Try again; close the client first if that goes on."
+            )
+
+    def _write_backup(self, data: bytes) -> Path:
+        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        backup = self.path.with_name(f"{self.path.name}.{moment}.bak")
+        self._write(backup, data, None)
+        return backup
+
+    def _write(self, path: Path, data: bytes, like: os.stat_result | None) -> None:
+        """Write a new file of the same owner, with the mode of another if one is given."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            if self.status is not None and sys.platform != "win32":
+                made = os.fstat(file.fileno())
+                wanted = (self.status.st_uid, self.status.st_gid)
+                if (made.st_uid, made.st_gid) != wanted:
+                    os.fchown(file.fileno(), *wanted)
+            if like is not None and sys.platform != "win32":
+                os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode))
+            file.flush()
+            os.fsync(file.fileno())
+
+
+_BINARY = getattr(os, "O_BINARY", 0)

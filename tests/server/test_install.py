@@ -510,8 +510,8 @@ def test_a_directory_without_permission_is_said(home: Path) -> None:
 
 
 def test_a_change_by_the_client_at_that_moment_is_not_written_over(home: Path) -> None:
-    from deep_agent_mcp.server.install.config_file import ConfigFileError
     from deep_agent_mcp.server.install.installer import Change, Placement, Request
+    from deep_agent_mcp.server.install.machine import ConfigFileError
 
     path = seeded(home, "claude-code")
     change = Change.install(Request(Placement.of("claude-code", "user", "x")), Machine.here())

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.server.install.jsonc import (
-    JsoncError,
     append_item,
     parse,
     remove_item,
     remove_member,
     set_member,
 )
+from deep_agent_mcp.server.install.jsonc_reader import JsoncError
 
 # --- documents written in every way ----------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_agent_mcp.server.install.toml_file import TomlError, remove_table, set_table
+from deep_agent_mcp.server.install.documents import TomlError, remove_table, set_table
 
 ENTRY = {"command": "/bin/deep", "args": ["serve"], "tool_timeout_sec": 300}
 
