@@ -35,10 +35,9 @@ from ..harness.subagents.registry import SubAgentRegistry
 from .auth.caller import OwnedJournal, Principals
 from .auth.challenges import ScopesOf
 from .face import Face
-from .mcp.announcements import Announcements
 from .mcp.mounted_servers import mounted_servers
-from .mcp.services import Services
-from .mcp.sessions import SessionRegistry
+from .mcp.requests import Services
+from .mcp.sessions import Announcements, SessionRegistry
 from .reload.file_reports import FileReports
 from .reload.files_of_all import RulesOfAll
 from .runs.mounted_servers import MountedServers

@@ -32,23 +32,19 @@ from ..harness.agent import Agent
 from ..harness.errors import HarnessError
 from ..harness.tools.tool import InvalidArguments
 from .auth.caller import Identify, Scope, current_caller
-from .mcp.instructions import instructions
 from .mcp.offered_agents import drives, offered_agents
-from .mcp.prompts import Completions, Prompts
-from .mcp.resources import Resources
-from .mcp.services import Context, Services
+from .mcp.prompts import Completions, Prompts, instructions
+from .mcp.requests import Context, Services, bound_texts, missing_extension, takes_tasks, too_long
+from .mcp.resources import UI_EXTENSION, UI_SETTINGS, Resources
 from .mcp.skill_methods import (
     SKILLS_EXTENSION,
     SKILLS_SETTINGS,
     DirectoryParams,
     SkillMethods,
     SkillParams,
+    listed,
 )
-from .mcp.subagent_texts import listed
-from .mcp.task_negotiation import missing_extension, takes_tasks
-from .mcp.text_bounds import bound_texts, too_long
 from .mcp.uris import may_watch
-from .mcp.viewer_app import UI_EXTENSION, UI_SETTINGS
 from .results import error, unknown
 from .runs.commands import DRIVEN_COMMANDS
 from .settings.settings import Settings

@@ -15,7 +15,7 @@ import anyio
 
 import deep_agent_mcp
 
-from ..mcp.services import wait_budget
+from ..mcp.requests import wait_budget
 from ..settings.settings import Settings
 from ..version import version
 from .findings import KnownClient, Status

@@ -14,7 +14,7 @@ from ...harness.errors import HarnessError
 from ...harness.subagents.definitions import AnySubAgent
 from ..auth.caller import Caller, current_caller
 from ..settings.settings import Settings
-from .services import Services
+from .requests import Services
 
 __all__ = ["MAIN", "OfferedAgents", "bound_to", "drives", "offered_agents"]
 

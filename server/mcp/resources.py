@@ -4,6 +4,11 @@ A thread has `todos`, `transcript`, `checkpoints`, `files` and one resource per 
 `events`; subagents describe themselves; and there is the page that shows runs (`server.viewer`).
 Lists are paged: skills and subagents first, then threads, newest first; a thread that changes
 between two pages may move up, but none that stays is left out.
+
+The page as an app of MCP hosts (SEP-1865): a `ui://` resource that tools lead to.
+
+A host that knows the extension shows it beside the result of such a tool, in a sandbox without a
+network; to every other client the tools are what they were.
 """
 
 from __future__ import annotations
@@ -45,10 +50,10 @@ from ..runs.events import event_page
 from ..threads.file_access import reading_policy, reading_runtime
 from ..threads.listing import todos_as_json
 from ..threads.transcripts import transcript
+from ..viewer.page import viewer_html
 from .offered_agents import offered_agents
-from .services import Context, Services
-from .skill_methods import read_skill_file
-from .subagent_texts import described
+from .requests import Context, Services
+from .skill_methods import described, read_skill_file
 from .uris import (
     THREADS_URI,
     VIEWER_URI,
@@ -60,9 +65,40 @@ from .uris import (
     skill_uri,
     thread_uri,
 )
-from .viewer_app import viewer_contents, viewer_resource
 
-__all__ = ["Resources"]
+__all__ = ["UI_EXTENSION", "UI_SETTINGS", "Resources", "viewer_contents", "viewer_resource"]
+
+
+# As in `mcp.server.apps`, which would import the SDK's high-level server.
+UI_EXTENSION = "io.modelcontextprotocol/ui"
+APP_MIME_TYPE = "text/html;profile=mcp-app"
+UI_SETTINGS: dict[str, Any] = {}
+
+_META: dict[str, Any] = {
+    "ui": {"csp": {}, "prefersBorder": True}
+}  # no domains: it needs nothing from elsewhere
+
+
+def viewer_resource() -> Resource:
+    """Return how the page is listed."""
+    return Resource(
+        uri=VIEWER_URI,
+        name="run-viewer",
+        title="Run viewer",
+        description="A page that hosts of MCP Apps show: a run's steps, agents, todos, questions "
+        "and cost.",
+        mime_type=APP_MIME_TYPE,
+        _meta=_META,
+    )
+
+
+def viewer_contents() -> ReadResourceResult:
+    """Return the page."""
+    page = TextResourceContents(
+        uri=VIEWER_URI, mime_type=APP_MIME_TYPE, text=viewer_html(), _meta=_META
+    )
+    return ReadResourceResult(contents=[page])
+
 
 THREADS_PER_PAGE = 20
 CHECKPOINTS_SHOWN = 100

@@ -1,12 +1,17 @@
-"""Skills over MCP (SEP-2640): `skills/list`, `skills/get`, and the files and folders of skills.
+"""Skills over MCP (SEP-2640), and lists of subagents for clients.
+
+Skills over MCP (SEP-2640): `skills/list`, `skills/get`, and the files and folders of skills.
 
 A thin module of ours that the SDK's own can replace one day.
+
+Subagent texts: lists the subagents for clients.
 """
 
 from __future__ import annotations
 
 import hashlib
 import mimetypes
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,7 +21,8 @@ from mcp.types import INVALID_PARAMS, PaginatedRequestParams, RequestParams
 
 from ...harness.definitions.frontmatter import DefinitionError
 from ...harness.skills import SKILL_FILE, Skill, SkillFile, SkillRegistry
-from .services import Context, Services
+from ...harness.subagents.definitions import GENERAL_PURPOSE, AnySubAgent, CompiledSubAgent
+from .requests import Context, Services
 from .uris import SKILL_SCHEME, parse_skill, skill_uri
 
 __all__ = [
@@ -25,8 +31,11 @@ __all__ = [
     "DirectoryParams",
     "SkillMethods",
     "SkillParams",
+    "described",
+    "listed",
     "read_skill_file",
 ]
+
 
 SKILLS_EXTENSION = "io.modelcontextprotocol/skills"
 SKILLS_SETTINGS = {"directoryRead": True}
@@ -149,3 +158,58 @@ def _read(skills: SkillRegistry, skill: Skill, path: str) -> bytes | None:
         return skills.read(skill, path)
     except (DefinitionError, OSError):
         return None
+
+
+_EACH = 160
+_ALL = 2_000
+_PROBLEM = 400
+_PROBLEMS = 3
+
+
+def described(subagent: AnySubAgent) -> str:
+    """Return a subagent as Markdown: what it is good for, what it has, and its instructions."""
+    parts = [f"# {subagent.name}", subagent.description]
+    if isinstance(subagent, CompiledSubAgent):
+        return "\n\n".join(parts) + "\n"
+    facts: list[str] = []
+    if subagent.tools is not None:
+        names = [one if isinstance(one, str) else _name(one) for one in subagent.tools]
+        facts.append(f"- tools: {', '.join(names) or 'none'}")
+    if subagent.model is not None:
+        facts.append(f"- model: {_name(subagent.model)}")
+    if subagent.skills is not None:
+        facts.append(f"- skills: {', '.join(subagent.skills) or 'none'}")
+    facts.append(f"- mode: {subagent.mode}")
+    parts.append("\n".join(facts))
+    if subagent.system_prompt:
+        parts.append(f"## Instructions\n\n{subagent.system_prompt.strip()}")
+    return "\n\n".join(parts) + "\n"
+
+
+def listed(
+    subagents: Mapping[str, AnySubAgent], errors: Mapping[str, str], *, every: bool = False
+) -> str:
+    """Return a line for each subagent of the operator, cut to what a tool's description bears.
+
+    Args:
+        subagents: By name.
+        errors: What is wrong with which file; those that are left out are missed by somebody.
+        every: List the general-purpose one, too.
+    """
+    lines: list[str] = []
+    own = [one for name, one in sorted(subagents.items()) if every or name != GENERAL_PURPOSE.name]
+    for one in own:
+        text = " ".join(one.description.split())
+        lines.append(f"- {one.name}: {text if len(text) <= _EACH else text[: _EACH - 1] + '…'}")
+        if sum(map(len, lines)) > _ALL:
+            left = len(own) - len(lines) + 1
+            lines[-1] = f"- and {left} more, which are resources agent://NAME"
+            break
+    problems = [" ".join(one.split())[:_PROBLEM] for one in errors.values()][:_PROBLEMS]
+    return "\n".join([*lines, *(f"- (a file has a problem) {one}" for one in problems)])
+
+
+def _name(one: object) -> str:
+    if isinstance(one, str):
+        return one
+    return str(getattr(one, "name", None) or getattr(one, "__name__", type(one).__name__))

@@ -20,8 +20,7 @@ from mcp.types import (
 )
 
 from ...harness.errors import HarnessError
-from ..mcp.services import Context, Services
-from ..mcp.task_negotiation import TASK_VERSION
+from ..mcp.requests import TASK_VERSION, Context, Services
 from ..tools.base import TaskStarted, ToolReply
 from ..tools.wait_for_run import wait_for_run
 from .methods import TaskParams

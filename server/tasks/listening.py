@@ -25,9 +25,8 @@ from mcp.types import (
 )
 
 from ..auth.caller import current_caller
-from ..mcp.services import Context, Services
+from ..mcp.requests import Context, Services, require_tasks
 from ..mcp.sessions import MAX_WATCHED
-from ..mcp.task_negotiation import require_tasks
 from ..mcp.uris import THREADS_URI, may_watch, moved_uri, threads_uri
 from .methods import detailed
 from .states import TaskState, look_at, may_ask

@@ -17,8 +17,7 @@ from mcp.types import (
 from pydantic import TypeAdapter, ValidationError
 
 from ...harness.errors import HarnessError
-from ..mcp.services import Context, Services
-from ..mcp.task_negotiation import require_tasks
+from ..mcp.requests import Context, Services, require_tasks
 from ..runs import approvals
 from .states import (
     POLL_MS,

@@ -10,8 +10,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST, METHOD_NOT_FOUND, PaginatedRequestParams, RequestParams
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ..mcp.services import Context, Services
-from ..mcp.task_negotiation import TASKS_EXTENSION
+from ..mcp.requests import TASKS_EXTENSION, Context, Services
 from .handshake import HandshakeTasks
 from .methods import TaskMethods, TaskParams, TaskUpdateParams
 

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from ...harness._internal.records import record
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.errors import HarnessError, UnknownRun
-from ..mcp.services import Context, Services
+from ..mcp.requests import Context, Services
 from ..results import moment
 from ..runs.approvals import way_to_ask
 from ..runs.runs import Snapshot

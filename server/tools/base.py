@@ -22,7 +22,7 @@ from ...harness._internal.records import record
 from ...harness.tools.schemas import model_problems
 from ...harness.tools.tool import InvalidArguments, flat_schema
 from ..auth.caller import ALL_SCOPES, Scope
-from ..mcp.services import Context
+from ..mcp.requests import Context
 from ..settings.toolsets import without
 
 __all__ = [

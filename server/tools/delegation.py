@@ -16,8 +16,7 @@ from pydantic import Field, JsonValue
 from ...harness.checkpoint.base import Run
 from ...harness.errors import HarnessError
 from ..mcp.offered_agents import drives, offered_agents
-from ..mcp.services import Context, Services, wait_seconds
-from ..mcp.task_negotiation import takes_tasks
+from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..mcp.uris import VIEWER_URI
 from ..runs.events import event_page
 from ..sampling.carriers import offer_of

@@ -22,8 +22,7 @@ from ...harness.loop.hooks.middleware import AgentMiddleware
 from ...harness.messages.message import AudioBlock, ImageBlock, MediaBlock, ToolMessage, is_media
 from ...harness.tools.tool import Tool
 from ..auth.caller import Scope
-from ..mcp.services import Context, Services, wait_seconds
-from ..mcp.task_negotiation import takes_tasks
+from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..results import Answer, error
 from ..runs.runs import Snapshot
 from .base import FaceTool, Handler, TaskStarted, ToolReply, define, plain

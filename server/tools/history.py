@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue
 
 from ...harness.backends.base import FileError
 from ..auth.caller import current_caller
-from ..mcp.services import Context, Services
+from ..mcp.requests import Context, Services
 from ..results import Answer, error, unknown
 from ..runs.active_run import PARTS
 from ..threads.listing import list_threads, show_thread

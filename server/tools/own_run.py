@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import anyio
 
 from ...harness.errors import HarnessError
-from ..mcp.services import Context, Services
+from ..mcp.requests import Context, Services
 
 __all__ = ["OwnRun", "own_run"]
 

@@ -16,9 +16,8 @@ from pydantic import BaseModel, ConfigDict
 from ...harness._internal.concurrency import work_apart
 from ...harness.errors import HarnessError
 from ...harness.messages.message import new_id
+from ..mcp.requests import MAX_FILE_BYTES, Context, Services
 from ..mcp.resources import Resources
-from ..mcp.services import Context, Services
-from ..mcp.text_bounds import MAX_FILE_BYTES
 from ..runs.task_inputs import TaskInput, inputs_directory
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "TaskFile", "task_inputs"]

@@ -13,7 +13,7 @@ from ...harness.errors import HarnessError
 from ...harness.loop.run.choices import RunChoices
 from ...harness.models.registry import DEFAULT_MODEL
 from ...harness.subagents.definitions import AnySubAgent, CompiledSubAgent
-from ..mcp.services import Services
+from ..mcp.requests import Services
 from ..settings.settings import Settings
 
 __all__ = ["TaskLimits", "checked_choices", "require_allowed", "with_options"]

@@ -14,7 +14,7 @@ from ...harness._internal.concurrency import raising_one
 from ...harness._internal.records import record
 from ...harness.errors import HarnessError
 from ...harness.loop.run.events import Emit
-from ..mcp.services import Context, Services
+from ..mcp.requests import Context, Services
 from ..runs import approvals
 from ..runs.progress import reporting
 from ..runs.runs import Snapshot

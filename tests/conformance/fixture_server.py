@@ -41,8 +41,8 @@ from deep_agent_mcp.harness.tools.tool import ToolRuntime, tool
 from deep_agent_mcp.server.app import create_app
 from deep_agent_mcp.server.face import Face
 from deep_agent_mcp.server.mcp.prompts import Prompts
+from deep_agent_mcp.server.mcp.requests import Context
 from deep_agent_mcp.server.mcp.resources import Resources
-from deep_agent_mcp.server.mcp.services import Context
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.tools.base import FaceTool, TaskStarted, ToolReply, define
 from deep_agent_mcp.server.tools.driven import DRIVEN

@@ -31,7 +31,7 @@ from mcp.types import (
     Tool,
 )
 
-from deep_agent_mcp.server.mcp.services import Context
+from deep_agent_mcp.server.mcp.requests import Context
 from deep_agent_mcp.server.tools.base import FaceTool, TaskStarted, ToolReply
 
 PNG = (

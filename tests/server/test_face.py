@@ -35,8 +35,8 @@ from deep_agent_mcp.harness.messages.message import (
 )
 from deep_agent_mcp.harness.subagents.definitions import GENERAL_PURPOSE, SubAgent
 from deep_agent_mcp.server.app import App, create_app
-from deep_agent_mcp.server.mcp.services import Context, wait_seconds
-from deep_agent_mcp.server.mcp.subagent_texts import listed
+from deep_agent_mcp.server.mcp.requests import Context, wait_seconds
+from deep_agent_mcp.server.mcp.skill_methods import listed
 from deep_agent_mcp.server.mcp.uris import parse_skill, parse_thread, skill_uri, thread_uri
 from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings

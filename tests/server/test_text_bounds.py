@@ -7,7 +7,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from deep_agent_mcp.server.mcp.text_bounds import MAX_NAME_BYTES, MAX_SAID_BYTES, too_long
+from deep_agent_mcp.server.mcp.requests import MAX_NAME_BYTES, MAX_SAID_BYTES, too_long
 from tests.server.test_every_tool import everything, text_of
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
 from deep_agent_mcp.server.app import create_app
-from deep_agent_mcp.server.mcp.instructions import instructions
+from deep_agent_mcp.server.mcp.prompts import instructions
 from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.toolsets import READ_ONLY, TOOLSETS, Toolset, without

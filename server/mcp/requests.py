@@ -1,0 +1,307 @@
+"""Requests: what their handlers share, bounds of their texts, tasks, and cancellation.
+
+Cancelled requests: tells a user's cancellation from a lost connection.
+
+A handler is cancelled in all of these cases. `notifications/cancelled` says that the client wanted
+it, and its free text says why: clients send it too when a call took longer than they wait. A lost
+connection sends nothing, and over HTTP 2026-07-28 a client that cancels closes its connection.
+
+Services: everything the request handlers share.
+
+Text bounds: how long each text of a request may be, before anything looks at it.
+
+What a file holds may nearly fill a message. Goals and answers go to a model, so they are far
+shorter. All else is a name, an id, a path, a pattern or an address, and takes time and memory many
+times its size: to find the nearest name, to take a path apart, to repeat it in an error.
+
+Task negotiation: whether a client takes tasks, and for which calls.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, cast
+
+import anyio
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ...harness.skills import SkillRegistry
+from ...harness.subagents.registry import SubAgentRegistry
+from ..auth.caller import JournalReader, Principals
+from ..runs.runs import RunManager
+from ..runs.workplaces import Workplaces
+from ..sampling.carriers import OpenRequests
+from ..settings.reloadable_settings import ReloadableSettings
+from ..settings.settings import Settings
+from .sessions import Announcements
+
+__all__ = [
+    "MAX_FILE_BYTES",
+    "MAX_NAME_BYTES",
+    "MAX_SAID_BYTES",
+    "TASKS_EXTENSION",
+    "TASK_VERSION",
+    "CancelledRequests",
+    "Context",
+    "ServedRequest",
+    "Services",
+    "bound_texts",
+    "has_extension",
+    "missing_extension",
+    "require_tasks",
+    "takes_tasks",
+    "too_long",
+    "wait_budget",
+    "wait_seconds",
+]
+
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
+
+REASON_SECONDS = 1.0
+"""How long to wait for the reason, which arrives right after the cancellation."""
+
+_TIMED_OUT = re.compile(r"timed?[ -]?out|deadline", re.IGNORECASE)
+"""How the SDKs for Python, TypeScript and Rust say that a call took too long."""
+
+
+@dataclass(slots=True)
+class ServedRequest:
+    """A request being served.
+
+    Attributes:
+        cancelled: Set by the SDK once the client has cancelled it.
+        reason: What the client says of it.
+        told: Set once that is known.
+    """
+
+    cancelled: anyio.Event
+    reason: str = ""
+    told: anyio.Event = field(default_factory=anyio.Event)
+
+    async def is_cancelled_by_user(self) -> bool:
+        """Whether somebody stopped it on purpose; to be asked once its handler is cancelled."""
+        if not self.cancelled.is_set():
+            return False
+        with anyio.move_on_after(REASON_SECONDS):
+            await self.told.wait()
+        return _TIMED_OUT.search(self.reason) is None
+
+
+class CancelledRequests:
+    """The requests whose cancellation matters. Append `middleware` to `Server.middleware`."""
+
+    def __init__(self) -> None:
+        self._served: dict[tuple[int, str], ServedRequest] = {}
+
+    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Note why a client cancels a request."""
+        if ctx.method == "notifications/cancelled":
+            params = ctx.params or {}
+            served = self._served.get(_key(ctx, params.get("requestId")))
+            if served is not None:
+                served.reason = str(params.get("reason") or "")
+                served.told.set()
+        return await call_next(ctx)
+
+    @contextmanager
+    def serving(self, ctx: Context) -> Generator[ServedRequest]:
+        """Watch for the cancellation of a request until the end of the block."""
+        # The SDK gives handlers no public name for the channel a request came on.
+        channel = ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]
+        key = _key(ctx, ctx.request_id)
+        served = self._served[key] = ServedRequest(channel.cancel_requested)
+        try:
+            yield served
+        finally:
+            if self._served.get(key) is served:
+                del self._served[key]
+
+
+def _key(ctx: Context, request_id: object) -> tuple[int, str]:
+    # Connections of 2026-07-28 are made anew for each message; what they send through is not.
+    connection = ctx.session._connection  # pyright: ignore[reportPrivateUsage]
+    return id(connection.outbound), str(request_id)
+
+
+PATIENCE = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
+"""Seconds that clients are known to bear, by the start of their name."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the handlers of all requests share.
+
+    Attributes:
+        live: What the operator chose, and has changed since.
+        places: Where agents work; call it for an agent, which is built at the first call, and when
+            it is out of date.
+        journal: The checkpoints, runs and questions of the caller's threads.
+        runs: Work in progress.
+        announcements: Tells clients of changes.
+        principals: Who has called.
+        requests: What clients are being asked.
+        cancelled: What they have cancelled.
+    """
+
+    live: ReloadableSettings
+    places: Workplaces
+    journal: JournalReader
+    runs: RunManager
+    announcements: Announcements
+    principals: Principals
+    requests: OpenRequests = field(default_factory=OpenRequests)
+    cancelled: CancelledRequests = field(default_factory=CancelledRequests)
+
+    @property
+    def skills(self) -> SkillRegistry:
+        """The caller's skills."""
+        return self.places.of().parts.skills
+
+    @property
+    def subagents(self) -> SubAgentRegistry:
+        """The caller's subagents."""
+        return self.places.of().parts.subagents
+
+    @property
+    def settings(self) -> Settings:
+        """What the operator wants now."""
+        return self.live.current
+
+
+def wait_seconds(ctx: Context, settings: Settings, asked: float | None) -> float:
+    """Return how long this call may block: what the client bears, or less if the caller says so."""
+    client = ctx.session.client_params
+    budget = wait_budget(settings, "" if client is None else client.client_info.name)
+    return budget if asked is None else min(budget, max(0.0, asked))
+
+
+def wait_budget(settings: Settings, client: str) -> float:
+    """Return how long a client of this name bears to wait, in seconds.
+
+    What the operator says of it goes first, then what they say of all, then what is known of it.
+    """
+    name = client.lower()
+    for table in (settings.wait_budgets, PATIENCE):
+        starts = [start for start in table if name.startswith(start)]
+        if starts:
+            return table[max(starts, key=len)]
+        if "wait_budget" in settings.model_fields_set:
+            break
+    return settings.wait_budget
+
+
+MAX_FILE_BYTES: Final = 8 << 20
+"""UTF-8 bytes of a file's text in one argument."""
+
+MAX_NAME_BYTES: Final = 10_000
+"""Bytes of a name, path, pattern, address: of whatever is none of the others."""
+
+MAX_SAID_BYTES: Final = 400_000
+"""Bytes of what is said to a model, or of a list of todos."""
+
+_BOUNDS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES),
+    **dict.fromkeys(("goal", "message", "todos", "answers"), MAX_SAID_BYTES),
+    **dict.fromkeys(("inputResponses", "requestState", "notifications"), MAX_SAID_BYTES),
+    "files": 12 << 20,  # as text; what it stands for has a bound of its own
+    "output_schema": 64_000,  # it has a bound of its own, which says more
+    "command": 100_000,
+}
+
+
+def too_long(given: Mapping[str, Any]) -> str | None:
+    """Return which of some arguments is too long, and what to do; None if none is."""
+    for name, value in given.items():
+        if len(name) > MAX_NAME_BYTES:
+            return f"an argument's name has {len(name):,} characters. Use one that exists."
+        most = _BOUNDS.get(name, MAX_NAME_BYTES)
+        size = _size(value)
+        if size > most:
+            return (
+                f"{name} has {size:,} bytes of text, and at most {most:,} are accepted. Send "
+                "less, or in several calls; name a file rather than send what it holds."
+            )
+    return None
+
+
+def _size(value: object) -> int:
+    """Return the bytes of all texts in JSON data, names of members included."""
+    size, left = 0, [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            size += len(one) if one.isascii() else len(one.encode(errors="surrogatepass"))
+        elif isinstance(one, list):
+            left += cast("list[object]", one)
+        elif isinstance(one, dict):
+            members = cast("dict[str, object]", one)
+            left += members
+            left += members.values()
+    return size
+
+
+async def bound_texts(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Refuse messages with a text that is too long; calls of tools are answered by the tools.
+
+    Raises:
+        MCPError: There is one.
+    """
+    given = dict(ctx.params or {})
+    if ctx.method == "tools/call":
+        given.pop("arguments", None)
+    elif isinstance(given.get("arguments"), dict):
+        given |= given.pop("arguments")
+    problem = too_long(given)
+    if problem is not None:
+        raise MCPError(INVALID_PARAMS, f"Nothing was done: {problem}")
+    return await call_next(ctx)
+
+
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+
+TASK_VERSION = "2025-11-25"
+"""The revision of the handshake era that has tasks, of another shape."""
+
+
+def takes_tasks(ctx: Context, params: CallToolRequestParams) -> bool:
+    """Whether this call may be answered with a task: its client says so each time.
+
+    In 2026-07-28 by declaring the extension (SEP-2663), in 2025-11-25 by `params.task` (SEP-1686).
+    """
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return has_extension(ctx)
+    return ctx.protocol_version == TASK_VERSION and params.task is not None
+
+
+def has_extension(ctx: Context) -> bool:
+    """Whether the client of this request declares the extension."""
+    capabilities = ctx.session.client_capabilities
+    extensions = (capabilities.extensions if capabilities else None) or {}
+    return TASKS_EXTENSION in extensions
+
+
+def require_tasks(ctx: Context) -> None:
+    """Refuse a request whose client has not declared the extension.
+
+    Raises:
+        MCPError: It has not.
+    """
+    if not has_extension(ctx):
+        raise missing_extension()
+
+
+def missing_extension() -> MCPError:
+    """Return the error for a client that would have to declare the extension."""
+    return MCPError(
+        MISSING_REQUIRED_CLIENT_CAPABILITY,
+        f"This needs the extension {TASKS_EXTENSION}; declare it in the request's "
+        "clientCapabilities.",
+        {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}},
+    )
