@@ -38,8 +38,7 @@ from .face import Face
 from .mcp.mounted_servers import mounted_servers
 from .mcp.requests import Services
 from .mcp.sessions import Announcements, SessionRegistry
-from .reload.file_reports import FileReports
-from .reload.files_of_all import RulesOfAll
+from .reload.profile_files import FileReports, RulesOfAll
 from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager

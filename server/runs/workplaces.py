@@ -24,8 +24,7 @@ from ...harness.skills import SkillRegistry
 from ...harness.subagents.definitions import SubAgent
 from ...harness.subagents.registry import SubAgentRegistry
 from ..auth.caller import Principals, current_caller, owner_of
-from ..reload.files_of_all import FilesOfAll
-from ..reload.profile_files import ProfileFiles
+from ..reload.profile_files import FilesOfAll, ProfileFiles
 from ..settings.definition import definition_of
 from ..settings.principal_roots import made_root
 from ..settings.protected_paths import GuardedRules
