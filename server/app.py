@@ -39,10 +39,10 @@ from .mcp.mounted_servers import mounted_servers
 from .mcp.requests import Services
 from .mcp.sessions import Announcements, SessionRegistry
 from .reload.profile_files import FileReports, RulesOfAll
+from .runs.cancellation import ServerProcesses
 from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
-from .runs.server_processes import ServerProcesses
 from .runs.workplaces import Common, Parts, Workplaces
 from .sampling.carriers import OpenRequests
 from .settings.definition import definition_of

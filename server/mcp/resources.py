@@ -46,7 +46,7 @@ from ...harness.policy import ALLOW
 from ...harness.skills import SKILL_FILE
 from ..auth.caller import current_caller
 from ..results import moment
-from ..runs.events import event_page
+from ..runs.approvals import event_page
 from ..threads.file_access import reading_policy, reading_runtime
 from ..threads.listing import todos_as_json
 from ..threads.transcripts import transcript

@@ -1,21 +1,51 @@
-"""Active run: a run of this process, its listeners, and what it does now."""
+"""Active run: a run of this process, one a thread, and what its listeners are told.
+
+Active run: a run of this process, its listeners, and what it does now.
+
+One run at a time per thread: short calls wait in line, work that takes long turns them away.
+
+Progress of a call that waits for a run: one line per step, and a sign of life in between.
+
+Where the run has a todo list, progress is the todos that are done, of all of them; what happens
+between two of them is a fraction. It only rises, as the protocol demands. Nothing is sent after
+the result, and steps that come faster than the client reads are left out (the newest line is the
+one that matters).
+"""
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
 
 import anyio
 
+from ...harness._internal.records import record
 from ...harness.agent import RunResult
-from ...harness.errors import HarnessError
+from ...harness.errors import HarnessError, ThreadBusy
 from ...harness.loop.run.context import RunControl
 from ...harness.loop.run.events import Emit, Event
 from ..sampling.queue import Offer, SampledRun
 
-__all__ = ["PARTS", "ActiveRun", "ThreadPart"]
+__all__ = [
+    "HEARTBEAT_SECONDS",
+    "PARTS",
+    "ActiveRun",
+    "GateHolder",
+    "Report",
+    "RisingProgress",
+    "ThreadLocks",
+    "ThreadPart",
+    "Todos",
+    "busy",
+    "describe",
+    "reporting",
+    "todos_of",
+]
+
 
 ThreadPart: TypeAlias = Literal["todos", "transcript", "checkpoints", "files"]
 """What of a thread can be read; `files` is the listing."""
@@ -119,3 +149,221 @@ class ActiveRun:
         self.written.clear()
         self.ran_commands = False
         return parts, files
+
+
+@record
+class GateHolder:
+    """The run that moves a thread. `brief` is a driven call that others may wait for."""
+
+    run_id: str
+    brief: bool
+
+
+@dataclass(slots=True)
+class _Gate:
+    # Made by the first who has to wait for it. A lock must be released by the task that took it;
+    # a call is carried by another one.
+    turn: anyio.Semaphore | None = None
+    holder: GateHolder | None = None
+    users: int = 0
+
+
+class ThreadLocks:
+    """Gates of all threads that are in use, each first come, first served."""
+
+    def __init__(self) -> None:
+        self._gates: dict[str, _Gate] = {}
+
+    def holder(self, thread_id: str) -> GateHolder | None:
+        """Return the run that holds a thread's gate."""
+        gate = self._gates.get(thread_id)
+        return gate.holder if gate else None
+
+    async def enter(self, thread_id: str, holder: GateHolder, seconds: float) -> GateHolder | None:
+        """Take the gate, or return who still holds it after `seconds`; at once if not briefly."""
+        gate = self._gates.setdefault(thread_id, _Gate())
+        if gate.holder is not None and not gate.holder.brief:
+            return gate.holder
+        gate.users += 1
+        if gate.holder is None and (gate.turn is None or gate.turn.value > 0):  # nor just let in
+            if gate.turn is not None:
+                gate.turn.acquire_nowait()
+            gate.holder = holder
+            return None
+        if gate.turn is None:
+            # Taking a free turn must not yield: between the turn and the holder nobody may look.
+            gate.turn = anyio.Semaphore(0, fast_acquire=True)
+        try:
+            with anyio.move_on_after(seconds):
+                await gate.turn.acquire()
+                gate.holder = holder
+                return None
+        except BaseException:
+            self._forget(thread_id, gate)
+            raise
+        self._forget(thread_id, gate)
+        return gate.holder or holder
+
+    def leave(self, thread_id: str) -> None:
+        """Let the next one in."""
+        gate = self._gates[thread_id]
+        gate.holder = None
+        if gate.turn is not None:
+            gate.turn.release()
+        self._forget(thread_id, gate)
+
+    def _forget(self, thread_id: str, gate: _Gate) -> None:
+        gate.users -= 1
+        if gate.users == 0:
+            self._gates.pop(thread_id, None)
+
+
+def busy(thread_id: str, run_id: str) -> ThreadBusy:
+    """Return the error of a call that found its thread in use."""
+    return ThreadBusy(
+        f"Thread {thread_id} is in use: run {run_id} is working on it; nothing was done. Wait for "
+        f'it with wait(run_id="{run_id}"), end it with cancel(run_id="{run_id}"), or use another '
+        "thread."
+    )
+
+
+HEARTBEAT_SECONDS = 10.0
+"""Several hosts give up on a silent call after 60 s."""
+
+FLUSH_SECONDS = 1.0
+"""How long a client that reads slowly may hold up the result."""
+
+BACKLOG = 32
+
+AGENT_SEPARATOR = " \u203a "
+
+Report: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Sends one notice: progress, total if known, text. Does nothing when the client wants none."""
+
+Todos: TypeAlias = tuple[int, int]
+"""How many todos are done, and how many there are."""
+
+
+def describe(event: Event) -> str | None:
+    """Return what an event means to a person, or None if it is not worth a line."""
+    data = event.data
+    agents = AGENT_SEPARATOR.join(event.path[::2])
+    match data.get("event"):
+        case "model_start":
+            return f"{agents}: thinking"
+        case "model_end":
+            text = " ".join(str(data.get("text") or "").split())
+            return f"{agents}: {text[:120]}" if text else None
+        case "tool_start":
+            return f"{agents}: {data.get('name')} {_subject(data.get('args'))}".rstrip()
+        case "tool_end" if data.get("status") == "error":
+            text = " ".join(str(data.get("text") or "").split())
+            return f"{agents}: {data.get('name')} failed: {text[:100]}"
+        case "tool_end" if data.get("status") == "waiting":
+            return f"{agents}: {data.get('name')} waits for an answer"
+        case _:
+            return _noted(agents, data.get("data")) if event.mode == "custom" else None
+
+
+def _noted(agents: str, data: object) -> str | None:
+    """Return what middleware says of a model call that has to be made again."""
+    match data:
+        case {"event": "model_retry", "text": str(text)}:
+            return f"{agents}: {text}"
+        case {"event": "model_asked_again"}:
+            return f"{agents}: thinking"
+        case _:
+            return None
+
+
+def _subject(args: object) -> str:
+    """Return the argument that says most about a call."""
+    if not isinstance(args, dict):
+        return ""
+    for name in ("file_path", "path", "pattern", "name", "description"):
+        value: object = args.get(name)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if isinstance(value, str) and value:
+            return " ".join(value.split())[:80]
+    return ""
+
+
+def todos_of(event: Event) -> Todos | None:
+    """Return what an event says of the todo list of the main agent; None if nothing."""
+    data = event.data.get("data")
+    if event.mode != "custom" or len(event.path) > 2 or not isinstance(data, dict):
+        return None
+    counts = data.get("counts")
+    if data.get("event") != "todos" or not isinstance(counts, dict):
+        return None
+    done, total = counts.get("completed"), counts.get("total")
+    return (done, total) if isinstance(done, int) and isinstance(total, int) else None
+
+
+class RisingProgress:
+    """Turns the state of a todo list into progress that rises with each notice.
+
+    It stays below the total, since a run whose todos are all done still has to answer. When a
+    list is replaced by one with less done, both numbers move up, so that neither goes back.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._moved = 0
+        self._done = 0
+        self._steps = 1
+
+    def next(self, todos: Todos) -> tuple[float, float | None]:
+        """Return progress, and the total if there are todos."""
+        done, total = todos
+        if done > self._done:
+            self._steps = 0
+        self._done = done
+        share = 0.5 * self._steps / (self._steps + 1)
+        value = self._moved + (done + share if done < total or not total else done - 0.5 + share)
+        self._steps += 1
+        if value <= self._last:
+            more = math.floor(self._last - value) + 1
+            self._moved, value = self._moved + more, value + more
+        self._last = value
+        return value, float(total + self._moved) if total else None
+
+
+@asynccontextmanager
+async def reporting(report: Report, todos: Todos = (0, 0)) -> AsyncGenerator[Emit]:
+    """Yield a function for events; what it is given is reported until the block ends.
+
+    Args:
+        report: Sends a notice.
+        todos: What is known of the todo list.
+    """
+    send, receive = anyio.create_memory_object_stream[str](BACKLOG)
+    progress = RisingProgress()
+
+    def emit(event: Event) -> None:
+        nonlocal todos
+        todos = todos_of(event) or todos
+        line = describe(event)
+        if line is not None and send.statistics().current_buffer_used < BACKLOG:
+            send.send_nowait(line)
+
+    async def pump() -> None:
+        last = "working"
+        with suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            while True:
+                with anyio.move_on_after(HEARTBEAT_SECONDS) as silence:
+                    last = await receive.receive()
+                text = f"still at it: {last}" if silence.cancelled_caught else last
+                await report(*progress.next(todos), text)
+
+    refused: HarnessError | None = None
+    with send, receive:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pump)
+            try:
+                yield emit
+            except HarnessError as error:  # raised again below, outside of the group's wrapping
+                refused = error
+            send.close()  # what is left goes out before the result
+            tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
+    if refused is not None:
+        raise refused

@@ -27,7 +27,7 @@ from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import OwnedJournal, current_caller
 from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
-from .progress import Todos
+from .active_run import Todos
 from .starting import RunStarter, Snapshot, call_id
 from .supervisor import RunSupervisor
 

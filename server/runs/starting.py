@@ -25,11 +25,10 @@ from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import OwnedJournal, Principals, current_caller, owner_of
 from ..results import unknown
 from ..sampling.queue import Offer, SampledCall
-from .active_run import ActiveRun
+from .active_run import ActiveRun, busy
 from .cancellation import Servers
 from .supervisor import Agents, Changed, RunSupervisor
 from .task_inputs import TaskInput, place_inputs, told, with_images
-from .thread_locks import busy
 
 __all__ = ["Began", "RunStarter", "Snapshot", "call_id"]
 

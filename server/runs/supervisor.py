@@ -22,11 +22,9 @@ from ...harness.loop.run.events import Event, StreamMode
 from ...harness.subagents.background.engine import parent_thread
 from ..auth.caller import Principals, owner_of
 from ..sampling.queue import Offer, SamplingQueue
-from .active_run import ActiveRun, ThreadPart
+from .active_run import ActiveRun, GateHolder, ThreadLocks, ThreadPart, busy, describe, todos_of
 from .cancellation import Cancellation, Servers
-from .progress import describe, todos_of
 from .structured_runs import StructuredRuns
-from .thread_locks import GateHolder, ThreadLocks, busy
 
 if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents

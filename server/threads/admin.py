@@ -18,10 +18,10 @@ from ...harness.messages.message import new_id
 from ...harness.subagents.background.engine import delete_with_tasks, task_threads
 from ..auth.caller import Principals
 from ..results import Answer, unknown
+from ..runs.approvals import event_page
+from ..runs.cancellation import ServerProcesses
 from ..runs.commands import files_of
-from ..runs.events import event_page
 from ..runs.reloadable_agent import LazyModel
-from ..runs.server_processes import ServerProcesses
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir, StateDirError
 from .journals import open_journal

@@ -18,7 +18,7 @@ from ...harness.errors import HarnessError
 from ..mcp.offered_agents import drives, offered_agents
 from ..mcp.requests import Context, Services, takes_tasks, wait_seconds
 from ..mcp.uris import VIEWER_URI
-from ..runs.events import event_page
+from ..runs.approvals import event_page
 from ..sampling.carriers import offer_of
 from .base import (
     Arguments,

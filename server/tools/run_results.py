@@ -13,8 +13,7 @@ from pydantic import JsonValue
 from ...harness.checkpoint.base import Interrupt, Run
 from ...harness.limits.limits import Used
 from ..results import Answer
-from ..runs.approvals import show
-from ..runs.events import EventPage
+from ..runs.approvals import EventPage, show
 from ..runs.runs import Snapshot
 from ..sampling.queue import is_parked
 

@@ -16,7 +16,7 @@ from ...harness.errors import HarnessError
 from ...harness.loop.run.events import Emit
 from ..mcp.requests import Context, Services
 from ..runs import approvals
-from ..runs.progress import reporting
+from ..runs.active_run import reporting
 from ..runs.runs import Snapshot
 from ..sampling.carriers import LiveLender, SamplingWay, lending, way_to_sample
 

@@ -18,7 +18,7 @@ from deep_agent_mcp.harness.checkpoint.base import Run
 from deep_agent_mcp.harness.errors import HarnessError, ThreadBusy
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.runs import cancellation
-from deep_agent_mcp.server.runs.server_processes import CancelRequest, CancelRequests
+from deep_agent_mcp.server.runs.cancellation import CancelRequest, CancelRequests
 from deep_agent_mcp.server.settings.sources import load_settings
 
 pytestmark = pytest.mark.anyio

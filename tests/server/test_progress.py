@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import UnknownRun
 from deep_agent_mcp.harness.loop.run.events import Event
-from deep_agent_mcp.server.runs import progress
-from deep_agent_mcp.server.runs.progress import RisingProgress, describe, reporting
+from deep_agent_mcp.server.runs import active_run as progress
+from deep_agent_mcp.server.runs.active_run import RisingProgress, describe, reporting
 
 pytestmark = pytest.mark.anyio
 

@@ -24,10 +24,9 @@ from deep_agent_mcp.server.auth.caller import (
     current_caller,
 )
 from deep_agent_mcp.server.runs import supervisor as run_carrier
-from deep_agent_mcp.server.runs.active_run import ActiveRun
-from deep_agent_mcp.server.runs.server_processes import ServerProcesses
+from deep_agent_mcp.server.runs.active_run import ActiveRun, GateHolder, ThreadLocks
+from deep_agent_mcp.server.runs.cancellation import ServerProcesses
 from deep_agent_mcp.server.runs.supervisor import RunSupervisor
-from deep_agent_mcp.server.runs.thread_locks import GateHolder, ThreadLocks
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.settings.state_dir import StateDir
 
