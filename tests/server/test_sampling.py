@@ -29,8 +29,8 @@ from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.auth.caller import ALL_SCOPES, Caller, Principals, current_caller
 from deep_agent_mcp.server.doctor.environment import examine_key
 from deep_agent_mcp.server.sampling import queue as desk
+from deep_agent_mcp.server.sampling.carriers import sampling_model
 from deep_agent_mcp.server.sampling.messages import params_of
-from deep_agent_mcp.server.sampling.model import sampling_model
 from deep_agent_mcp.server.sampling.queue import (
     PARKED,
     Activity,
