@@ -1,19 +1,44 @@
-"""What settings accept: types that check a value, and say in a few words what is wrong with it."""
+"""What settings accept: types that check a value, a root for each principal, launch files.
+
+A root of its own for each principal: `root = "/srv/{principal}"`.
+
+The name of a principal becomes a name of a directory that no other principal has, on any file
+system: neither case nor Unicode forms make two of them one, and none leads elsewhere.
+
+What settings accept: types that check a value, and say in a few words what is wrong with it.
+
+Launch files: places from which programs read settings or code when they start.
+
+What an agent writes there acts later and with more rights than the agent has: the line that starts
+this server in a client's file, with its bounds, or a hook that git runs. So a person decides, see
+`protect`. What somebody starts by name, such as a `Makefile`, or what runs only after it has been
+pushed, is left out: people look at it, and agents are asked to write it every day.
+
+Patterns are globs from the root; they match at any depth unless they begin with a slash.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import os
-from pathlib import Path
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
+from ...harness.errors import HarnessError
+from ..install.clients import PLACES, PROJECT_FILES
+from ..install.machine import Machine
 from .hosts import host_name
-from .principal_roots import is_template, parent_of_all
 
 __all__ = [
+    "REDIRECTS",
+    "SEARCH_DEPTH",
     "AnyPath",
     "BindHost",
     "Budgets",
@@ -33,8 +58,80 @@ __all__ = [
     "Telemetry",
     "Url",
     "absolute",
+    "anchored",
+    "client_files",
+    "directory_name",
+    "is_exempt",
     "is_sampling",
+    "is_template",
+    "launch_patterns",
+    "made_root",
+    "moved",
+    "of_principal",
+    "parent_of_all",
 ]
+
+
+PLACEHOLDER = "{principal}"
+
+_PLAIN = re.compile(r"[a-z0-9_-]")
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?")
+_MOST_CHARS = 120
+
+
+def is_template(path: Path) -> bool:
+    """Whether a path stands for one of each principal."""
+    return PLACEHOLDER in str(path)
+
+
+def of_principal(path: Path, principal: str) -> Path:
+    """Return the path of one principal; one that is no template is everybody's."""
+    return Path(str(path).replace(PLACEHOLDER, directory_name(principal)))
+
+
+def parent_of_all(path: Path) -> Path:
+    """Return the directory that holds what a template stands for."""
+    return next(one for one in path.parents if PLACEHOLDER not in str(one))
+
+
+def directory_name(principal: str) -> str:
+    """Return the name of a principal's directory.
+
+    Lower-case ASCII letters, digits, `-`, `_` and inner dots stay as they are; everything else
+    becomes `%` and the two hex digits of each of its bytes. Long names end in a digest.
+    """
+    raw = principal.encode("utf-8", "surrogatepass")
+    reserved = _RESERVED.fullmatch(principal) is not None
+    parts: list[str] = []
+    for at, byte in enumerate(raw):
+        char = chr(byte)
+        inner = 0 < at < len(raw) - 1
+        plain = _PLAIN.match(char) or (char == "." and inner)
+        parts.append(char if plain and not (reserved and at == 0) else f"%{byte:02x}")
+    name = "".join(parts)
+    if len(name) > _MOST_CHARS:
+        digest = blake2b(raw, digest_size=16).hexdigest()
+        return f"{name[: _MOST_CHARS - 40]}%-{digest}"
+    return name or "%-"
+
+
+def made_root(path: Path, template: Path) -> Path:
+    """Return a principal's root, made at its first use, for this user alone. Blocks.
+
+    Raises:
+        HarnessError: It cannot be made, or something else is there.
+    """
+    parent = parent_of_all(template)
+    try:
+        for one in reversed([path, *path.parents]):
+            if one.is_relative_to(parent) and one != parent:
+                one.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise HarnessError(
+            f"your directory {path} cannot be made: {error.strerror or error}. Nothing was done. "
+            "Whoever runs the server can correct that."
+        ) from error
+    return path
 
 
 def _lower(value: object) -> object:
@@ -124,7 +221,6 @@ def _policy_file(value: Path) -> Path:
 
 def _place(value: str) -> str:
     from ...harness.policy import PolicyError, Rule  # few name one
-    from .launch_files import anchored
 
     try:
         Rule("ask", path=anchored(value))
@@ -217,3 +313,88 @@ ExistingFile = Annotated[AnyPath, AfterValidator(_file)]
 PolicyFile = Annotated[AnyPath, AfterValidator(_policy_file)]
 StateDirectory = Annotated[AnyPath, AfterValidator(_not_a_file)]
 Place = Annotated[str, Field(min_length=1), AfterValidator(_place)]
+
+
+REDIRECTS = ("/**/.git",)
+"""Globs of what leads a program to settings elsewhere if it is a file. If it is a directory, what
+is in it is written every day."""
+
+SEARCH_DEPTH = 3
+"""How many levels below the root commands' sandboxes look for such places, each time."""
+
+_HOME = Path("/home/of/anybody")
+_PLATFORMS = ("linux", "darwin", "win32")
+
+_USUAL = (
+    # Other files of clients, and other clients
+    ".claude/**", ".opencode/**", ".copilot/**", ".windsurf/**", ".codeium/**", ".continue/**",
+    ".roo/**", ".kiro/**", ".amazonq/**", ".junie/**", ".aider.conf.yml",
+    # Editors and development environments
+    ".devcontainer/**", ".devcontainer.json", ".idea/**", ".fleet/**", ".zed/**", ".vimrc", ".exrc",
+    ".vim/**", ".nvimrc", ".nvim.lua", ".config/nvim/**", ".emacs", ".emacs.d/**", ".dir-locals.el",
+    # git: what it runs, what says so, and what says where that is
+    ".git/hooks/**", ".git/config", ".git/config.worktree", ".git/commondir",
+    ".git/modules/**/config", ".git/modules/**/config.worktree", ".git/modules/**/commondir",
+    ".git/modules/**/hooks/**", ".git/worktrees/**/commondir", ".git/worktrees/**/config.worktree",
+    ".gitconfig", ".config/git/**", ".githooks/**", ".husky/**", ".pre-commit-config.yaml",
+    "lefthook.yml", ".lefthook.yml", "lefthook-local.yml", ".overcommit.yml", ".hg/hgrc",
+    # Package managers, interpreters and debuggers, in the folder where they are started
+    ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".cargo/config", ".cargo/config.toml",
+    ".bazelrc", "mise.toml", ".mise.toml", ".config/mise/**", ".gdbinit", ".lldbinit", ".pdbrc",
+    ".Rprofile", ".irbrc", ".pryrc", ".ghci", ".ipython/**", ".psqlrc", ".sqliterc",
+    # Shells
+    ".envrc", ".direnvrc", ".config/direnv/**", ".profile", ".bashrc", ".bash_profile",
+    ".bash_login", ".bash_logout", ".bash_aliases", ".zshrc", ".zshenv", ".zprofile", ".zlogin",
+    ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".inputrc", ".config/fish/**",
+    "Documents/PowerShell/**", "Documents/WindowsPowerShell/**", ".config/powershell/**",
+    # Sessions, and what says how to get in elsewhere
+    ".ssh/**", ".local/bin/**", ".config/autostart/**", ".config/systemd/**",
+    ".config/environment.d/**", ".pam_environment", ".xinitrc", ".xprofile", ".xsession",
+    ".xsessionrc", ".tmux.conf", ".screenrc", ".aws/config", ".kube/config", ".docker/config.json",
+    "Library/LaunchAgents/**", "AppData/Roaming/Microsoft/Windows/Start Menu/Programs/Startup/**",
+)  # fmt: skip
+
+
+@cache
+def launch_patterns() -> Sequence[str]:
+    """Return the patterns of all such places: those of known clients, and the usual ones."""
+    found: dict[str, None] = {}
+    for names in PROJECT_FILES.values():
+        found |= dict.fromkeys(_with_folder(PurePosixPath(name)) for name in names)
+    for platform in _PLATFORMS:
+        machine = Machine(platform, _HOME, _HOME)
+        for path in client_files(machine):
+            below = PurePosixPath(path.relative_to(_HOME).as_posix())
+            found[_with_folder(below)] = None
+    return [*found, *(one for one in _USUAL if one not in found)]
+
+
+def client_files(machine: Machine) -> Sequence[Path]:
+    """Return where the clients on a machine have the user's own list of servers."""
+    return [scopes["user"](machine) for scopes in PLACES.values()]
+
+
+def anchored(pattern: str) -> str:
+    """Return a pattern as a glob over paths from the root, which covers all below a match."""
+    plain = pattern.removeprefix("!").removesuffix("**").rstrip("/")
+    return f"{plain if plain.startswith('/') or not plain else f'/**/{plain}'}/**"
+
+
+def is_exempt(pattern: str) -> bool:
+    """Whether a pattern says what is no such place."""
+    return pattern.startswith("!")
+
+
+def moved(root: Path) -> Iterator[Path]:
+    """Yield such places right below a root that are links, or reached through links. Blocks."""
+    real = os.path.realpath(root)
+    for pattern in launch_patterns():
+        name = pattern.removesuffix("/**")
+        path = os.path.join(real, *name.split("/"))
+        if "*" not in name and os.path.lexists(path) and os.path.realpath(path) != path:
+            yield Path(path)
+
+
+def _with_folder(file: PurePosixPath) -> str:
+    """Return the pattern of a client's file: with its folder, which is the client's own."""
+    return str(file) if len(file.parts) == 1 else f"{file.parent}/**"

@@ -11,7 +11,7 @@ from typing import Literal
 from ...harness.policy import CallPolicy, Policy, Rule
 from ...harness.policy.composite import CompositePolicy
 from ..install.machine import Machine
-from .launch_files import (
+from .accepted import (
     REDIRECTS,
     SEARCH_DEPTH,
     anchored,

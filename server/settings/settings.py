@@ -41,9 +41,11 @@ from .accepted import (
     StoreUrl,
     Telemetry,
     Url,
+    is_template,
+    of_principal,
+    parent_of_all,
 )
 from .bounds import CommandSettings, LimitSettings
-from .principal_roots import is_template, of_principal, parent_of_all
 from .toolsets import TOOLSETS, Toolset, comma_list, known_tool, require_a_tool
 
 __all__ = [
