@@ -49,11 +49,9 @@ from .results import error, unknown
 from .runs.commands import DRIVEN_COMMANDS
 from .settings.settings import Settings
 from .settings.toolsets import withheld_tools
-from .tasks.handshake import HandshakeTasks
+from .tasks import find_task
 from .tasks.listening import TaskListenHandler
-from .tasks.methods import created
-from .tasks.registration import add_tasks
-from .tasks.states import find_task
+from .tasks.methods import HandshakeTasks, add_tasks, created
 from .tools.base import FaceTool, TaskStarted, ToolReply, without_advice
 from .tools.delegation import Delegation, with_subagents
 from .tools.driven import DRIVEN, DRIVING, drivable, driven_tool

@@ -28,8 +28,8 @@ from ..auth.caller import current_caller
 from ..mcp.requests import Context, Services, require_tasks
 from ..mcp.sessions import MAX_WATCHED
 from ..mcp.uris import THREADS_URI, may_watch, moved_uri, threads_uri
+from . import TaskState, look_at, may_ask
 from .methods import detailed
-from .states import TaskState, look_at, may_ask
 
 __all__ = ["TaskListenHandler"]
 
