@@ -47,9 +47,8 @@ from ...harness.skills import SKILL_FILE
 from ..auth.caller import current_caller
 from ..results import moment
 from ..runs.approvals import event_page
-from ..threads.file_access import reading_policy, reading_runtime
-from ..threads.listing import todos_as_json
-from ..threads.transcripts import transcript
+from ..threads.listing import todos_as_json, transcript
+from ..threads.rewinding import reading_policy, reading_runtime
 from ..viewer.page import viewer_html
 from .offered_agents import offered_agents
 from .requests import Context, Services

@@ -25,9 +25,8 @@ from ..runs.reloadable_agent import LazyModel
 from ..settings.settings import Settings
 from ..settings.state_dir import StateDir, StateDirError
 from .journals import open_journal
-from .listing import list_threads, show_thread
+from .listing import list_threads, show_thread, transcript
 from .rewinding import Rewound, rewind
-from .transcripts import transcript
 
 __all__ = ["ThreadAdmin"]
 

@@ -1,22 +1,30 @@
-"""Making an earlier state of a thread its newest one, files on disk included."""
+"""Files and earlier states of a thread, from outside of a run.
+
+Making an earlier state of a thread its newest one, files on disk included.
+
+Reading a thread's files from outside of a run, under the same rules as `read_file`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from ...harness._internal.records import record
 from ...harness.agent import Agent
 from ...harness.backends.base import Backend, FileError, Restorable
-from ...harness.checkpoint.base import Checkpoint
+from ...harness.checkpoint.base import Batch, Checkpoint
 from ...harness.errors import UnknownCheckpoint
-from ...harness.policy import Verdict, strictest
+from ...harness.policy import CallAuthorization, Verdict, strictest
 from ...harness.policy.command_path_access import path_verdict
 from ...harness.policy.composite import Caller
+from ...harness.state.channels import State
+from ...harness.tools.tool import ToolRuntime
 from ..auth.caller import current_caller
 from ..results import unknown
 
-__all__ = ["Rewound", "rewind"]
+__all__ = ["Rewound", "reading_policy", "reading_runtime", "rewind"]
+
 
 _WRITERS = ("write_file", "edit_file", "delete_file")
 _NAMED = 5
@@ -153,3 +161,45 @@ async def _files(agent: Agent, thread_id: str) -> Mapping[str, Any]:
     """Return the files that live in the thread itself."""
     state = await agent.get_state(thread_id)
     return cast("Mapping[str, Any]", state.values.get("files") or {})
+
+
+def reading_policy(agent: Agent, principal: str = "") -> CallAuthorization | None:
+    """Return what the policy says of paths to `read_file`, if it speaks of paths."""
+    definition = agent.definition
+    reader = definition.tools.get("read_file")
+    policy = definition.pipeline.policy
+    if reader is None or not policy.reads_paths:
+        return None
+    return CallAuthorization(policy, reader.name, {}, reader, reader, (agent.name,), principal)
+
+
+def reading_runtime(
+    thread_id: str, state: State, policy: CallAuthorization | None = None
+) -> ToolRuntime:
+    """Return what a backend needs to open a thread's files for reading.
+
+    Nothing can be asked or delegated through it, because no call is running.
+    """
+    return ToolRuntime(
+        state=state,
+        tool_call_id="",
+        thread_id=thread_id,
+        run_id="",
+        ns="",
+        agent_path=(),
+        context=None,
+        journal=_NoJournal(),
+        stream_writer=lambda _: None,
+        interrupt=_no_call,
+        run_subagent=_no_call,
+        policy=policy,
+    )
+
+
+class _NoJournal:
+    async def commit(self, batch: Batch) -> None:
+        raise RuntimeError("no call is running, so nothing can be stored")
+
+
+def _no_call(*_: object, **__: object) -> NoReturn:
+    raise RuntimeError("no call is running, so nothing can be asked or delegated")

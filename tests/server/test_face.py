@@ -41,7 +41,7 @@ from deep_agent_mcp.server.mcp.uris import parse_skill, parse_thread, skill_uri,
 from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from deep_agent_mcp.server.tasks import listening
-from deep_agent_mcp.server.threads.transcripts import transcript
+from deep_agent_mcp.server.threads.listing import transcript
 from tests.e2e.task_client import TaskChange, Tasks, listen_to
 from tests.e2e.task_client import ask as task_method
 
