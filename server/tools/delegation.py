@@ -30,12 +30,11 @@ from .base import (
     plain_schema,
 )
 from .driven import THREAD_ID
-from .own_run import OwnRun, own_run
-from .replies import Reply, hand_over
+from .history import Reply, hand_over
 from .run_results import RUN_SCHEMA, run_result, with_notes
 from .task_files import TaskFile, task_inputs
 from .task_options import TaskLimits, checked_choices, require_allowed
-from .wait_for_run import resumed_run, resumes_own, wait_for_run
+from .wait_for_run import OwnRun, own_run, resumed_run, resumes_own, wait_for_run
 
 __all__ = ["Delegation"]
 

@@ -1,22 +1,38 @@
-"""Looking back and going back: `threads` shows threads and their history, `rewind` undoes."""
+"""Tools about what was: `threads` looks back, `rewind` goes back, `reply` answers.
+
+Looking back and going back: `threads` shows threads and their history, `rewind` undoes.
+
+Replies: what `reply` says to a run: answers to its questions, or a message to go on with.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 from mcp.types import CallToolRequestParams, CallToolResult
 from pydantic import Field, JsonValue
 
+from ...harness._internal.records import record
 from ...harness.backends.base import FileError
+from ...harness.checkpoint.base import Interrupt, Run
+from ...harness.errors import HarnessError
 from ..auth.caller import current_caller
 from ..mcp.requests import Context, Services
 from ..results import Answer, error, unknown
 from ..runs.active_run import PARTS
+from ..runs.approvals import show, too_late
+from ..runs.runs import RunManager, Snapshot
+from ..sampling.queue import Offer
 from ..threads.listing import list_threads, show_thread
 from ..threads.rewinding import Rewound, rewind
 from .base import Arguments, FaceTool, ToolReply, define, parse, plain_schema
+from .run_results import example, question_line, run_result
 
-__all__ = ["History"]
+__all__ = ["REPEATED", "History", "Reply", "hand_over"]
+
 
 LIST_CHARS = 8_000
 """Of a page of threads."""
@@ -157,3 +173,198 @@ def _rewound(given: RewindArguments, done: Rewound) -> CallToolResult:
         f"{done.checkpoint.id}.\n{done.about_files()}\nNext: {following}"
     )
     return Answer(text, data).result()
+
+
+REPEATED = (
+    "Nothing was stored: the same answer was given to an earlier question of this run, and this "
+    "may be that one come again. Answer what is asked now by its id."
+)
+
+GoOn: TypeAlias = Callable[[Run, str], Awaitable[str]]
+"""Starts a run with a message on the thread of another, and returns its id."""
+
+MOST_LISTED = 20
+MAX_ARGS_CHARS = 200
+
+
+@record
+class Reply:
+    """A reply as it was given.
+
+    Attributes:
+        decision: On the one approval that is open; empty for none.
+        message: What goes with it; alone, words for the one question that is open, or for a run
+            that has ended.
+        answers: Instead of these, by question, however many are open.
+    """
+
+    decision: str
+    message: str
+    answers: Mapping[str, JsonValue]
+
+    @property
+    def decides(self) -> bool:
+        """Whether it is meant for questions alone."""
+        return bool(self.decision or self.answers)
+
+    def to(
+        self, questions: Sequence[Interrupt], asked: Sequence[Interrupt]
+    ) -> dict[str, JsonValue]:
+        """Return the answers it gives to some questions, or by id to any the run has asked."""
+        if self.answers:
+            approvals = {one.id for one in asked if one.kind == "approval"}
+            return {
+                key: {"decision": value} if key in approvals and isinstance(value, str) else value
+                for key, value in self.answers.items()
+            }
+        answers: dict[str, JsonValue] = {}
+        for one in questions:
+            if one.kind == "approval" and self.decision:
+                decided: dict[str, JsonValue] = {"decision": self.decision}
+                if self.message and self.decision != "approve":
+                    decided["message"] = self.message
+                answers[one.id] = decided
+            elif one.kind == "question" and self.message and not self.decision:
+                answers[one.id] = self.message
+        return answers
+
+    def may_be_an_old_one(
+        self, answers: Mapping[str, JsonValue], asked: Sequence[Interrupt]
+    ) -> bool:
+        """Whether it may be one that was given before, to other questions, and came once more.
+
+        Who did not hear of the first one's success says it again, and has not seen what the run
+        asks by now. With the questions' ids it cannot be meant for others.
+        """
+        if self.answers:
+            return False
+        before = [one.answer for one in asked if one.answered]
+        return any(answer in before for answer in answers.values())
+
+
+async def hand_over(
+    runs: RunManager, run_id: str, reply: Reply, offer: Offer, go_on: GoOn | None = None
+) -> str | CallToolResult:
+    """Hand a reply over.
+
+    Args:
+        runs: Where the run is.
+        run_id: The run.
+        reply: What is said to it.
+        offer: What the client lends of its model.
+        go_on: Starts another run on the thread of one that has ended; a plain start by default.
+
+    Returns:
+        The run to wait for; or what is told at once: that the reply answers nothing of what the
+        run asks, that it may be meant for what it asked before, or that some of it came too late.
+        Who says the same once more just waits.
+
+    Raises:
+        HarnessError: The run asks nothing of that kind, or more than one thing and the reply does
+            not name them, or the caller may not say it; nothing was stored.
+    """
+    snapshot = await runs.snapshot(run_id)
+    run, asked = snapshot.run, await runs.asked(run_id)
+    waits = run.status in ("running", "paused", "needs_approval")
+    pending = [one for one in asked if waits and not one.answered]
+    if pending and (run.status != "paused" or reply.decides):
+        answers = reply.to(pending, asked)
+        if not answers:
+            return run_result(snapshot)
+        _require_approver(answers, asked)
+        if len(pending) > 1 and not reply.answers:
+            raise HarnessError(_several(run.id, pending))
+        if reply.may_be_an_old_one(answers, asked):
+            return run_result(replace(snapshot, notes=(REPEATED,)))
+    elif reply.decides:
+        before = [one for one in asked if one.answered]
+        answers = reply.to(before, asked)
+        if not answers or answers.keys() - {one.id for one in before}:
+            raise HarnessError(
+                f"Run {run.id} is {run.status} and asks nothing, so nothing was stored. "
+                "See where it stands with wait."
+            )
+    else:
+        return await _go_on(runs, snapshot, reply.message, asked, offer, go_on)
+    stored = await runs.reply(run.id, answers)
+    if stored:
+        return run_result(replace(await runs.snapshot(run.id), notes=too_late(stored)))
+    return run.id
+
+
+def _several(run_id: str, pending: Sequence[Interrupt]) -> str:
+    """Return the refusal of a reply that does not say which of several questions it answers."""
+    shown = pending[:MOST_LISTED]
+    lines = [question_line(_short(show(one))) for one in shown]
+    if len(pending) > len(shown):
+        lines.append(f"- and {len(pending) - len(shown)} more, which come once these are answered")
+    return (
+        f"Nothing was decided: run {run_id} asks {len(pending)} things, and this reply does not "
+        "say which of them it answers. Put them to the user, then call "
+        f'reply(run_id="{run_id}", answers={example(pending)}), with what they decide for each id. '
+        "Open are:\n" + "\n".join(lines)
+    )
+
+
+def _short(shown: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    args = str(shown.get("args", ""))
+    return {**shown, "args": args[:MAX_ARGS_CHARS] + "…"} if len(args) > MAX_ARGS_CHARS else shown
+
+
+async def _go_on(
+    runs: RunManager,
+    snapshot: Snapshot,
+    message: str,
+    asked: Sequence[Interrupt],
+    offer: Offer,
+    go_on: GoOn | None,
+) -> str:
+    """Let a run go on, or its thread with a message; return the run to wait for."""
+    run = snapshot.run
+    if snapshot.stuck:
+        raise HarnessError(
+            f"Run {run.id} cannot go on, so nothing was done. Once the cause is removed, wait for "
+            f"it. The cause: {snapshot.stuck}"
+        )
+    if run.status == "running":
+        if not any(one.answered and one.answer == message for one in asked):
+            raise HarnessError(
+                f"Run {run.id} is still working and asks nothing; the message was not delivered. "
+                "Wait for it, or cancel it and start a new task on its thread."
+            )
+        return run.id
+    goes_on = run.status in ("failed", "paused", "needs_approval")
+    if message or goes_on:
+        _require_delegate()
+    if message:
+        if go_on is not None:
+            return await go_on(run, message)
+        return await runs.start(message, thread_id=run.thread_id, offer=offer)
+    if goes_on:
+        await runs.reply(run.id, {}, offer=offer)
+    return run.id
+
+
+def _require_delegate() -> None:
+    """Refuse to set an agent to work for a caller who may not.
+
+    Raises:
+        HarnessError: They lack the scope.
+    """
+    if not current_caller.get().may("delegate"):
+        raise HarnessError("Going on with a run needs the scope 'delegate'; nothing was done.")
+
+
+def _require_approver(answers: Mapping[str, JsonValue], asked: Sequence[Interrupt]) -> None:
+    """Refuse decisions of callers who may not decide, such as a model's own client.
+
+    Raises:
+        HarnessError: They lack the scope.
+    """
+    if current_caller.get().may("approve"):
+        return
+    if any(one.id in answers for one in asked if one.kind == "approval"):
+        raise HarnessError(
+            "Deciding needs the scope 'approve', which you do not have; nothing was stored. Tell "
+            "the user that somebody who has it must decide."
+        )
