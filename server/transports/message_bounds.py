@@ -3,16 +3,52 @@
 A few bytes of JSON can become a hundred times as many of Python objects, and one character beyond
 the first 65,536 makes each character of its text take four bytes. Both are counted in the pieces of
 a message as they arrive, so that none that is too large is ever held or parsed.
+
+Large blocks: memory of large values goes back to the system as soon as it is free.
+
+The allocator of the C library on Linux keeps freed blocks of up to 32 MiB once it has seen one, and
+cannot give back what lies between others. Then a file of 10 MB that was written holds on to several
+times its size. With a fixed threshold such blocks are mapped, and unmapped, by themselves.
 """
 
 from __future__ import annotations
 
 import re
+import sys
+from contextlib import suppress
+from functools import cache
 from typing import Final
 
-from ...harness._internal.large_blocks import LARGE_BYTES, release_large_blocks
+__all__ = [
+    "FREE_BYTES",
+    "LARGE_BYTES",
+    "MAX_TEXT_BYTES",
+    "MAX_VALUES",
+    "MessageBounds",
+    "MessageTooLarge",
+    "release_large_blocks",
+]
 
-__all__ = ["FREE_BYTES", "MAX_TEXT_BYTES", "MAX_VALUES", "MessageBounds", "MessageTooLarge"]
+
+LARGE_BYTES: Final = 1 << 20
+
+_M_MMAP_THRESHOLD: Final = -3
+"""Its number in the header `malloc.h` of glibc."""
+
+
+@cache
+def release_large_blocks() -> None:
+    """Map blocks of `LARGE_BYTES` and more by themselves from now on; nothing where that is no use.
+
+    Called when something large arrives: loading `ctypes` takes milliseconds of a start.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    with suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
+
 
 MAX_VALUES: Final = 10_000
 """Values of one message: items of lists, members of objects, and those lists and objects."""

@@ -229,7 +229,7 @@ def http_app(
 
     from ..auth.http import RequestLimits, auth_middleware, metadata_routes
     from ..viewer.page import viewer_routes
-    from .resumable_sessions import ResumableSessions
+    from .http_sessions import ResumableSessions
 
     # Hosts are checked in front of all paths; the SDK compares the beginnings of names only.
     checks = TransportSecuritySettings(enable_dns_rebinding_protection=False)
@@ -317,7 +317,7 @@ async def serve_http(
     """
     import uvicorn
 
-    from .slow_requests import TimedProtocol
+    from .http_sessions import TimedProtocol
 
     config = uvicorn.Config(
         http_app(server, settings, status, scopes_of),

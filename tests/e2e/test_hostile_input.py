@@ -14,8 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
+from deep_agent_mcp.server.transports.http_sessions import ARRIVAL_SECONDS
 from deep_agent_mcp.server.transports.lines import MAX_LINE_BYTES
-from deep_agent_mcp.server.transports.slow_requests import ARRIVAL_SECONDS
 from tests.e2e.conftest import SCRIPT
 from tests.e2e.hostile import (
     JSON,

@@ -1,0 +1,182 @@
+"""HTTP sessions: streams that can be resumed, and bounds of how long a request may take to arrive.
+
+Sessions of Streamable HTTP, of the handshake era, whose streams can be resumed.
+
+Bounds how long one HTTP request may take to arrive, which uvicorn does not.
+
+A client that sends a byte a second, or nothing, holds nobody up, but its connection, and the task
+that waits for its body, would stay for as long as it likes. Here it has some seconds for head and
+body together, and more for each piece of a large body; then it is told `408` and dropped. How long
+an answer takes has no bound here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import h11
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http import EventStore, StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .event_store import EventLog, SessionEvents
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+__all__ = ["ARRIVAL_SECONDS", "LEAST_BYTES_PER_SECOND", "ResumableSessions", "TimedProtocol"]
+
+
+RETRY_MS = 500
+"""How long a client shall wait before it connects again."""
+
+
+class ResumableSessions(StreamableHTTPSessionManager):
+    """A session manager that gives each session a store of its own for its events.
+
+    Enter `serving`; a request of 2026-07-28 is served as it is, since it has no session.
+
+    Args:
+        server: Serves the sessions.
+        checks: Hosts and origins that are served.
+        max_body_bytes: Bytes of one request.
+        events: Keeps the events.
+    """
+
+    def __init__(
+        self,
+        server: Server[Any],
+        checks: TransportSecuritySettings,
+        max_body_bytes: int,
+        events: EventLog | None = None,
+    ) -> None:
+        self._events = events or EventLog()
+        super().__init__(
+            server,
+            security_settings=checks,
+            max_request_body_size=max_body_bytes,
+            retry_interval=RETRY_MS,
+        )
+
+    @property
+    def event_store(self) -> EventStore | None:
+        """A new session's store: the SDK reads this when it begins one, and keeps what it gets."""
+        return self._events.new_session()
+
+    @event_store.setter
+    def event_store(self, store: EventStore | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The SDK's own is for all sessions at once, and is not used."""
+
+    async def _serve_opening_request(
+        self,
+        http_transport: StreamableHTTPServerTransport,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Serve the handshake, and forget the session if it was refused.
+
+        The SDK would keep it for half an hour, as one of the most that there may be of everybody's.
+        """
+        await super()._serve_opening_request(http_transport, scope, receive, send)
+        store = http_transport._event_store  # pyright: ignore[reportPrivateUsage]
+        session_id = http_transport.mcp_session_id
+        if session_id and isinstance(store, SessionEvents) and not store.has_answered:
+            await self._discard_session(session_id, http_transport)
+
+    async def _discard_session(
+        self, session_id: str, transport: StreamableHTTPServerTransport
+    ) -> None:
+        """Forget a session, whatever ended it, with its events."""
+        await super()._discard_session(session_id, transport)
+        store = transport._event_store  # pyright: ignore[reportPrivateUsage]
+        if isinstance(store, SessionEvents):
+            store.end()
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[None]:
+        """Serve requests until the end of the block, which ends all sessions."""
+        async with self._events.open(), self.run():
+            yield
+
+
+ARRIVAL_SECONDS: Final = 15.0
+"""How long a request may take to arrive, counted from the connection or the end of the last one."""
+
+LEAST_BYTES_PER_SECOND: Final = 4_096
+"""Each so many bytes give a request another second."""
+
+_TOO_SLOW = b"The request took too long to arrive. Nothing was done; send it again."
+
+
+class TimedProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 with a deadline on the arrival of each request."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _due = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the clock for the first request."""
+        super().connection_made(transport)
+        self._begin()
+
+    def data_received(self, data: bytes) -> None:
+        """Start the clock with a request's first bytes and stop it with its last."""
+        super().data_received(data)
+        # What is read ahead of a request that is being answered has not begun yet.
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            if self._timer is None:
+                self._begin()
+            self._due += len(data) / LEAST_BYTES_PER_SECOND
+        else:
+            self._end()
+
+    def on_response_complete(self) -> None:
+        """Start the clock for a request whose first part had been read ahead."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and self._timer is None:
+            self._begin()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the clock."""
+        self._end()
+        super().connection_lost(exc)
+
+    def _begin(self) -> None:
+        self._due = self.loop.time() + ARRIVAL_SECONDS
+        self._timer = self.loop.call_at(self._due, self._look)
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        if self.loop.time() < self._due:  # bytes that came have moved it
+            self._timer = self.loop.call_at(self._due, self._look)
+            return
+        began = self.conn.their_state is h11.SEND_BODY or self.conn.trailing_data[0]
+        if began and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._refuse()
+        self.transport.close()
+
+    def _refuse(self) -> None:
+        headers = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", str(len(_TOO_SLOW)).encode()),
+            (b"connection", b"close"),
+        ]
+        events = (
+            h11.Response(status_code=408, headers=headers, reason=b"Request Timeout"),
+            h11.Data(data=_TOO_SLOW),
+            h11.EndOfMessage(),
+        )
+        self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
