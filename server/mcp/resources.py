@@ -49,7 +49,7 @@ from ..results import moment
 from ..runs.approvals import event_page
 from ..threads.listing import todos_as_json, transcript
 from ..threads.rewinding import reading_policy, reading_runtime
-from ..viewer.page import viewer_html
+from ..viewer import viewer_html
 from .offered_agents import offered_agents
 from .requests import Context, Services
 from .skill_methods import described, read_skill_file

@@ -228,7 +228,7 @@ def http_app(
     from starlette.routing import Mount, Route
 
     from ..auth.http import RequestLimits, auth_middleware, metadata_routes
-    from ..viewer.page import viewer_routes
+    from ..viewer import viewer_routes
     from .http_sessions import ResumableSessions
 
     # Hosts are checked in front of all paths; the SDK compares the beginnings of names only.
