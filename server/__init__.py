@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .embedding.asgi import asgi_app
     from .embedding.serving import serve
-    from .python_agents.context import ServeContext
+    from .python_agents.loading import ServeContext
 
 if __name__ == "server":
     raise ImportError("server is a part of a package: import deep_agent_mcp.server instead")
@@ -19,7 +19,7 @@ if __name__ == "server":
 __all__ = ["ServeContext", "asgi_app", "serve"]
 
 _HOMES = {
-    "ServeContext": ".python_agents.context",
+    "ServeContext": ".python_agents.loading",
     "asgi_app": ".embedding.asgi",
     "serve": ".embedding.serving",
 }

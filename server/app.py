@@ -35,7 +35,7 @@ from ..harness.subagents.registry import SubAgentRegistry
 from .auth.caller import OwnedJournal, Principals
 from .auth.challenges import ScopesOf
 from .face import Face
-from .mcp.mounted_servers import mounted_servers
+from .mcp.offered_agents import mounted_servers
 from .mcp.requests import Services
 from .mcp.sessions import Announcements, SessionRegistry
 from .reload.profile_files import FileReports, RulesOfAll

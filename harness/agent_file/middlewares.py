@@ -14,9 +14,8 @@ from ..errors import AgentBuildError
 from ..loop.hooks.middleware import AgentMiddleware
 from ..middleware.stack import Placed
 from ..plugins import entry_points, resolve
-from .errors import AgentFileError, at
 from .schema import MiddlewareTable
-from .values import python_values
+from .values import AgentFileError, at, python_values
 
 __all__ = ["BUILT_IN", "class_names", "made_middleware", "options_of", "stack_changes"]
 

@@ -16,7 +16,6 @@ from ..policy import Policy
 from ..structured_output.strategies import StructuredOutput
 from ..subagents.definitions import SubAgent
 from ..tools.tool import Tool, tool
-from .errors import AgentFileError, at
 from .middlewares import made_middleware, stack_changes
 from .schema import (
     AgentFile,
@@ -28,7 +27,7 @@ from .schema import (
     ModelTable,
     SubAgentTable,
 )
-from .values import expanded
+from .values import AgentFileError, at, expanded
 
 if TYPE_CHECKING:
     from ..backends.base import Backend

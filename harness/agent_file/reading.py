@@ -11,13 +11,11 @@ from pydantic import JsonValue, ValidationError
 
 from .._internal.records import record
 from ..definitions.confined_files import ConfinedFiles
-from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, decode
+from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, decode, line_of, parse_toml
 from ..definitions.registry import no_such
-from ..definitions.toml_text import line_of, parse_toml
-from .errors import AgentFileError
 from .parts import AgentParts, parts_of
 from .schema import AgentFile, AnswerTable, FileReference, MiddlewareTable
-from .schema_paths import accepted_keys, accepted_value
+from .values import AgentFileError, accepted_keys, accepted_value
 
 __all__ = ["AgentFileText", "python_names", "read_agent_file"]
 

@@ -1,15 +1,57 @@
-"""Values of an agent file as Python has them: imported objects, texts with variables, tuples."""
+"""Values of an agent file: as Python has them, where its schema describes them, and their errors.
+
+Errors of an agent file: each knows the key it is about.
+
+Values of an agent file as Python has them: imported objects, texts with variables, tuples.
+
+Schema paths: what the schema of the agent file says about a place in a file.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast, get_args
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from ..errors import AgentBuildError, HarnessError
 from ..plugins import load_object
-from .errors import AgentFileError
+from .schema import AgentFile
 
-__all__ = ["expanded", "python_values"]
+__all__ = ["AgentFileError", "accepted_keys", "accepted_value", "at", "expanded", "python_values"]
+
+
+class AgentFileError(AgentBuildError):
+    """An agent file breaks a rule.
+
+    Attributes:
+        keys: Where in the file: names of tables and keys, and places in lists, outermost first.
+        problem: What is wrong, and what to do.
+    """
+
+    def __init__(self, keys: Sequence[str | int], problem: str) -> None:
+        self.keys = tuple(keys)
+        self.problem = problem.rstrip(".")
+        super().__init__(problem)
+
+    def under(self, *keys: str | int) -> AgentFileError:
+        """Return the same error of a table inside of others."""
+        return AgentFileError((*keys, *self.keys), self.problem)
+
+
+@contextmanager
+def at(*keys: str | int) -> Generator[None]:
+    """Say of every error of the harness inside the block where in the file its cause is."""
+    try:
+        yield
+    except AgentFileError as error:
+        raise error.under(*keys) from error.__cause__
+    except HarnessError as error:
+        raise AgentFileError(keys, str(error)) from error
+
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -55,3 +97,37 @@ def expanded(value: Any, environ: Mapping[str, str]) -> Any:
         table = cast("dict[str, object]", value)
         return {key: expanded(one, environ) for key, one in table.items()}
     return value
+
+
+def accepted_keys(above: Sequence[str | int]) -> list[str]:
+    """Return the keys that the table at a place takes."""
+    model: type[BaseModel] = AgentFile
+    for key in above:
+        field = None if isinstance(key, int) else _field(model, key)
+        if field is not None:
+            model = _model_in(field.annotation) or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def accepted_value(keys: Sequence[str | int]) -> str:
+    """Return a clause that says what the value at a place may be; empty if nothing does."""
+    model: type[BaseModel] = AgentFile
+    words = None
+    for key in keys:
+        field = None if isinstance(key, int) else _field(model, key)
+        if field is not None:
+            words = field.description
+            model = _model_in(field.annotation) or model
+    return f". Accepted: {words}" if words else ""
+
+
+def _field(model: type[BaseModel], key: str) -> FieldInfo | None:
+    known = model.model_fields.items()
+    return next((one for name, one in known if key in (name, one.alias)), None)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(cast("type[object]", annotation), BaseModel):
+        return cast("type[BaseModel]", annotation)
+    inner = (_model_in(one) for one in get_args(annotation))
+    return next((one for one in inner if one is not None), None)

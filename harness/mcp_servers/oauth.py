@@ -29,8 +29,7 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from ..errors import HarnessError
 from .config import HttpServer, OAuth, SseServer
-from .oauth_callback import Callback
-from .oauth_tokens import Login, LoginNeeded, TokenFiles
+from .oauth_tokens import Callback, Login, LoginNeeded, TokenFiles
 
 __all__ = ["LoginFailed", "StoredLogin", "log_in", "stored_login"]
 

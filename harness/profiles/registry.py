@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 from .._internal.patterns import fits
 from .._internal.records import record
 from ..definitions.confined_files import ConfinedFiles
-from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, decode
-from ..definitions.toml_text import line_of, parse_toml
+from ..definitions.frontmatter import MAX_FILE_BYTES, DefinitionError, decode, line_of, parse_toml
 from ..errors import AgentBuildError
 from .profile import EXTRAS, GeneralPurpose, Profile, extra_middleware
 

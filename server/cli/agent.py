@@ -1,18 +1,28 @@
-"""`agent`: checks an agent file, and prints its schema for editors."""
+"""Commands about what agents have: `agent …` checks agent files, `mcp …` logs in to servers.
+
+`agent`: checks an agent file, and prints its schema for editors.
+
+`deep-agent-mcp mcp …`: the MCP servers that agents use, and logins to them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from .state import Failed, with_settings
+
 if TYPE_CHECKING:
     from ...harness.agent import Agent
+    from ...harness.mcp_servers import MCPServer, ServerStatus, TokenFiles
     from ..settings.settings import Settings
 
-__all__ = ["agent"]
+__all__ = ["agent", "mcp"]
 
 
 @click.group()
@@ -46,7 +56,7 @@ def check(file: str, root: str | None, config: str | None) -> None:
 @agent.command()
 def schema() -> None:
     """Print the JSON Schema of agent files, for editors that complete TOML."""
-    from ..settings.agent_schema import agent_schema
+    from ..settings.agent_layer import agent_schema
 
     click.echo(json.dumps(agent_schema(), indent=2))
 
@@ -84,3 +94,167 @@ def _model(settings: Settings) -> str:
     if described is not None and described.parts.model is not None:
         return described.parts.model.name
     return settings.model or f"{DEFAULT_MODEL}, or the client's"
+
+
+T = TypeVar("T")
+
+_ENVIRONMENT = "DEEP_AGENT_AGENT_FILE"
+
+_agent_file = click.option(
+    "--agent",
+    "agent_file",
+    metavar="FILE",
+    envvar=_ENVIRONMENT,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The agent file, or a JSON file such as .mcp.json.",
+)
+_name = click.argument("name")
+
+
+@click.group()
+@click.option("--state-dir", metavar="DIR", help="The server's, where logins are kept.")
+@click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
+@click.option("--config", metavar="FILE", help="TOML file of settings.")
+@click.pass_context
+def mcp(ctx: click.Context, **flags: str | None) -> None:
+    """List the MCP servers that agents use, and log in to those that need it.
+
+    A running server uses a new login within a minute.
+    """
+    ctx.obj = flags
+
+
+@mcp.command("list")
+@_agent_file
+@click.option("--check", is_flag=True, help="Connect to each and count its tools.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def list_servers(
+    flags: dict[str, str | None], agent_file: Path | None, check: bool, as_json: bool
+) -> None:
+    """Show the servers, and whether you are logged in."""
+
+    async def work(servers: Mapping[str, MCPServer], tokens: TokenFiles) -> list[dict[str, Any]]:
+        found: Mapping[str, ServerStatus] = await _status(servers) if check else {}
+        return [
+            {"name": name, **_facts(name, one, tokens), **_shown(found.get(name))}
+            for name, one in servers.items()
+        ]
+
+    listed = _with_servers(flags, agent_file, work)
+    if as_json:
+        click.echo(json.dumps(listed, ensure_ascii=False, indent=2))
+        return
+    for one in listed:
+        click.echo("  ".join(str(value) for value in one.values() if value is not None))
+    if not listed:
+        click.echo("The file names no MCP servers.")
+
+
+@mcp.command()
+@_name
+@_agent_file
+@click.option("--no-browser", is_flag=True, help="Only print the address to open.")
+@click.pass_obj
+def login(
+    flags: dict[str, str | None], name: str, agent_file: Path | None, no_browser: bool
+) -> None:
+    """Log in to the server NAME with a browser on this machine."""
+
+    async def show(url: str) -> None:
+        click.echo(f"Open this address in a browser on this machine:\n\n{url}\n", err=True)
+        if not no_browser:
+            import webbrowser
+
+            import anyio.to_thread
+
+            await anyio.to_thread.run_sync(webbrowser.open, url)
+
+    async def work(servers: Mapping[str, MCPServer], tokens: TokenFiles) -> None:
+        from ...harness.mcp_servers import HttpServer
+        from ...harness.mcp_servers.oauth import log_in
+
+        server = _found(servers, name)
+        if not isinstance(server, HttpServer) or server.auth is None:
+            raise Failed(
+                f'MCP server {name!r} has no auth = "oauth", so it needs no login; nothing was '
+                "done."
+            )
+        await log_in(name, server, show)
+
+    _with_servers(flags, agent_file, work)
+    click.echo(f"Logged in to {name}.")
+
+
+@mcp.command()
+@_name
+@click.pass_obj
+def logout(flags: dict[str, str | None], name: str) -> None:
+    """Forget the login to the server NAME."""
+
+    async def work(settings: Settings) -> bool:
+        from ..auth.mounted_logins import token_files
+
+        return token_files(settings).remove(name)
+
+    if not with_settings(flags, work):
+        raise Failed(f"there is no login to MCP server {name!r}; nothing was done.")
+    click.echo(f"Forgot the login to {name}. The server that issued it may still accept it.")
+
+
+def _with_servers(
+    flags: Mapping[str, str | None],
+    file: Path | None,
+    work: Callable[[Mapping[str, MCPServer], TokenFiles], Awaitable[T]],
+) -> T:
+    if file is None:
+        raise Failed(f"name the agent file with --agent FILE or {_ENVIRONMENT}; nothing was done.")
+
+    async def main(settings: Settings) -> T:
+        from ..auth.mounted_logins import servers_in, token_files
+        from ..settings.state_dir import StateDir
+
+        StateDir.open(settings.state_dir)
+        tokens = token_files(settings)
+        return await work(servers_in(file, os.environ, tokens), tokens)
+
+    return with_settings(flags, main)
+
+
+def _found(servers: Mapping[str, MCPServer], name: str) -> MCPServer:
+    from ...harness.definitions.registry import no_such
+
+    if name not in servers:
+        raise Failed(f"{no_such('MCP server', name, servers)} Nothing was done.")
+    return servers[name]
+
+
+def _facts(name: str, server: MCPServer, tokens: TokenFiles) -> dict[str, Any]:
+    from ...harness.mcp_servers import HttpServer, StdioServer
+
+    if isinstance(server, StdioServer):
+        return {"kind": "stdio", "place": server.command, "login": None}
+    assert isinstance(server, HttpServer)
+    login = None
+    if server.auth is not None:
+        known = tokens.read(name, server.url) is not None
+        login = "logged in" if known else f"run `deep-agent-mcp mcp login {name}`"
+    kind = "http" if type(server) is HttpServer else "sse"
+    return {"kind": kind, "place": server.place, "login": login}
+
+
+async def _status(servers: Mapping[str, MCPServer]) -> Mapping[str, ServerStatus]:
+    from ...harness.mcp_servers import MCPToolsMiddleware
+
+    mounted = MCPToolsMiddleware(servers)
+    try:
+        return await mounted.connect()
+    finally:
+        await mounted.aclose()
+
+
+def _shown(status: ServerStatus | None) -> dict[str, Any]:
+    if status is None:
+        return {}
+    said = status.reason or f"{status.tools} tools"
+    return {"state": status.state, "detail": said}

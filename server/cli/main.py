@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .agent import agent
+from .agent import agent, mcp
 from .checks import models, policy
 from .install import doctor, install
-from .mounted_servers import mcp
 from .state import journal, token
 from .threads import threads
 

@@ -34,8 +34,7 @@ from .environment import (
 )
 from .findings import KNOWN_CLIENTS, Finding, Status, broken, examine_entries, note, ok
 from .handshakes import Handshake, shake_hands
-from .plugins import examine_agent, examine_plugins
-from .state import examine_journal, examine_state, examine_store
+from .state import examine_agent, examine_journal, examine_plugins, examine_state, examine_store
 
 __all__ = ["Examination", "Finding", "Handshake", "Report", "examine_live_model"]
 

@@ -1,4 +1,11 @@
-"""State checks: the state directory, and the journal in it."""
+"""State checks: the state directory and its journal, installed plugins, mounted servers.
+
+State checks: the state directory, and the journal in it.
+
+Installed plugins, and the agent in Python that a server is to have: whether they load.
+
+Mounted servers: connects to each MCP server that agents use, and says how it is doing.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +13,31 @@ import os
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 
-from ..settings.settings import Settings
+from ...harness._internal.concurrency import leaves
+from ...harness.errors import HarnessError
+from ...harness.plugins import GROUPS, entry_points
+from ..settings.settings import Settings, SettingsError
 from ..settings.state_dir import StateDir
 from .findings import Finding, broken, note, ok
 
-__all__ = ["examine_journal", "examine_state", "examine_store"]
+if TYPE_CHECKING:
+    from ...harness.mcp_servers import MCPServer
+
+__all__ = [
+    "examine_agent",
+    "examine_journal",
+    "examine_mounted",
+    "examine_plugins",
+    "examine_state",
+    "examine_store",
+]
+
 
 _DATABASE_SECONDS = 20.0
 
@@ -131,3 +153,71 @@ async def _opened(settings: Settings, text: str) -> Finding:
         if settings.journal is not None:
             fix = f"Check --journal and the database. {fix}"
         return broken("journal", str(error), fix)
+
+
+def examine_plugins() -> Iterator[Finding]:
+    """Import every installed plugin; without any there is nothing to tell."""
+    for group in GROUPS:
+        for name, found in entry_points(group).items():
+            about = f"{group} plugin"
+            if len(found) > 1:
+                packages = " and ".join(one.source for one in found)
+                fix = "Name the one you mean as module:attribute, or uninstall the other."
+                yield broken(about, f"{name} is the name of plugins of {packages}", fix)
+                continue
+            try:
+                found[0].load()
+            except HarnessError as error:
+                yield broken(about, str(error), f"Update or uninstall {found[0].package}.")
+            else:
+                yield ok(about, f"{name}: {found[0].value}, of {found[0].source}")
+
+
+async def examine_agent(name: str, settings: Settings) -> Finding:
+    """Make the agent of `serve module:attribute` as a server does, over a passing journal."""
+    from ..app import create_app
+    from ..python_agents.source import AgentSource
+
+    problems: list[str] = []
+    found = f"{name} is there; it is made when a user first calls"
+    with tempfile.TemporaryDirectory() as place:
+        passing = settings.model_copy(update={"state_dir": Path(place), "telemetry": "off"})
+        try:
+            async with create_app(passing, source=AgentSource(name)) as app:
+                if not passing.per_principal:
+                    tools = app.agent().tools
+                    found = f"{name} has {len(tools)} tools: {', '.join(tools) or 'none'}"
+        except* (HarnessError, SettingsError) as group:
+            problems += map(str, leaves(group))
+    if problems:
+        return broken("agent", " ".join(problems), "Correct this; a server with it does not start.")
+    return ok("agent", found)
+
+
+async def examine_mounted(servers: Mapping[str, MCPServer]) -> list[Finding]:
+    """Connect to servers, all at once, each within its `connect_timeout`.
+
+    Raises:
+        AgentBuildError: Two names read alike.
+    """
+    if not servers:
+        return []
+    from ...harness.mcp_servers import MCPToolsMiddleware
+
+    mounted = MCPToolsMiddleware(servers)
+    try:
+        status = await mounted.connect()
+    finally:
+        await mounted.aclose()
+    found: list[Finding] = []
+    for name, one in status.items():
+        about = f"MCP server {name}"
+        if one.state != "connected":
+            fix = "Agents work without it. Fix what the text says, or set disabled = true for it."
+            found.append(broken(about, one.reason or "it closed the connection", fix))
+        elif one.left_out:
+            text = f"{one.tools} tools; left out: {', '.join(one.left_out)}"
+            found.append(note(about, text))
+        else:
+            found.append(ok(about, f"connected, {one.tools} tools"))
+    return found

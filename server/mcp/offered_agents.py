@@ -2,21 +2,27 @@
 
 Every subagent is offered, unless some are marked `public`: then only those. Beyond that a caller
 may be bound to some agents, by their token or by `principal_agents`; of others they see nothing.
+
+How the MCP servers that agents use are doing, for those who watch this server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+
+from pydantic import JsonValue
 
 from ...harness._internal.records import record
 from ...harness.errors import HarnessError
 from ...harness.subagents.definitions import AnySubAgent
 from ..auth.caller import Caller, current_caller
+from ..runs.workplaces import Workplace
 from ..settings.settings import Settings
 from .requests import Services
 
-__all__ = ["MAIN", "OfferedAgents", "bound_to", "drives", "offered_agents"]
+__all__ = ["MAIN", "OfferedAgents", "bound_to", "drives", "mounted_servers", "offered_agents"]
+
 
 MAIN = "main"
 """What the main agent is called where agents are named, besides its own name."""
@@ -108,3 +114,18 @@ def offered_agents(services: Services) -> OfferedAgents:
         return OfferedAgents(True, name, found, bound=False, some=bool(public))
     named = {key: one for key, one in found.items() if key in bound}
     return OfferedAgents(MAIN in bound or name in bound, name, named, bound=True, some=True)
+
+
+def mounted_servers(places: Iterable[Workplace]) -> Mapping[str, JsonValue]:
+    """Return the state of each server by name under one key; nothing if there are none.
+
+    It connects to no server, and builds no agent.
+    """
+    from ...harness.mcp_servers import MCPToolsMiddleware  # few look
+
+    states: dict[str, JsonValue] = {}
+    for agent in filter(None, (one.agent.built for one in places)):
+        for one in agent.definition.middleware:
+            if isinstance(one, MCPToolsMiddleware):
+                states |= {name: status.state for name, status in one.status().items()}
+    return {"mcp_servers": states} if states else {}

@@ -1,25 +1,151 @@
-"""Finds what `serve module:attribute` names, and imports it again when its files have changed."""
+"""Finds what `serve module:attribute` names, and imports it again when its files have changed.
+
+Calls of other people's Python: bounded in time, and away from the event loop.
+
+Serve context: what the server hands to a function that makes an agent.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, redirect_stdout, suppress
+from contextvars import copy_context
 from hashlib import blake2b
 from importlib.util import cache_from_source
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import anyio
 
 from ...harness._internal.records import record
 from ...harness.agent import Agent
 from ...harness.errors import HarnessError
-from ...harness.plugins import load_object
-from .calling import call, place_of_function
+from ...harness.plugins import ObjectError, load_object, place_of
 
-__all__ = ["AgentFactory", "ModuleFiles", "Named", "checked"]
+if TYPE_CHECKING:
+    from ...harness.backends.base import Backend
+    from ...harness.checkpoint.base import Checkpointer
+    from ...harness.loop.hooks.middleware import AgentMiddleware
+    from ...harness.memory import MemoryFiles
+    from ...harness.middleware.commands.execute import ExecuteMiddleware
+    from ...harness.models.base import ChatModel
+    from ...harness.policy import CallPolicy
+    from ...harness.profiles import ProfileRegistry
+    from ...harness.skills import SkillRegistry
+    from ...harness.store.base import Store
+    from ...harness.subagents.registry import SubAgentRegistry
+    from ..settings.settings import Settings
+
+__all__ = [
+    "AgentFactory",
+    "ModuleFiles",
+    "Named",
+    "ServeContext",
+    "call",
+    "checked",
+    "place_of_function",
+]
+
+
+async def call(
+    function: Callable[..., Any],
+    *args: object,
+    what: str,
+    seconds: float,
+    file: str | None = None,
+    owns_stdout: bool = False,
+) -> Any:
+    """Call a function that is not ours, and wait for what it returns, awaitable or not.
+
+    A plain function runs in a thread of its own, which nobody waits for any longer once the time
+    is over.
+
+    Args:
+        function: The function.
+        *args: Its arguments.
+        what: What is called, for messages.
+        seconds: How long it may take.
+        file: Where it is written, if that is known.
+        owns_stdout: Whether stdout is the protocol's. What is printed goes to stderr then, and
+            only one call is made at a time.
+
+    Raises:
+        HarnessError: It raised, or took too long; the text says where.
+    """
+    with redirect_stdout(sys.stderr) if owns_stdout else nullcontext():
+        try:
+            with anyio.move_on_after(seconds) as scope:
+                if inspect.iscoroutinefunction(function):
+                    return await function(*args)
+                returned = await _in_thread(lambda: function(*args))
+                if inspect.isawaitable(returned):
+                    return await returned
+                return returned
+        except ObjectError:
+            raise
+        except Exception as error:
+            text = " ".join(str(error).split())
+            raise HarnessError(
+                f"{what} raised {type(error).__name__}: {text.rstrip('.')}{place_of(error, file)}."
+            ) from error
+    assert scope.cancelled_caught
+    raise HarnessError(
+        f"{what} did not return within {seconds:g} s{place_of_function(function)}. Find out "
+        "what it waits for; slow work belongs in a tool, or behind its first use."
+    )
+
+
+def place_of_function(function: object) -> str:
+    """Return where a function is written, as ` (file:line)`; empty if that is not known."""
+    code = getattr(inspect.unwrap(cast("Any", function)), "__code__", None)
+    return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    """Run a function in a daemon thread: a worker that hangs would keep the process from ending."""
+    done = anyio.Event()
+    work = _Work(function, done, asyncio.get_running_loop())
+    Thread(target=copy_context().run, args=(work.run,), name="python-agent", daemon=True).start()
+    await done.wait()
+    return work.result()
+
+
+class _Work:
+    """A function, and what became of it."""
+
+    def __init__(
+        self, function: Callable[[], Any], done: anyio.Event, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._function = function
+        self._done = done
+        self._loop = loop
+        self._returned: Any = None
+        self._raised: BaseException | None = None
+
+    def run(self) -> None:
+        """Call it, and say so to the event loop if that still runs."""
+        try:
+            self._returned = self._function()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self._raised = error
+        with suppress(RuntimeError):  # the event loop has ended: nobody waits any more
+            self._loop.call_soon_threadsafe(self._done.set)
+
+    def result(self) -> Any:
+        """Return what it returned, or raise what it raised."""
+        if isinstance(self._raised, SystemExit):
+            raise RuntimeError(f"SystemExit: {self._raised}") from self._raised
+        if self._raised is not None:
+            raise self._raised
+        return self._returned
+
 
 AgentFactory: TypeAlias = Callable[..., Any]
 """Makes an `Agent`, or an awaitable of one, of a `ServeContext` or of nothing."""
@@ -172,3 +298,42 @@ def _digest(path: Path) -> str:
         return blake2b(path.read_bytes(), digest_size=16).hexdigest()
     except OSError as error:
         return f"not readable: {error.errno}"
+
+
+@record
+class ServeContext:
+    """What the server has for an agent. Use any of it; nothing has to be used.
+
+    Rules, approvals and limits of the operator hold in front of the agent in any case.
+
+    Attributes:
+        journal: The server's. An agent without a checkpointer gets it by itself.
+        store: A long-term store in the state directory, shared by all principals: begin
+            namespaces with the principal where they must not meet.
+        settings: What the operator chose, with the principal's own paths.
+        principal: Whose agent it is where each principal has a root; else empty, for everybody's.
+        backend: Where `--root` lets agents work; the thread's own files without it.
+        skills: The bundled skills, and those of `--skills`.
+        subagents: Those of `--agents`, and the general-purpose one.
+        memory: The files of `--memory`.
+        policy: The operator's rules, those about the server's own files included.
+        model: What `--model` names, or the default.
+        profiles: The profiles of models, those of `--profiles` included, for `profile=`.
+        commands: What runs commands with `--execute`, for `execution_policy=`; else None.
+        middleware: What the server adds by itself, such as telemetry. Passed on, it reaches
+            subagents too.
+    """
+
+    journal: Checkpointer
+    store: Store
+    settings: Settings
+    principal: str
+    backend: Backend
+    skills: SkillRegistry
+    subagents: SubAgentRegistry
+    memory: MemoryFiles
+    policy: CallPolicy
+    model: ChatModel
+    profiles: ProfileRegistry
+    commands: ExecuteMiddleware | None
+    middleware: tuple[AgentMiddleware, ...]

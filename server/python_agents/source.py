@@ -20,11 +20,8 @@ from ...harness.loop.hooks.middleware import AgentMiddleware
 from ...harness.store.sqlite import SqliteStore
 from ..runs.workplaces import Common, Parts
 from ..settings.settings import Settings, SettingsError
-from .calling import call
-from .context import ServeContext
-from .journals import OwnJournal, own_journal
-from .loading import AgentFactory, ModuleFiles, Named, checked
-from .rules import backends_of, governed, own_of, require_governable
+from .loading import AgentFactory, ModuleFiles, Named, ServeContext, call, checked
+from .rules import OwnJournal, backends_of, governed, own_journal, own_of, require_governable
 
 if TYPE_CHECKING:
     from ...harness.models.base import ChatModel

@@ -24,7 +24,7 @@ from ..auth.caller import Principals, owner_of
 from ..sampling.queue import Offer, SamplingQueue
 from .active_run import ActiveRun, GateHolder, ThreadLocks, ThreadPart, busy, describe, todos_of
 from .cancellation import Cancellation, Servers
-from .structured_runs import StructuredRuns
+from .task_inputs import StructuredRuns
 
 if TYPE_CHECKING:
     from ...harness.subagents.background.launcher import BackgroundSubAgents

@@ -2,6 +2,8 @@
 
 They are written when the run has its thread to itself, just before its input is accepted. A call
 that is refused leaves none; one that is cut off in between leaves files that nobody was told of.
+
+Structured runs: remembers which answers are JSON of a schema, which a run's record lacks.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pydantic import JsonValue
 
 from ...harness._internal.concurrency import work_apart
 from ...harness._internal.records import record
-from ...harness.agent import Agent
+from ...harness.agent import Agent, RunResult
 from ...harness.backends.base import Backend, size_text
 from ...harness.backends.file_tools.results import MAX_IMAGE_BYTES, media_content, media_type_of
 from ...harness.backends.transfer import upload_files
@@ -22,7 +24,8 @@ from ...harness.messages.message import Content, ImageBlock, TextBlock
 from ...harness.policy import CallAuthorization
 from ..settings.settings import Settings
 
-__all__ = ["TaskInput", "inputs_directory", "place_inputs", "told", "with_images"]
+__all__ = ["StructuredRuns", "TaskInput", "inputs_directory", "place_inputs", "told", "with_images"]
+
 
 _INPUTS = "inputs"
 
@@ -123,3 +126,28 @@ def _require_allowed(agent: Agent, path: str, principal: str) -> None:
             f"Nothing was started: files of a task are written to {path}, which the policy guards "
             f"({verdict.reason}). Leave files out."
         )
+
+
+_MOST = 10_000
+
+
+class StructuredRuns:
+    """Of the runs that ended in this process, or were looked up: whether the answer is data."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bool] = {}
+
+    def get(self, run_id: str) -> bool | None:
+        """Return whether a run's answer is data; None if that is not known."""
+        return self._known.get(run_id)
+
+    def note(self, run_id: str, *, is_structured: bool) -> None:
+        """Remember it."""
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        self._known[run_id] = is_structured
+
+    def note_result(self, result: RunResult) -> None:
+        """Remember how a run ended."""
+        if result.run.kind == "delegate" and result.run.status == "done":
+            self.note(result.run.id, is_structured=result.structured_response is not None)

@@ -1,4 +1,7 @@
-"""The agent file among the settings: which of its keys are settings, and the agent that is left."""
+"""The agent file among the settings: which of its keys are settings, and the agent that is left.
+
+The JSON Schema of agent files: the tables of the agent, and `[server]` from the settings.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,20 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from ...harness import middleware as shipped
 from ...harness._internal.records import record
-from ...harness.agent_file.errors import AgentFileError
+from ...harness.agent_file.middlewares import class_names, options_of
 from ...harness.agent_file.reading import AgentFileText, python_names
 from ...harness.agent_file.schema import AgentFile
-from ...harness.agent_file.values import expanded
+from ...harness.agent_file.values import AgentFileError, expanded
 from ...harness.definitions.confined_files import ConfinedFiles
 from ...harness.definitions.frontmatter import DefinitionError
 from ...harness.definitions.registry import no_such
 from .definition import ServedDefinition
-from .settings import SettingsError
+from .settings import Settings, SettingsError
 
-__all__ = ["NOT_IN_SERVER", "AgentFileLayer", "served_definition"]
+__all__ = ["NOT_IN_SERVER", "AgentFileLayer", "agent_schema", "served_definition"]
+
 
 OF_AGENT = frozenset(
     {
@@ -219,3 +224,37 @@ def _require_plain(
                 f"{key!r} is for the operator to say, and this file {where}. Use a flag, the "
                 "environment or the configuration file",
             )
+
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def agent_schema() -> dict[str, Any]:
+    """Return the schema, with the options of every middleware that ships."""
+    schema = AgentFile.model_json_schema(by_alias=True)
+    server = Settings.model_json_schema(by_alias=True)
+    for key in NOT_IN_SERVER:
+        server["properties"].pop(key)
+    definitions = {**schema.pop("$defs"), **server.pop("$defs")}
+    definitions["MiddlewareTable"] = _middleware(definitions["MiddlewareTable"])
+    definitions["Server"] = {**server, "description": "What `serve` has as flags."}
+    properties = {**schema["properties"], "server": {"$ref": "#/$defs/Server"}}
+    return {
+        "$schema": _DIALECT,
+        **schema,
+        "title": "Agent file of deep-agent-mcp",
+        "properties": properties,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _middleware(table: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an entry: of one that ships, or any other by its name."""
+    common = table["properties"]
+    known: list[dict[str, Any]] = []
+    for name, kind in sorted(class_names().items()):
+        options = dict.fromkeys(options_of(getattr(shipped, kind)), True)
+        properties = {**options, **common, "use": {"const": name}}
+        known.append({"properties": properties, "additionalProperties": False})
+    other = {"properties": {"use": {"not": {"enum": sorted(class_names())}}}}
+    return {**table, "anyOf": [*known, other]}

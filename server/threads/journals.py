@@ -20,7 +20,7 @@ from ..settings.settings import Settings, SettingsError
 from ..settings.state_dir import StateDir, StateDirError
 
 if TYPE_CHECKING:
-    from ..python_agents.journals import OwnJournal
+    from ..python_agents.rules import OwnJournal
 
 __all__ = ["Sealed", "keys_of", "open_journal", "seal_journal", "unseal_journal"]
 

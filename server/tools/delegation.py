@@ -32,8 +32,7 @@ from .base import (
 from .driven import THREAD_ID
 from .history import Reply, hand_over
 from .run_results import RUN_SCHEMA, run_result, with_notes
-from .task_files import TaskFile, task_inputs
-from .task_options import TaskLimits, checked_choices, require_allowed
+from .task_options import TaskFile, TaskLimits, checked_choices, require_allowed, task_inputs
 from .wait_for_run import OwnRun, own_run, resumed_run, resumes_own, wait_for_run
 
 __all__ = ["Delegation"]

@@ -15,7 +15,7 @@ from deep_agent_mcp.harness.plugins import (
     resolve,
 )
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.doctor.plugins import examine_agent, examine_plugins
+from deep_agent_mcp.server.doctor.state import examine_agent, examine_plugins
 from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.plugins.installed import install, on_path

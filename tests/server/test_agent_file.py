@@ -17,7 +17,7 @@ from mcp import Client
 
 from deep_agent_mcp.server.app import App, create_app
 from deep_agent_mcp.server.cli.main import cli
-from deep_agent_mcp.server.settings.agent_schema import agent_schema
+from deep_agent_mcp.server.settings.agent_layer import agent_schema
 from deep_agent_mcp.server.settings.settings import SettingsError
 from deep_agent_mcp.server.settings.sources import load_settings
 from tests.e2e.servers import call, text_of
