@@ -1,4 +1,4 @@
-"""Middleware that ships: each in a file of its own, imported when it is first used."""
+"""Middleware that ships: a file for each or for a family, imported when it is first used."""
 
 from __future__ import annotations
 
