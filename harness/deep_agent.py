@@ -200,7 +200,7 @@ def create_deep_agent(
 
 @dataclass(frozen=True)
 class _Stack:
-    """What the main agent and its subagents have in common."""
+    """Parts that the main agent and its subagents share."""
 
     model: ChatModel
     profile: Profile

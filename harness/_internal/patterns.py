@@ -38,7 +38,7 @@ class PatternError(ValueError):
 
 
 class LinearPattern(Protocol):
-    """What is used of a compiled expression. It has no groups."""
+    """Compiled expression that searches in linear time. It has no groups."""
 
     def search(self, text: bytes) -> LinearMatch | None:
         """Return the first match in UTF-8."""

@@ -39,7 +39,7 @@ __all__ = ["AgentParts", "parts_of"]
 
 @record
 class AgentParts:
-    """What an agent file gives to the agent, beside what is a setting of the server.
+    """Parts that an agent file gives to an agent, without the settings of the server.
 
     Attributes:
         model: The main agent's, where it is a Python object.

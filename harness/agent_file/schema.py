@@ -63,7 +63,7 @@ class ModelTable(BaseModel):
 
 
 class AnswerTable(_Table):
-    """What an answer must be: a JSON Schema, in a file or in place."""
+    """Format of an answer: a JSON Schema, in a file or in place."""
 
     json_schema: str | dict[str, JsonValue] = Field(
         alias="schema", description="a path of a JSON file, or a JSON Schema as a table"
@@ -185,13 +185,13 @@ class FilesTable(BaseModel):
 
 
 class JournalTable(_Table):
-    """Where threads are stored: `[journal]`."""
+    """Place of the threads: `[journal]`."""
 
     url: str = Field(min_length=1, description="such as 'postgresql://…'; SQLite by default")
 
 
 class VectorsTable(_Table):
-    """How the store searches by meaning: `[store.vectors]`."""
+    """Search by meaning in the store: `[store.vectors]`."""
 
     embed: str = Field(description="'module:function' that returns a vector for each text")
     dims: int = Field(ge=1, description=_WHOLE)

@@ -1,1 +1,1 @@
-"""Where files live: thread state and real directories."""
+"""Backends: where files live, in thread state, real directories or a store."""

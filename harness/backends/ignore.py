@@ -150,7 +150,7 @@ class _OutOfTime(Exception):
 
 
 class _Ignored:
-    """What the rules read so far leave out; directories are named without a slash at the end."""
+    """Paths that the ignore rules leave out so far; directories have no slash at the end."""
 
     def __init__(self) -> None:
         self._rules: dict[str, list[_Rule]] = {}

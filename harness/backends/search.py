@@ -37,7 +37,7 @@ _LITERAL = re.compile(r"[A-Za-z0-9_ ]{3,}")
 
 
 class Budget:
-    """How long a search may go on; `stop` ends it from another thread."""
+    """Time budget of a search; `stop` ends it from another thread."""
 
     def __init__(self, seconds: float | None = None) -> None:
         seconds = SEARCH_SECONDS if seconds is None else seconds

@@ -28,7 +28,7 @@ _MOST_TRIES = 20
 
 @record
 class Transfer:
-    """What became of one path.
+    """Outcome of one path.
 
     Attributes:
         path: The canonical path; as it was given when it is not usable.

@@ -258,7 +258,7 @@ class Clock:
 
 @record
 class Facts:
-    """What is stored of a batch's namespace, as far as the batch names it.
+    """Stored facts about a batch's namespace, as far as the batch names it.
 
     Attributes:
         head: Id of the namespace's newest checkpoint, or None.

@@ -45,7 +45,7 @@ class _Queries(Protocol):
 
 
 class JournalFacade(ABC):
-    """What journals in a database have in common; see `Checkpointer` for what each method does.
+    """Base of journals over a database; see `Checkpointer` for what each method does.
 
     It connects at the first use, or by `open()` or `async with` if its errors are wanted early.
     `close()` is final. Every method raises `CheckpointError` when the database cannot be read or

@@ -38,7 +38,7 @@ MERGED = "#merged"
 
 @record
 class Removal:
-    """How checkpoints of one namespace are removed.
+    """Plan to remove checkpoints of one namespace.
 
     Attributes:
         gone: Those that are removed.

@@ -130,7 +130,7 @@ def _path(data: bytes) -> tuple[str, ...]:
 
 @record
 class _Form:
-    """How one type of value is sealed.
+    """Rules to seal one type of value.
 
     Attributes:
         data: Returns a value as the bytes that are sealed, small.

@@ -231,7 +231,7 @@ class Run:
 
 @record
 class FileChange:
-    """What a file on a real disk was before a tool changed it; written before the change.
+    """Version of a file on a real disk before a tool changed it; written before the change.
 
     Attributes:
         thread_id: The thread whose tool changes it.
@@ -276,7 +276,7 @@ class RunEvent:
 
 @record
 class EventLimits:
-    """How many events a journal keeps. Those beyond go when further ones are stored.
+    """Number of events that a journal keeps. Older ones go when further ones are stored.
 
     Attributes:
         per_run: The newest of each run that stay, at least; those stored together go together.

@@ -181,7 +181,7 @@ class TaskLine(_Part):
 
 
 class FileChangeLine(_Part):
-    """What a file held before a change made after the checkpoints above."""
+    """Version of a file before a change made after the checkpoints above."""
 
     type: Literal["file_change"]
     run_id: str

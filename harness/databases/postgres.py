@@ -47,7 +47,7 @@ _LATER = 5.0
 
 @dataclass(frozen=True)
 class DatabaseKind:
-    """What all tables of one kind have in common.
+    """Common properties of all tables of one kind.
 
     Attributes:
         name: What they are called in errors.

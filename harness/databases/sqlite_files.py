@@ -94,7 +94,7 @@ class Connection(aiosqlite.Connection):
 
 @dataclass(frozen=True)
 class DatabaseKind:
-    """What all files of one kind have in common.
+    """Common properties of all files of one kind.
 
     Attributes:
         name: What such a file is called in errors.

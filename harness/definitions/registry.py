@@ -80,7 +80,7 @@ class Snapshot(Generic[T]):
 
 
 class Objection(NamedTuple):
-    """What is wrong with a definition, and whether it is left out for that."""
+    """Problem of a definition, and whether the definition is left out for it."""
 
     problem: str
     left_out: bool

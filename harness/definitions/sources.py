@@ -30,7 +30,7 @@ __all__ = [
 
 
 class FileStat(NamedTuple):
-    """What tells one saved version of a file from the next without reading it.
+    """Identity of one saved version of a file, known without reading it.
 
     `elsewhere` says that it has another name too, by a link: a change made under that name is
     told as one of that.
@@ -180,7 +180,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[T]):
-    """What an entry of a source was when it was looked at.
+    """Identity of a source's entry when it was looked at.
 
     Attributes:
         found: The definition file it stands for, if it does.
@@ -205,7 +205,7 @@ class Entry(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """What a source held when it was looked at: its entries by name, and what is wrong with it."""
+    """Contents of a source when it was looked at: entries by name, and what is wrong with it."""
 
     source: Source
     entries: Mapping[str, Entry[T]]

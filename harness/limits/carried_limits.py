@@ -41,7 +41,7 @@ def bounds(**given: Any) -> Limits:
 
 
 class ChildMeter(Meter):
-    """What one subagent and those below it use, beneath the meter above it.
+    """Usage of one subagent and those below it, beneath the meter of its caller.
 
     Args:
         limits: Its bounds. `depth` counts from the subagent: 0 for none below it.

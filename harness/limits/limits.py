@@ -52,7 +52,7 @@ _NOTHING = Used()
 
 
 class Meter:
-    """What a run tree has used so far; shared by all of its agents.
+    """Usage of a run tree so far; shared by all of its agents.
 
     Args:
         limits: The bounds.

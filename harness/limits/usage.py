@@ -39,7 +39,7 @@ __all__ = [
 
 @record
 class LedgerLine:
-    """What one agent has used of one model.
+    """Usage of one model by one agent.
 
     Attributes:
         agent: Names of the agents from the root to it, joined by `/`.
@@ -156,7 +156,7 @@ class UnknownUsage(HarnessError):
 
 @record
 class Limits:
-    """What one run may use, all of its subagents included.
+    """Limits of one run, all of its subagents included.
 
     Attributes:
         model_calls: Answers of the agent's models.
@@ -211,7 +211,7 @@ class Limits:
 
 @record
 class Used:
-    """What a run tree has used; kept with a paused run, so that it goes on counting.
+    """Usage of a run tree; kept with a paused run, so that it goes on counting.
 
     Attributes:
         model_calls: Model calls that began.
@@ -287,7 +287,7 @@ def _used_adapter() -> TypeAdapter[Used]:
 
 @record
 class Remaining:
-    """What a run tree may still use, in the units of `Limits`; None where there is no bound."""
+    """Budget that a run tree has left, in the units of `Limits`; None where nothing is bounded."""
 
     model_calls: int
     tool_calls: int

@@ -196,7 +196,7 @@ def kept_mark(index: int, author: str) -> str:
 
 @record
 class PendingWrites:
-    """What an earlier attempt left of a step.
+    """Writes of a step that an earlier attempt did not finish.
 
     Attributes:
         finished: Results of calls, in the order they were stored.

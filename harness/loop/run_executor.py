@@ -67,7 +67,7 @@ StopReason: TypeAlias = RunStatus | LimitName
 
 @record
 class RunOptions:
-    """How one run is carried out.
+    """Options of one run.
 
     Attributes:
         run_id: Its id; made up when not given.
@@ -115,7 +115,7 @@ class RunOptions:
 
 @record
 class RunResult:
-    """Where a run stands when it stops.
+    """Result of a run when it stops.
 
     Attributes:
         run: Its record, with status, answer and reason.

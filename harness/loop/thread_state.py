@@ -55,7 +55,7 @@ _UNTRACKED = frozenset({Mark.UNTRACKED})
 
 
 class ThreadState:
-    """What a loop knows of its thread.
+    """State of a thread, as its loop knows it.
 
     Attributes:
         state: The state after the last write, uncommitted ones included.

@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class MCPServer:
-    """What all kinds of servers have in common; use one of the three kinds.
+    """Base of server configurations; use one of the three kinds.
 
     Attributes:
         tools: Globs over the server's own tool names; only matching tools are used. None for all.

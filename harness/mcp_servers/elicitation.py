@@ -105,7 +105,7 @@ class Round:
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of a call while it waits.
+    """Answers to a call's questions, kept while it waits.
 
     Attributes:
         asked: All questions so far.

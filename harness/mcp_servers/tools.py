@@ -59,7 +59,7 @@ class MCPTool(Tool):
 
 @record
 class Listing:
-    """What a server offers.
+    """Tools that a server offers.
 
     Attributes:
         tools: Its tools, by name.

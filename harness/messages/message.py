@@ -204,7 +204,7 @@ class Usage:
 
 @record
 class HumanMessage:
-    """What the user, or something speaking in the user's turn, says.
+    """Message of the user, or of something that speaks in the user's turn.
 
     Attributes:
         content: Text, or blocks.

@@ -63,14 +63,14 @@ _SLOT = "{agent_memory}"
 
 @record
 class MemoryTold:
-    """What the model last heard: the digest of each file, and the error of each broken one."""
+    """Memory the model has seen last: a digest of each file, an error of each broken one."""
 
     files: dict[str, str] = field(default_factory=dict[str, str])
     errors: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class MemoryState(TypedDict):
-    """What a thread keeps.
+    """State of a thread's memory.
 
     Attributes:
         memory_section: Its section of the system prompt.

@@ -70,7 +70,7 @@ class RunModelCalls:
 
 
 class ModelCallLimitState(TypedDict):
-    """What the middleware keeps."""
+    """State of the middleware: counted calls."""
 
     thread_model_call_count: Annotated[NotRequired[int], Mark.PRIVATE]
     run_model_call_count: Annotated[NotRequired[RunModelCalls], Mark.PRIVATE]

@@ -51,7 +51,7 @@ _STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
 class PIIState(TypedDict):
-    """What the middleware keeps."""
+    """State of the middleware: what it redacted."""
 
     pii_salt: Annotated[NotRequired[str], Mark.PRIVATE]
     """What hashes and tokens of this thread are made with."""

@@ -138,7 +138,7 @@ class _Round:
 
 @record
 class _Repetition:
-    """What repeats.
+    """Repetition that was noticed.
 
     Attributes:
         what: A sentence without its end.
@@ -239,7 +239,7 @@ _WARNING_SOURCE = "budget_warning"
 
 
 class BudgetWarningState(TypedDict):
-    """What the middleware keeps."""
+    """State of the middleware: which warnings were given."""
 
     budget_warned: Annotated[NotRequired[str], Mark.PRIVATE]
     """The run that was warned last."""

@@ -61,7 +61,7 @@ _ENOUGH = "You have looked {count} times, which is all you may. Call {tool} now.
 
 @record
 class Criterion:
-    """What the grader says about one criterion."""
+    """Verdict of the grader on one criterion."""
 
     criterion: str
     met: bool
@@ -86,7 +86,7 @@ class Evaluation:
 
 
 class RubricState(TypedDict):
-    """What callers set, and what they get.
+    """State of the middleware: the rubric callers set, and the evaluations they get.
 
     `rubric` is what the work must meet, as text; it stays with the thread until it is replaced,
     and an empty one turns grading off. `rubric_evaluations` are those of the last turn.

@@ -49,7 +49,7 @@ _SHORTEST = 60
 
 @record
 class SkillsTold:
-    """What the model last heard: the digest of each skill, and the error of each broken one."""
+    """Skills the model has seen last: a digest of each, an error of each broken one."""
 
     skills: dict[str, str] = field(default_factory=dict[str, str])
     errors: dict[str, str] = field(default_factory=dict[str, str])

@@ -88,7 +88,7 @@ def _joined(current: Sequence[str], write: Sequence[str]) -> list[str]:
 
 
 class SkillsState(TypedDict):
-    """What a thread keeps.
+    """State of a thread's skills.
 
     Attributes:
         pinned_skills: Skills whose instructions the caller puts into the system prompt.

@@ -55,7 +55,7 @@ and end with a report that stands on its own."""
 
 
 class SubAgents(Protocol):
-    """Who there is to hand work to, such as a `SubAgentRegistry`."""
+    """Source of subagents, such as a `SubAgentRegistry`."""
 
     @property
     def subagents(self) -> Mapping[str, AnySubAgent]:

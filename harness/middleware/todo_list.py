@@ -98,7 +98,7 @@ class TodoItem(BaseModel):
 
 
 class TodoState(TypedDict):
-    """What the middleware keeps: the agent's own list, and the main agent's for its subagents."""
+    """State of the middleware: the agent's own list, and the main agent's for its subagents."""
 
     todos: Annotated[NotRequired[list[Todo]], Mark.OMIT_FROM_INPUT]
     shared_todos: Annotated[NotRequired[list[Todo]], Mark.OMIT_FROM_OUTPUT]

@@ -62,7 +62,7 @@ def _added_in_run(current: RunToolCalls | None, write: RunToolCalls) -> RunToolC
 
 
 class ToolCallLimitState(TypedDict):
-    """What all instances keep together; a write is added to what is there."""
+    """State that all instances share; a write is added to what is there."""
 
     thread_tool_call_count: Annotated[NotRequired[dict[str, int]], Reducer(_added), Mark.PRIVATE]
     run_tool_call_count: Annotated[NotRequired[RunToolCalls], Reducer(_added_in_run), Mark.PRIVATE]

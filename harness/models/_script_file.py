@@ -47,7 +47,7 @@ _Needles = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 
 
 class Expect(_Part):
-    """What a request must look like. A needle is text that must occur; a list means all of them.
+    """Expectation about a request. A needle is text that must occur; a list means all of them.
 
     Attributes:
         agent: The agent's name.

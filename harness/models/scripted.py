@@ -43,7 +43,7 @@ _ID = re.compile(r"_s(\d+)t(\d+)$")
 
 @record
 class _Place:
-    """Where a request stands: the run (-1 for the turns without `match`), agent and turn."""
+    """Place of a request: the run (-1 for the turns without `match`), agent and turn."""
 
     run: int
     agent: str

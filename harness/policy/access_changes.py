@@ -258,7 +258,7 @@ def _closed(glob: _Glob, at: int) -> Iterator[tuple[_Glob, int]]:
 
 
 class _Next(NamedTuple):
-    """What may come next, so that most names are known at a glance to be nothing special."""
+    """Characters that may come next, so that most names need no closer look."""
 
     exact: frozenset[str]
     folded: frozenset[str]

@@ -47,7 +47,7 @@ STRICTNESS: dict[Action, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 @record
 class Verdict:
-    """What a judge says about a call.
+    """Verdict on a call: allow, ask or deny, and why.
 
     Attributes:
         action: `allow`, `deny`, or `ask` a person.

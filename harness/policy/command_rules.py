@@ -44,7 +44,7 @@ _MAX_GLUED = 256
 
 @record
 class PossibleCommands:
-    """What a command line may run.
+    """Commands that a command line may run.
 
     Attributes:
         commands: Programs with arguments; with True, the program may be any of the words.

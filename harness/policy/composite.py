@@ -30,7 +30,7 @@ Arguments: TypeAlias = Mapping[str, JsonValue]
 
 
 class Caller(TypedDict, total=False):
-    """Who makes a call.
+    """Caller of a tool: agent and principal.
 
     Attributes:
         agent: Names of the agents from the main one to the caller.
@@ -42,7 +42,7 @@ class Caller(TypedDict, total=False):
 
 
 class CallPolicy(Protocol):
-    """What an agent asks before each call."""
+    """Policy that an agent asks before each call."""
 
     @property
     def reads_paths(self) -> bool:

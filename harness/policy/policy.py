@@ -26,7 +26,7 @@ _MAX_KNOWN_TOOLS = 1_000
 
 @record
 class Decision:
-    """How a verdict came about.
+    """Trace of how a verdict came about.
 
     Attributes:
         verdict: The verdict.

@@ -154,7 +154,7 @@ def _read_again(path: Path, before: _Read, files: ConfinedFiles) -> _Read:
 
 @record
 class CallAuthorization:
-    """What the policy says to the agent whose call is running.
+    """Authorization of one call, asked by the agent that runs it.
 
     Attributes:
         policy: The policy.

@@ -45,7 +45,7 @@ def is_assignment(word: str) -> bool:
 
 @record
 class Program:
-    """How a program runs others, or writes what a later one runs.
+    """Knowledge of a program that runs others, or writes what a later one runs.
 
     Attributes:
         runs: It runs what one of its words names: `sudo rm`, `xargs rm`, `sh -c 'rm x'`.

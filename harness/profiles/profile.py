@@ -60,7 +60,7 @@ EXTRAS = tuple(
 
 @record
 class GeneralPurpose:
-    """How the built-in general-purpose subagent differs; None leaves a thing as it is.
+    """Changes to the built-in general-purpose subagent; None leaves a thing as it is.
 
     Attributes:
         enabled: Whether it is there at all.
@@ -75,7 +75,7 @@ class GeneralPurpose:
 
 @record
 class Profile:
-    """What `create_deep_agent` does differently for a model. Everything is optional.
+    """Changes that `create_deep_agent` makes for a model. Everything is optional.
 
     Attributes:
         base_system_prompt: Instead of the built-in base prompt; empty for none. Subagents have

@@ -64,7 +64,7 @@ _SPACES = "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u200a\u205f\u3
 
 
 class _Forms(dict[int, str]):
-    """What each character is folded to, worked out when it is first met."""
+    """Folded form of each character, worked out when it is first met."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)

@@ -36,7 +36,7 @@ _ID = re.compile(r"job_[0-9a-f]{12}")
 
 @record
 class JobLimits:
-    """What bounds jobs.
+    """Limits of jobs.
 
     Attributes:
         running: Jobs of a thread that run at once.

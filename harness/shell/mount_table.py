@@ -30,7 +30,7 @@ _STRICTNESS: Mapping[Access, int] = {"write": 0, "read": 1, "hidden": 2}
 
 @record
 class TableLimits:
-    """How much may be looked at and mounted for one sandbox.
+    """Limits of one sandbox: paths looked at, and mounts.
 
     Attributes:
         entries: Files and directories that are looked at.

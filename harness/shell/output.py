@@ -36,7 +36,7 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 @record
 class Output:
-    """What a command wrote.
+    """Output of a command.
 
     Attributes:
         head: Its bytes from the beginning, up to the collector's bound.
@@ -128,7 +128,7 @@ class Collector:
 
 @record
 class Preview:
-    """What a model sees of an output.
+    """Part of an output that a model sees.
 
     Attributes:
         head: Text from the beginning; all of it if nothing is left out.

@@ -60,7 +60,7 @@ def host_shell() -> Sequence[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ShellLimits:
-    """What bounds every session, whatever it runs in.
+    """Limits of every session, whatever it runs in.
 
     Attributes:
         command_timeout: Seconds a command may take unless its call says otherwise.
@@ -110,7 +110,7 @@ class ShellLimits:
 
 @record
 class Launch:
-    """How one shell is started.
+    """Command line and environment that start one shell.
 
     Attributes:
         argv: The command line. Its stdin, stdout and stderr must be the shell's.
@@ -322,7 +322,7 @@ class Mount:
 
 @record
 class Layout:
-    """What commands see of this machine.
+    """Parts of this machine that commands see.
 
     Attributes:
         workdir: Where they start, as they see it.

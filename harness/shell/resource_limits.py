@@ -26,7 +26,7 @@ _NAME = "deep-agent-"
 
 
 class Bounds:
-    """What all processes of a session together may not pass.
+    """Limits of all processes of a session together.
 
     Args:
         processes: How many there may be, and how many threads they may have; 0 for any number.

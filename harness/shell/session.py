@@ -43,7 +43,7 @@ _DIAGNOSIS_BYTES = 2_000
 
 @record
 class _Kind:
-    """How a shell is spoken to.
+    """Dialect of a shell.
 
     Attributes:
         eval: Runs a text, and survives a syntax error in it.
@@ -82,7 +82,7 @@ class ShellError(ToolError):
 
 @record
 class CommandResult:
-    """What came of a command.
+    """Result of a command.
 
     Attributes:
         output: What it wrote, stdout and stderr as they came.

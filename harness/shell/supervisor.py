@@ -50,7 +50,7 @@ _SET_CHILD_SUBREAPER = 36
 
 
 class SupervisorOptions(TypedDict):
-    """What the guardian is told, as JSON on the leash, after its length in eight bytes.
+    """Options of the supervisor, sent as JSON over the leash after their length in eight bytes.
 
     Attributes:
         argv: The command line of the shell.
@@ -195,7 +195,7 @@ class _Children:
 
 
 class _Leash:
-    """What is said on the leash.
+    """Messages on the leash.
 
     Attributes:
         deadline: When the lease runs out, on the monotonic clock.

@@ -46,7 +46,7 @@ State = Mapping[str, Any]
 
 
 class Mark(Enum):
-    """How far a state key travels; put it into the key's `Annotated`."""
+    """Visibility of a state key; put it into the key's `Annotated`."""
 
     OMIT_FROM_INPUT = "omit_from_input"
     """Callers cannot set it."""

@@ -84,7 +84,7 @@ class NewerStore(StoreError):
 
 @record
 class Item:
-    """What is stored under a key.
+    """Item stored under a key.
 
     Attributes:
         namespace: Where it is.
@@ -163,7 +163,7 @@ Result: TypeAlias = Item | Sequence[Item] | Sequence[Namespace] | None
 
 
 class StoreOptions(TypedDict, total=False):
-    """What every store that ships can be made with.
+    """Options that every store takes.
 
     Attributes:
         index: What a `query` searches in items that do not say it themselves; by default `["$"]`.

@@ -66,7 +66,7 @@ HandleErrors: TypeAlias = (
 
 @record
 class Reading:
-    """What an answer comes to.
+    """Result of reading an answer.
 
     Attributes:
         following: Messages to append after it. An answer with some, and no value, is not final:
@@ -80,7 +80,7 @@ class Reading:
 
 @record
 class Terms:
-    """What an answer must be, and what happens when it is not.
+    """Requirements of an answer, and what happens when it does not meet them.
 
     Attributes:
         members: The schemas it may fit, by name.

@@ -137,7 +137,7 @@ ResponseFormat: TypeAlias = Strategy | Schema
 
 @record
 class OutputPlan:
-    """How one model call asks for the output.
+    """Plan of how one model call asks for the output.
 
     Attributes:
         tools: The tools to offer.
@@ -156,7 +156,7 @@ class OutputPlan:
 
 @dataclass(frozen=True)
 class StructuredOutput:
-    """What an agent answers with. Built once per agent, with `StructuredOutput.of`.
+    """Structured output of an agent. Built once per agent, with `StructuredOutput.of`.
 
     Attributes:
         strategy: As declared.

@@ -94,7 +94,7 @@ def _merge(current: Mapping[str, Handle], write: Mapping[str, Handle]) -> dict[s
 
 
 class SubAgentState(TypedDict):
-    """What a thread keeps.
+    """State of the subagents of a thread.
 
     Attributes:
         subagent_handles: Subagents that can go on, by task id.

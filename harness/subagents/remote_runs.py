@@ -33,7 +33,7 @@ _PAUSE = 1.0
 
 @record
 class Standing:
-    """Where a remote run stands.
+    """Status of a remote run.
 
     Attributes:
         status: As our own server says it.

@@ -98,7 +98,7 @@ def is_repeated() -> bool:
 
 @record
 class RetryPolicy:
-    """How often to try, how long to wait in between, and after which errors.
+    """Retries: how often, how long to wait in between, and after which errors.
 
     Attributes:
         attempts: All attempts together, the first included.
@@ -159,7 +159,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 @record
 class CachePolicy:
-    """How long a result answers further calls, and which calls it answers.
+    """Caching of results: for how long, and for which calls.
 
     Attributes:
         ttl: Seconds a result is good for; None for as long as the cache keeps it.
@@ -179,7 +179,7 @@ class CachePolicy:
 
 
 class ToolOptions(TypedDict, total=False):
-    """What `tool`, `Tool.from_model` and `Tool.from_schema` take besides; see `Tool`."""
+    """Further options of `tool`, `Tool.from_model` and `Tool.from_schema`; see `Tool`."""
 
     title: str
     read_only: bool
@@ -196,7 +196,7 @@ class ToolOptions(TypedDict, total=False):
 
 
 class Marked(Protocol):
-    """What of a tool is checked when it is made; see `Tool`."""
+    """Marks of a tool that are checked when it is made; see `Tool`."""
 
     @property
     def name(self) -> str: ...

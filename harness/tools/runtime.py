@@ -55,7 +55,7 @@ __all__ = [
 
 @record
 class ToolResult:
-    """What a tool hands back when text alone is not enough.
+    """Result of a tool, for when text alone is not enough.
 
     Attributes:
         content: What the model sees.
@@ -74,7 +74,7 @@ class ToolResult:
 
 @record
 class SubagentPlace:
-    """Where a subagent stopped: what it goes on from when its caller sends it another message.
+    """Place where a subagent stopped, and goes on when its caller sends another message.
 
     Attributes:
         ns: Its namespace in the thread.
@@ -100,7 +100,7 @@ class Fork:
 
 @record
 class SubagentResult:
-    """What a subagent hands back.
+    """Result of a subagent.
 
     Attributes:
         text: Its structured answer as JSON, or its last answer that is not empty; what it had
@@ -149,7 +149,7 @@ class SubagentRunner(Protocol):
 
 
 class PathPolicy(Protocol):
-    """What the policy lets a call see, besides the paths in its arguments."""
+    """Paths that the policy lets a call see, besides those in its arguments."""
 
     def hides(self, path: str, *, contents: bool = False) -> bool:
         """Whether the call's result must leave out a path, or what a file of it holds."""
@@ -187,7 +187,7 @@ def _nothing_to_drain() -> None:
 
 @record
 class ToolRuntime:
-    """What a running tool can see and do.
+    """Access of a running tool to its run.
 
     Attributes:
         state: The agent's state as it was when the step began.

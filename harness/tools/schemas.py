@@ -254,7 +254,7 @@ def _rest_end(lines: Sequence[str], place: int) -> int:
 
 
 class _Style(NamedTuple):
-    """How sections of one style are found and read.
+    """Docstring style: how its sections are found and read.
 
     Attributes:
         head: Lines of a section's headline.

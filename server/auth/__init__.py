@@ -1,1 +1,1 @@
-"""Who may do what over HTTP: tokens, OAuth, scopes, and whose each thread and run is."""
+"""Authentication and authorization over HTTP: tokens, OAuth, scopes, owners of threads."""

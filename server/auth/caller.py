@@ -282,7 +282,7 @@ _MOST_RUNS = 10_000
 
 
 class JournalReader(Protocol):
-    """What requests read of a journal; see `Checkpointer`."""
+    """Read access of requests to a journal; see `Checkpointer`."""
 
     async def threads(
         self, *, limit: int = 50, before: float | None = None

@@ -189,7 +189,7 @@ _MOST_CALLERS = 10_000
 
 @dataclass(slots=True)
 class _Bucket:
-    """How many requests a caller may make right now; filled up evenly, a minute's worth at most."""
+    """Token bucket: requests a caller may make now, filled up evenly."""
 
     left: float
     at: float

@@ -35,7 +35,7 @@ class TokenError(Exception):
 
 @record
 class TokenRecord:
-    """What is known of a token; the token itself is not.
+    """Record of a token; the token itself is not in it.
 
     Attributes:
         id: Names it in lists; part of the token.

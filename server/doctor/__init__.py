@@ -41,7 +41,7 @@ __all__ = ["Examination", "Finding", "Handshake", "Report", "examine_live_model"
 
 @record
 class Examination:
-    """What to look at.
+    """Subjects of an examination.
 
     Attributes:
         options: Of `serve`, as given.

@@ -47,7 +47,7 @@ SOURCES = Path(deep_agent_mcp.__file__).resolve().parents[1]
 
 @dataclass(slots=True)
 class Handshake:
-    """What came of a client's first steps.
+    """Result of a client's first steps.
 
     Attributes:
         client: The client.

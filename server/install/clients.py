@@ -40,7 +40,7 @@ CODEX_START_SECONDS = 30
 
 @record
 class Start:
-    """What a client shall start.
+    """Command that a client starts.
 
     Attributes:
         program: With an absolute path.

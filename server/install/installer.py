@@ -72,7 +72,7 @@ class Placement:
 
 @record
 class Request:
-    """What shall be installed.
+    """Request to install an entry.
 
     Attributes:
         placement: Where.
@@ -110,7 +110,7 @@ class PathOption:
 
 @record
 class Change:
-    """What would be written.
+    """Change that would be written.
 
     Attributes:
         file: As it is.

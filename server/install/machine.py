@@ -35,7 +35,7 @@ class NotInstalled(Exception):
 
 @record
 class Machine:
-    """Where we are.
+    """Facts about this machine.
 
     Attributes:
         platform: As `sys.platform`.
@@ -134,7 +134,7 @@ class ConfigFileError(Exception):
 
 @record
 class ConfigFile:
-    """What a file held when it was read.
+    """Configuration file of a client, as it was when it was read.
 
     Attributes:
         path: The file itself, behind all links.

@@ -136,7 +136,7 @@ PATIENCE = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
 
 @dataclass(frozen=True)
 class Services:
-    """What the handlers of all requests share.
+    """Services that the handlers of all requests share.
 
     Attributes:
         live: What the operator chose, and has changed since.

@@ -163,7 +163,7 @@ def _cause(error: Exception) -> Exception:
 
 @record
 class _News:
-    """What a watching task tells.
+    """News of a watching task.
 
     Attributes:
         paths: What changed.

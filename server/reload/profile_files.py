@@ -237,7 +237,7 @@ logger = logging.getLogger(__name__)
 
 
 class FileReports:
-    """What was said of skill, subagent and policy files."""
+    """Reports about skill, subagent and policy files that were logged."""
 
     def __init__(self) -> None:
         self._said: dict[str, Mapping[str, str]] = {}
@@ -261,7 +261,7 @@ class FileReports:
 
 @record
 class Plan:
-    """What to watch, given what exists: compare two of them to see whether to start over.
+    """Watch plan for what exists now; compare two to see whether to start over.
 
     Attributes:
         trees: Existing directories to watch in depth.

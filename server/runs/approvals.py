@@ -65,7 +65,7 @@ _FORM_KEYS = ("type", "properties", "required")
 
 @dataclass(slots=True)
 class Decisions:
-    """What a person said.
+    """Decisions of a person.
 
     Attributes:
         answers: By interrupt id, as the run takes them.

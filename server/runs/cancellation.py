@@ -77,7 +77,7 @@ class ServerProcesses:
 
 @record
 class CancelRequest:
-    """What a process wishes of another one.
+    """Request of one process to another to cancel a run.
 
     Attributes:
         run_id: The run to end.

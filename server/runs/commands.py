@@ -216,7 +216,7 @@ def _policy(settings: Settings) -> ExecutionPolicy:
 
 
 class _Common(TypedDict):
-    """What bounds commands, whatever they run in."""
+    """Limits of commands, whatever they run in."""
 
     command_timeout: float
     max_command_timeout: float
@@ -226,7 +226,7 @@ class _Common(TypedDict):
 
 
 class _InAll(TypedDict):
-    """What bounds all processes together, outside of containers."""
+    """Limits of all processes together, outside of containers."""
 
     total_memory_bytes: int
     total_processes: int

@@ -44,7 +44,7 @@ LONG_TOOLS = frozenset({"execute"})
 
 @record
 class Snapshot:
-    """Where a run stands.
+    """Status of a run.
 
     Attributes:
         run: Its record.

@@ -1,4 +1,4 @@
-"""Where agents work: one place for all, or one for each principal that has a root of its own.
+"""Workplaces of agents: one for all, or one for each principal with a root of its own.
 
 A workplace is everything that depends on the root: the files, the rules in front of them, the
 sandbox of commands, the skills, subagents and memory, and the agent that is built of these.
@@ -50,7 +50,7 @@ def bundled_skills() -> Path:
 
 @record
 class Common:
-    """What the operator's files say to all agents, wherever they work.
+    """Files of the operator that concern all agents, wherever they work.
 
     Attributes:
         policy: The rules.
@@ -76,7 +76,7 @@ class Common:
 
 @dataclass(slots=True)
 class Parts:
-    """What an agent is made of that comes from files and settings.
+    """Parts of an agent that come from files and settings.
 
     Attributes:
         settings: Those it follows, with the principal's own paths.
@@ -150,7 +150,7 @@ def _skill_sources(settings: Settings) -> list[Path | tuple[Path, str]]:
 
 @record
 class Workplace:
-    """What the agents of a principal, or of everybody, work with.
+    """Workplace of the agents of a principal, or of everybody.
 
     Attributes:
         parts: What the agent is made of.

@@ -127,7 +127,7 @@ class SampledCall:
 
 @dataclass(slots=True)
 class Activity:
-    """Which tool and model calls of a run are open."""
+    """Open tool and model calls of a run."""
 
     _tools: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
     _models: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])

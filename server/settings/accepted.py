@@ -1,4 +1,4 @@
-"""What settings accept: types that check a value, a root for each principal, launch files.
+"""Types of settings: they check a value, and say in a few words what is wrong with it.
 
 A root of its own for each principal: `root = "/srv/{principal}"`.
 

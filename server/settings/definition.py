@@ -17,7 +17,7 @@ __all__ = ["ServedDefinition", "definition_of"]
 
 @record
 class ServedDefinition:
-    """What an agent file says about the agent.
+    """Agent of an agent file.
 
     Attributes:
         path: Where the file is.

@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 @record
 class TaskState:
-    """Where a task stands. Each status but `working` and `cancelled` has one of the last four.
+    """Status of a task. Each but `working` and `cancelled` has one of the last four fields.
 
     Attributes:
         run: The run it is.

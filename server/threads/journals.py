@@ -82,7 +82,7 @@ def _plain(settings: Settings, state: StateDir) -> AbstractAsyncContextManager[C
 
 @record
 class Sealed:
-    """What `seal_journal` has done.
+    """Result of `seal_journal`.
 
     Attributes:
         threads: How many threads it has sealed.

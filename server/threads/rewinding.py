@@ -33,7 +33,7 @@ _NAMED = 5
 
 @record
 class Rewound:
-    """What a rewind did.
+    """Result of a rewind.
 
     Attributes:
         checkpoint: The thread's newest checkpoint now.

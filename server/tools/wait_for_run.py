@@ -40,7 +40,7 @@ LAST_LOOK_SECONDS = 1.0
 
 @record
 class _Repetition:
-    """What a repeated call brings back; the SDK has verified its seal.
+    """Repeated call of a client; the SDK has verified its seal.
 
     Attributes:
         run_id: The run.

@@ -49,7 +49,7 @@ _LAST_ID = re.compile(
 
 @record
 class _LongLine:
-    """What is left of a line that is too large.
+    """Rest of a line that is too large.
 
     Attributes:
         why: What its sender is told.

@@ -72,7 +72,7 @@ WRITE_FLAGS = (
 
 @record
 class Present:
-    """What is at a place that is about to change.
+    """State of a path that is about to change.
 
     Attributes:
         path: The canonical path with links resolved.

@@ -260,7 +260,7 @@ _BLOBS = "SELECT digest FROM {blobs} WHERE digest = ANY(%(digests)s::bytea[])"
 
 @dataclass(slots=True)
 class StoredState:
-    """What is stored of a batch's thread and namespace, as far as the batch concerns it.
+    """Stored facts about a batch's thread and namespace, as far as the batch concerns them.
 
     Attributes:
         entry: The batch.

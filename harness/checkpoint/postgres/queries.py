@@ -86,7 +86,7 @@ class _Found:
 
 @record
 class _Since:
-    """What a state is folded from.
+    """Starting point from which a state is folded.
 
     Attributes:
         base: None when it starts from nothing, else anything.

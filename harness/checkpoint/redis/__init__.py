@@ -54,7 +54,7 @@ _WAITS_FOR_DISK = (7, 2)
 
 @record
 class Trust:
-    """What a server keeps.
+    """Durability that a server offers.
 
     Attributes:
         can_sync: Whether a commit can wait until it is on the server's disk.

@@ -65,7 +65,7 @@ class Head:
 
 
 class HeadCache:
-    """What is known inside a transaction. One thread uses it.
+    """Heads and numbers known inside a transaction. One thread uses it.
 
     Attributes:
         seq: The last number given to a checkpoint. None is given twice, not even that of a deleted
@@ -153,7 +153,7 @@ class StepBegun(Exception):
 
 
 class InsertBuffer:
-    """What a transaction will insert. One thread uses it.
+    """Rows that a transaction will insert. One thread uses it.
 
     Args:
         conn: A connection that has just begun a transaction, or a savepoint in one; nobody else

@@ -307,7 +307,7 @@ snapshot, parent. Without a page, its body is in its own row."""
 
 
 class Ancestry(NamedTuple):
-    """What leads to a checkpoint.
+    """Checkpoints that lead to a checkpoint.
 
     Attributes:
         rows: Its steps, the oldest first.

@@ -74,7 +74,7 @@ WHERE t.thread_id = ?1
 
 
 class _Place(NamedTuple):
-    """Where a batch belongs.
+    """Thread and namespace of a batch.
 
     Attributes:
         thread: The thread's number.

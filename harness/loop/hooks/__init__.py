@@ -1,1 +1,1 @@
-"""What middleware can do: its hooks, their requests and results, and how hooks are called."""
+"""Hooks of middleware: their requests and results, and how they are called."""

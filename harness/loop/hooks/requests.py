@@ -47,7 +47,7 @@ JumpTo: TypeAlias = Literal["model", "tools", "end"]
 
 @record
 class Runtime:
-    """What a hook can see of the run, and do to it.
+    """Access of a hook to its run.
 
     Attributes:
         thread_id: The thread.
@@ -108,7 +108,7 @@ class Send:
 
 @record
 class Command:
-    """What a hook or a tool returns to change state, the way of the loop, or both.
+    """Result of a hook or tool that changes state, the next node, or both.
 
     Attributes:
         update: State writes, by key. A tool puts its `ToolMessage` under `messages`; without one
@@ -242,7 +242,7 @@ _CACHED: IdentityCache[_Offered, _Specs] = IdentityCache(_cached_specs)
 
 @record
 class ModelResponse:
-    """What a model call comes back with.
+    """Result of a model call.
 
     Attributes:
         message: The answer.

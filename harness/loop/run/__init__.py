@@ -1,1 +1,1 @@
-"""What all agents of a run's tree share: its record, commits, events, questions and redaction."""
+"""The run: record, commits, events, questions and redaction of all agents of its tree."""

@@ -305,7 +305,7 @@ Description: TypeAlias = str | Callable[[ToolCallRequest], str]
 
 @record
 class InterruptOnConfig:
-    """How calls of a tool are put before a person.
+    """Approval settings for calls of one tool.
 
     Attributes:
         allowed_decisions: What the person may decide: `approve`, `edit` (run it with other

@@ -35,7 +35,7 @@ __all__ = ["StepAgent", "ToolStep"]
 
 
 class StepAgent(Protocol):
-    """What a step needs of its agent."""
+    """Parts of an agent that a step needs."""
 
     @property
     def tools(self) -> Mapping[str, Tool]:

@@ -25,7 +25,7 @@ __all__ = ["Accepted", "StepWrites"]
 
 @record
 class Accepted:
-    """What a call comes to.
+    """Outcome of a call.
 
     Attributes:
         outcome: Its outcome, or the error in its place.

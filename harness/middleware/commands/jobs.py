@@ -40,7 +40,7 @@ def _merge(current: Records, write: Records) -> Records:
 
 
 class JobsState(TypedDict):
-    """What a thread keeps of its jobs: command, start, and how each ended, by their ids."""
+    """Jobs of a thread: command, start, and how each ended, by their ids."""
 
     jobs: Annotated[NotRequired[Records], Reducer(_merge, default=Records), Mark.PRIVATE]
 

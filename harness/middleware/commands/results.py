@@ -195,7 +195,7 @@ JOB_SCHEMA: dict[str, JsonValue] = {
 
 @record
 class Kept:
-    """Where all of a long output is.
+    """Path of the whole output when only a part is shown.
 
     Attributes:
         path: Its path for file tools, or None if it could not be kept.

@@ -72,7 +72,7 @@ _CountMethod: TypeAlias = Literal["approximate", "model"]
 
 
 class ContextEditingState(TypedDict):
-    """What the middleware keeps: how far each edit reaches, by its place in `edits`."""
+    """State of the middleware: how far each edit reaches, by its place in `edits`."""
 
     edit_frontiers: Annotated[NotRequired[dict[str, Frontier]], Mark.PRIVATE]
 
@@ -175,7 +175,7 @@ class ContextEditingMiddleware(AgentMiddleware):
 
 @record
 class _Shown:
-    """What the model sees of a transcript.
+    """View of a transcript with its edits.
 
     Attributes:
         request: The request.
@@ -257,7 +257,7 @@ def _last_answer(messages: Sequence[Message], end: int) -> int | None:
 
 @record
 class MediaSupport:
-    """Which images, or which of another kind, a model takes.
+    """Media that a model takes: images, or another kind.
 
     Attributes:
         media_types: Such as `image/png`; empty for none.

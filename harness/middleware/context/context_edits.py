@@ -47,7 +47,7 @@ _STEP = 10
 
 @record
 class Frontier:
-    """How far an edit reaches.
+    """Reach of an edit in a transcript.
 
     Attributes:
         upto_message_id: The last message it may change.

@@ -73,7 +73,7 @@ class SummaryChunk:
 
 
 class SummarizationState(TypedDict):
-    """What the middleware keeps: its summaries, and up to where it shortens arguments."""
+    """State of the middleware: its summaries, and up to where it shortens arguments."""
 
     summaries: Annotated[
         NotRequired[list[SummaryChunk]], Reducer(add, default=list[SummaryChunk]), Mark.PRIVATE
@@ -83,7 +83,7 @@ class SummarizationState(TypedDict):
 
 @record
 class View:
-    """What a model sees of a transcript.
+    """View of a transcript that a model is sent.
 
     Attributes:
         messages: Pinned requests, summaries, and the transcript from `start` on.

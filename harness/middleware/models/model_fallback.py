@@ -37,7 +37,7 @@ def _merged(current: dict[str, str] | None, write: dict[str, str]) -> dict[str, 
 
 
 class ModelFallbackState(TypedDict):
-    """What the middleware keeps."""
+    """State of the middleware: which model answered."""
 
     fallback_answers: Annotated[NotRequired[dict[str, str]], Reducer(_merged), Mark.PRIVATE]
     """Names of the models that gave the answers of the agent's own model in its place, by the id of

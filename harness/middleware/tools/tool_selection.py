@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 @record
 class ToolSelection:
-    """What was chosen for a turn.
+    """Tools chosen for a turn.
 
     Attributes:
         turn: Id of the message that asked for the work.
@@ -66,7 +66,7 @@ class ToolSelection:
 
 
 class ToolSelectionState(TypedDict):
-    """What the middleware keeps."""
+    """State of the middleware: the tools chosen for the turn."""
 
     tool_selection: Annotated[NotRequired[ToolSelection], Mark.PRIVATE]
 

@@ -1,1 +1,1 @@
-"""What every store promises: one function a promise. `harness.store.conformance` runs them."""
+"""Conformance cases of stores, one function each. `harness.store.conformance` runs them."""

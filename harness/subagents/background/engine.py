@@ -69,7 +69,7 @@ class AgentSource(Protocol):
 
 @record
 class Behalf:
-    """What a task takes over from the run that started it; not kept in the journal.
+    """Context that a task takes over from the run that started it; not kept in the journal.
 
     Attributes:
         context: As in `RunOptions`.

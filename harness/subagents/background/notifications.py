@@ -47,7 +47,7 @@ __all__ = [
 
 @record
 class Collected:
-    """What a task that is done hands over.
+    """Results that a finished task hands over.
 
     Attributes:
         answer: Its report, or its structured answer as JSON.
@@ -231,7 +231,7 @@ _REPORT = 4_000
 
 @dataclass(slots=True)
 class Notification:
-    """What is new, and what the thread keeps of that once it is told.
+    """News for the model, and the record that it was told.
 
     Attributes:
         changes: For the list of tasks.

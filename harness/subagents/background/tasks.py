@@ -85,7 +85,7 @@ ENDED: frozenset[TaskStatus] = frozenset(("success", "error", "cancelled", "time
 
 @record
 class NewTask:
-    """What is to be done in the background.
+    """Order of a new background task.
 
     Attributes:
         thread_id: The caller's thread.
@@ -107,7 +107,7 @@ class NewTask:
 
 @record
 class TaskView:
-    """Where a task stands.
+    """Status of a task.
 
     Attributes:
         task_id: The task.
@@ -159,7 +159,7 @@ FINAL = ("cancelled", GONE)
 
 
 class BackgroundTask(TypedDict, total=False):
-    """What a thread keeps of a task it has started.
+    """Record of a task that a thread has started.
 
     Attributes:
         thread_id: Where it works.
@@ -214,7 +214,7 @@ _ATTEMPTS = 5
 
 
 class InboxState(TypedDict):
-    """How many messages of its inbox a task has taken."""
+    """State of an inbox: how many of its messages the task has taken."""
 
     inbox_read: Annotated[NotRequired[int], Mark.CONTROL]
 

@@ -32,7 +32,7 @@ Files = Mapping[str, FileData]
 
 @record
 class MergeResult:
-    """What comes of a merge.
+    """Result of a merge.
 
     Attributes:
         folder: Where the task's versions are that did not get their own place.

@@ -45,7 +45,7 @@ __all__ = [
 
 @record
 class SalvagedThread:
-    """What became of a thread.
+    """Outcome for one thread.
 
     Attributes:
         thread_id: Its id; `salvaged-` and a number if that is lost.
@@ -186,7 +186,7 @@ _NAMED = 20
 
 @record
 class JournalReport:
-    """What a check has found.
+    """Findings of a check.
 
     Attributes:
         threads: How many threads there are.

@@ -1,4 +1,4 @@
-"""Which rows of a journal belong together, where a table and its index do not agree.
+"""Row matching: which rows of a damaged journal belong together.
 
 Each row is named twice: by itself and by an index. Where one of the two was altered, it mostly
 names what is not there; where nobody can tell which, neither counts.

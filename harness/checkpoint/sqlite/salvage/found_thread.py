@@ -1,4 +1,4 @@
-"""What is whole of one thread: its steps up to the first damage, and what belongs to them.
+"""Recovered thread: its steps up to the first damage, and what belongs to them.
 
 A step is whole if its checkpoint and all of its writes can be read, and so can those of every step
 before it. What is not whole is left out with all that grew from it, so that each state that is
@@ -54,7 +54,7 @@ class FoundStep:
 
 @record
 class FoundThread:
-    """What is whole of a thread.
+    """Undamaged part of a thread.
 
     Attributes:
         contents: Where it is.

@@ -267,7 +267,7 @@ class DamagedTables:
 
 
 class _Roots:
-    """Where the trees of a file begin: what its first pages say, else where new files have them.
+    """Roots of the trees of a file: from its first pages, else where new files have them.
 
     Attributes:
         others: Whether there are tables that this version does not know.

@@ -69,7 +69,7 @@ def touches(gaps: Sequence[Gap], values: Sequence[Value]) -> bool:
 
 
 class Tree:
-    """What a walk from a root has found.
+    """Result of a walk from a root.
 
     Attributes:
         cells: The entries that hold a record, in order of their keys.
