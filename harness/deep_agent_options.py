@@ -46,7 +46,7 @@ __all__ = [
 
 
 class FurtherApprovals(HumanInTheLoopMiddleware):
-    """What a subagent asks about besides its caller; the stricter of the two holds."""
+    """Approvals of a subagent besides its caller's; the stricter of the two holds."""
 
 
 class MainOptions(TypedDict):

@@ -200,7 +200,7 @@ def shown_place(url: str) -> str:
 
 @record
 class RouteSpec:
-    """Where the files below a path live; exactly one of `root`, `store` and `thread` is set.
+    """Route of files below a path; exactly one of `root`, `store` and `thread` is set.
 
     Attributes:
         root: In this directory.

@@ -154,7 +154,7 @@ _AFTER = r"(?![^\s'\":;,.)]|\.\w)"
 
 
 class BackendLayout:
-    """Which part a path belongs to."""
+    """Lookup of the part that a path belongs to."""
 
     def __init__(self, default: Backend, routes: Mapping[str, Backend]) -> None:
         mounted = [BackendPart(prefix, backend) for prefix, backend in routes.items()]

@@ -103,7 +103,7 @@ _MOST_AT_ONCE = 500
 
 @record
 class StoredEntry:
-    """What is known of a file without its content."""
+    """Facts about a file without its content."""
 
     path: str
     size: int

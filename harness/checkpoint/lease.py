@@ -22,7 +22,7 @@ __all__ = ["FileLease", "Holder", "Lease"]
 
 @record
 class Holder:
-    """Who holds a lease.
+    """Holder of a lease.
 
     Attributes:
         owner: The id of the process; empty if it is not known.

@@ -1,4 +1,4 @@
-"""What callers give a run besides its input: people's answers, and its context; both checked.
+"""Caller input besides the input of the run: people's answers, and its context; both checked.
 
 People's answers on their way into the journal: checked, and cleaned of what is redacted.
 """

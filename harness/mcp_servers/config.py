@@ -113,7 +113,7 @@ class StdioServer(MCPServer):
 
 @dataclass(frozen=True)
 class OAuth:
-    """How a person logs in to a remote server. The defaults suit servers that register clients.
+    """Login of a person to a remote server. The defaults suit servers that register clients.
 
     Attributes:
         tokens: Where the tokens are kept. Without it the server cannot be used.

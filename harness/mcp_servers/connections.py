@@ -54,7 +54,7 @@ PAUSES = (1.0, 5.0, 15.0, 60.0)
 
 @record
 class ServerStatus:
-    """How a server is doing.
+    """Status of a mounted server.
 
     Attributes:
         state: Whether it can be used. A server that nobody has needed yet is `not connected`, and

@@ -53,7 +53,7 @@ def stored_login(name: str, server: HttpServer) -> StoredLogin | None:
 
 
 class _Memory:
-    """What the SDK stores during a login; it is written to the disk as one when that is done."""
+    """Storage of the SDK during a login; it is written to the disk as one when that is done."""
 
     def __init__(self, client: OAuthClientInformationFull | None = None) -> None:
         self.tokens: OAuthToken | None = None

@@ -49,7 +49,7 @@ class LoginNeeded(Exception):
 
 @record
 class Login:
-    """What a login left.
+    """Result of a login.
 
     Attributes:
         url: The server's URL.

@@ -32,7 +32,7 @@ def _joined(current: Sequence[str], write: Sequence[str]) -> list[str]:
 
 
 class FoundTools(TypedDict):
-    """What the middleware keeps: the names of tools that were found, in that order."""
+    """State of the middleware: the names of tools that were found, in that order."""
 
     found_tools: Annotated[
         NotRequired[list[str]], Reducer(_joined, default=list[str]), Mark.PRIVATE, Mark.CONTROL

@@ -1,4 +1,4 @@
-"""What the demo shows: its terminal, who called what, and proof from disk.
+"""View of the demo: its terminal, who called what, and proof from disk.
 
 Demo evidence: reads disk, journal and transcript to prove the demo's claims.
 
@@ -65,7 +65,7 @@ def stamp(path: Path) -> Stamp:
 
 @record
 class Journal:
-    """What the journal says of a run, read without any server.
+    """Journal of a run, read without any server.
 
     Attributes:
         run: Its record.

@@ -302,7 +302,7 @@ def _digest(path: Path) -> str:
 
 @record
 class ServeContext:
-    """What the server has for an agent. Use any of it; nothing has to be used.
+    """Parts of the server for an agent. Use any of it; nothing has to be used.
 
     Rules, approvals and limits of the operator hold in front of the agent in any case.
 

@@ -1,4 +1,4 @@
-"""Which batches are admitted, and how what is stored is replaced.
+"""Conformance cases of admission, and of replacing what is stored.
 
 Replacing what a thread's records hold: keys are changed and secrets removed this way.
 
@@ -194,7 +194,7 @@ _RUNS = ("run_a", "run_b", "run_c")
 
 @dataclass(slots=True)
 class Stored:
-    """What a journal has stored, in plain dictionaries.
+    """Contents of a journal, in plain dictionaries.
 
     Attributes:
         checkpoints: Ids in order of commit, by thread and namespace.

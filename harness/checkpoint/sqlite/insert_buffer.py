@@ -49,7 +49,7 @@ _MOST_HEADS = 10_000
 
 @dataclass(slots=True)
 class Head:
-    """Where a namespace stands.
+    """Newest checkpoint of a namespace, and its numbers.
 
     Attributes:
         thread: The thread's number.

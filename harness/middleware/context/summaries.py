@@ -358,7 +358,7 @@ def compact_request(messages: Sequence[Message]) -> str | None:
 
 @dataclass(slots=True)
 class SummaryWork:
-    """What one call does beside asking the model.
+    """Side work of one call besides asking the model.
 
     Attributes:
         asked: What the model wants kept, if it asked for a summary.
