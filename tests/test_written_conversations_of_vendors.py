@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mcp.server.validation import validate_tool_use_result_messages
 from mcp.types import (
@@ -22,7 +22,7 @@ from mcp.types import (
 
 from deep_agent_mcp.harness.agent import create_agent
 from deep_agent_mcp.harness.errors import InvalidUpdate, RunEnded, UnfinishedAnswer
-from deep_agent_mcp.harness.messages.message import Message
+from deep_agent_mcp.harness.messages.message import AIMessage, Message, ToolCall
 from deep_agent_mcp.harness.messages.transcript import paired
 from deep_agent_mcp.harness.models.base import ChatModel, ChatRequest
 from deep_agent_mcp.harness.models.registry import init_chat_model
@@ -37,6 +37,8 @@ pytest.importorskip("pydantic_ai", reason="the extra `models` is not installed")
 
 APIS = ("openai", "openai-responses", "google", "mistral")
 """One vendor for each way in which a transcript is written."""
+
+TWO_OF_ONE_ID = AIMessage((ToolCall("a", "look", {}), ToolCall("a", "send", {})))
 
 replies = st.lists(
     st.tuples(
@@ -84,6 +86,7 @@ def reply(text: str, used: list[str]) -> Reply:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(plan=st.lists(steps, max_size=4), said=replies)
+@example(plan=[("write", [TWO_OF_ONE_ID], "input")], said=[])
 def test_no_vendor_refuses_a_request_whatever_was_written(
     portal: BlockingPortal,
     vendors: dict[str, tuple[FakeVendor, ChatModel]],

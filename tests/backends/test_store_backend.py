@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from deep_agent_mcp.harness.backends import store as store_files
+from deep_agent_mcp.harness.backends import store_entries
 from deep_agent_mcp.harness.backends.base import FileError
 from deep_agent_mcp.harness.backends.store import StoreBackend
 from deep_agent_mcp.harness.backends.store_entries import turn_of
@@ -73,7 +73,7 @@ async def test_listings_load_no_contents_and_searches_only_those_that_fit():
 
 
 async def test_large_trees_are_searched_in_portions(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(store_files, "_AT_ONCE", 10)
+    monkeypatch.setattr(store_entries, "_AT_ONCE", 10)
     made = bench(MemoryStore())
     for number in range(7):
         await made.seed(f"/{number}", b"needle\n" * number)

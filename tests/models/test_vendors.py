@@ -322,7 +322,7 @@ def test_windows_are_known_from_the_list_of_models() -> None:
 
 def test_making_a_model_imports_nothing_of_its_vendor() -> None:
     code = (
-        "import sys; from deep_agent_mcp.harness.models import init_chat_model as m;"
+        "import sys; from deep_agent_mcp.harness.models import registry as m;"
         "i = m.init_chat_model;"
         "i('anthropic:claude-sonnet-5-5'); assert not [m for m in sys.modules if 'vendors' in m];"
         "i('openai:gpt-5.4'); i('google:g'); assert not {'openai', 'pydantic_ai'} & {*sys.modules}"

@@ -219,8 +219,7 @@ class Transcript:
         self._system = system
         self._names = names
         self._media = media
-        self._ids: dict[str, str] = {}
-        self._called: dict[str, str] = {}
+        self._open: dict[str, list[tuple[str, str]]] = {}
 
     def render(self, messages: Sequence[Message]) -> list[ModelMessage]:
         """Return the messages: user and model by turns, results right behind their calls."""
@@ -296,18 +295,23 @@ class Transcript:
         failed = message.status == "error"
         if not content:
             content = _FAILED if failed else _EMPTY
-        name = self._called.get(message.tool_call_id) or message.name
+        wire, name = self._called(message)
         return ToolReturnPart(
-            self._names.wire(name),
-            content,
-            self._ids.get(message.tool_call_id)
-            or wire_id(message.tool_call_id, self._vendor.id_length),
-            outcome="failed" if failed else "success",
+            self._names.wire(name), content, wire, outcome="failed" if failed else "success"
         )
+
+    def _called(self, message: ToolMessage) -> tuple[str, str]:
+        """Return the id and the name of the call that a result is of, as they were sent."""
+        calls = self._open.get(message.tool_call_id)
+        if calls is None:
+            return wire_id(message.tool_call_id, self._vendor.id_length), message.name
+        wire, name = calls.pop(0) if len(calls) > 1 else calls[0]
+        return wire, name or message.name
 
     def _answer(self, message: AIMessage) -> list[ModelResponsePart]:
         own = (message.model or "").startswith(f"{self._vendor.name}:")
         parts: list[ModelResponsePart] = []
+        self._open = {}
         blocks = message.content
         for place, block in enumerate(blocks):
             following = blocks[place + 1] if place + 1 < len(blocks) else None
@@ -330,8 +334,12 @@ class Transcript:
 
     def _call(self, call: ToolCall, own: bool) -> ToolCallPart:
         # An id of the vendor's own goes back as it came: some read a meaning into it.
-        wire = call.id if own else wire_id(call.id, self._vendor.id_length)
-        self._ids[call.id], self._called[call.id] = wire, call.name
+        known = self._open.setdefault(call.id, [])
+        if known:  # an id that comes again in an answer: some match results to calls by their ids
+            wire = wire_id(f"{call.id}-{len(known)}", self._vendor.id_length)
+        else:
+            wire = call.id if own else wire_id(call.id, self._vendor.id_length)
+        known.append((wire, call.name))
         return ToolCallPart(self._names.wire(call.name), sendable(call.args), wire)
 
     def _own_data(self, block: object) -> dict[str, Any] | None:
