@@ -74,7 +74,7 @@ def test_every_example_is_taken(
     (tmp_path / "our_models.py").write_text(MODELS, encoding="utf-8")
     file = tmp_path / "deep-agent.toml"
     file.write_text(example.replace("/srv/handbook", str(tmp_path)), encoding="utf-8")
-    read_agent_file(file, {})
+    read_agent_file(file, {"DATABASE_URL": "postgresql://postgres@127.0.0.1/x"})
 
 
 def test_every_parameter_of_an_agent_has_its_key() -> None:

@@ -280,6 +280,16 @@ async def test_a_file_of_servers_as_clients_have_it_is_taken(tmp_path: Path) -> 
     assert [*definition.parts.mcp_servers] == ["notes"] and file in definition.named
 
 
+def test_the_doctor_says_how_mounted_servers_are(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    mounting(served, notes="behaves", gone="quits")
+    state = str(tmp_path / "state")
+    args = ["--client", "cursor", "--", "--agent", str(served.path), "--state-dir", state]
+    said = CliRunner().invoke(cli, ["doctor", *args]).output
+    assert "MCP server notes" in said and "connected, 1 tools" in said
+    assert "MCP server gone" in said
+
+
 @pytest.mark.parametrize(
     ("table", "told"),
     [
