@@ -34,20 +34,33 @@ logger = logging.getLogger(__name__)
 
 JOBS_DIRECTORY = "jobs"
 
+APART = "/thread"
+"""Where long results of a thread are if several users share the root: they are nobody else's."""
 
-def files_of(settings: Settings) -> Backend:
+
+def files_of(settings: Settings, *, shared: bool = False) -> Backend:
     """Return where files live: with commands on, the root is at `/workspace`.
 
     Routes of the agent file lie over it.
+
+    Args:
+        settings: What the operator chose.
+        shared: Whether the root is that of several users. What the harness keeps for a thread,
+            such as long results, is then in the thread, where others do not see it.
     """
     described = definition_of(settings)
     routes = {} if described is None else dict(described.parts.routes)
-    base = routes.pop("/", None) or _main_files(settings)
+    own = routes.pop("/", None)
+    base = own or _main_files(settings)
+    place = "/"
+    if own is None and shared and settings.root is not None and settings.execute == "off":
+        place = next((at for at, one in routes.items() if isinstance(one, StateBackend)), APART)
+        routes.setdefault(place, StateBackend())
     if not routes:
         return base
     from ...harness.backends.composite import CompositeBackend
 
-    return CompositeBackend(base, routes)
+    return CompositeBackend(base, routes, artifacts_root=place)
 
 
 def _main_files(settings: Settings) -> Backend:

@@ -103,7 +103,8 @@ class Parts:
         own = settings.of(principal)
         if settings.root is not None and own.root is not None and settings.per_principal:
             made_root(own.root, settings.root)
-        backend = files_of(own)
+        shared = settings.serves_several and not settings.per_principal
+        backend = files_of(own, shared=shared)
         commands = commands_of(settings, backend, principal)
         return cls(
             SkillRegistry(_skill_sources(own), untrusted=own.untrusted),

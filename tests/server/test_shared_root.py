@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
+from deep_agent_mcp.harness.deep_agent import create_deep_agent
 from deep_agent_mcp.harness.errors import AgentBuildError
+from deep_agent_mcp.harness.messages.message import ToolMessage
+from deep_agent_mcp.harness.policy import PolicyFiles
+from deep_agent_mcp.harness.tools.tool import tool
 from deep_agent_mcp.server.app import built_agent
+from deep_agent_mcp.server.runs.workplaces import Parts
 from deep_agent_mcp.server.settings.settings import Settings
 from deep_agent_mcp.server.settings.sources import load_settings
+from tests.loop.models import Turns, call, says
 from tests.shell.support import need_bubblewrap
 
 TOOLS = ("write_file", "edit_file", "delete_file", "unknown_tool")
@@ -68,15 +74,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.mark.parametrize("writer", WRITERS)
 def test_nobody_writes_what_all_agents_are_told(shared: Any, writer: str, protect: str) -> None:
     agent = shared[protect]
-    for file, tool, principal in product(FILES, TOOLS, ("ann", "ben", "")):
+    for file, named, principal in product(FILES, TOOLS, ("ann", "ben", "")):
         verdict = agent.definition.pipeline.policy.judge(
-            tool,
+            named,
             {"path": FILES[file]},
-            agent.tools.get(tool),
+            agent.tools.get(named),
             agent=WRITERS[writer],
             principal=principal,
         )
-        assert verdict.action == "deny", (file, tool, principal)
+        assert verdict.action == "deny", (file, named, principal)
         assert "only whoever runs the server edits it" in verdict.reason
 
 
@@ -120,3 +126,23 @@ def test_a_memory_file_that_commands_could_make_stops_the_start(tmp_path: Path) 
     (tmp_path / "root" / "notes").mkdir()
     (tmp_path / "root" / "notes" / "MEMORY.md").touch()
     built_agent(settings(tmp_path, **flags))
+
+
+@pytest.mark.anyio
+async def test_long_results_of_a_thread_are_not_among_the_files_that_users_share(
+    tmp_path: Path,
+) -> None:
+    given = settings(tmp_path)
+    backend = Parts.of(given, PolicyFiles(given.policy)).backend
+    turns = [says("", call("a", "report")), says("Done.")]
+    agent = create_deep_agent(Turns(*turns), [report], backend=backend)
+    done = await agent.ainvoke("Report")
+    (result,) = [one for one in done.state["messages"] if isinstance(one, ToolMessage)]
+    assert "/thread/large_tool_results/" in result.text
+    assert [one for one in (tmp_path / "root").rglob("*") if "large" in one.name] == []
+
+
+@tool
+def report() -> str:
+    """Write a long report."""
+    return "words " * 60_000
