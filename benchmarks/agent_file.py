@@ -45,8 +45,29 @@ edits = [{ trigger = 50_000 }]
 use = "tool_retry"
 before = "summarization"
 
+[mcp_servers.tickets]
+command = "no-such-program"
+args = ["serve"]
+tools = ["search_*"]
+approve = ["create_issue"]
+
+[mcp_servers.far]
+url = "https://192.0.2.1/mcp"
+on_demand = true
+
+[files]
+"/memories" = { store = true }
+"/scratch" = { thread = true }
+
+[store]
+url = "memory:"
+
+[cache]
+url = "memory:"
+
 [agents.reviewer]
 description = "Reviews a change"
+public = true
 instructions = "Read it twice."
 tools = ["read_file", "grep"]
 

@@ -293,6 +293,7 @@ async def main(place: str) -> None:
         patch.object(deep_agent_mcp.server.app, "create_deep_agent", _with_jobs),
         patch.object(deep_agent_mcp.server.app, "Face", FixtureFace),
         patch.object(deep_agent_mcp.server.face, "DRIVEN", driven),
+        patch.object(deep_agent_mcp.server.face, "drivable", lambda _: frozenset(driven)),
         patch.object(deep_agent_mcp.server.face, "Resources", FixtureResources),
         patch.object(deep_agent_mcp.server.face, "Prompts", FixturePrompts),
         stop_on_signals() as stop,
