@@ -51,7 +51,9 @@ class AgentFileText:
         """Return an error about a key, with its line."""
         name = _dotted(keys)
         place = f"{self.path}:{line_of(self.text, keys)}"
-        return DefinitionError(f"{place}: {f'{name}: ' if name else ''}{problem.rstrip('.')}.")
+        problem = problem.rstrip(".")
+        end = "" if problem.endswith(("?", "!")) else "."
+        return DefinitionError(f"{place}: {f'{name}: ' if name else ''}{problem}{end}")
 
     def validated(self, tables: Mapping[str, Any]) -> tuple[AgentFile, Sequence[Path]]:
         """Return some of its tables as a model that has the texts of the files they name.

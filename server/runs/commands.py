@@ -52,6 +52,8 @@ def files_of(settings: Settings, *, shared: bool = False) -> Backend:
     routes = {} if described is None else dict(described.parts.routes)
     own = routes.pop("/", None)
     base = own or _main_files(settings)
+    if isinstance(base, StateBackend):  # what is to be in the thread is there
+        routes = {at: one for at, one in routes.items() if not isinstance(one, StateBackend)}
     place = "/"
     if own is None and shared and settings.root is not None and settings.execute == "off":
         place = next((at for at, one in routes.items() if isinstance(one, StateBackend)), APART)

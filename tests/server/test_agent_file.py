@@ -329,6 +329,18 @@ async def test_routes_of_files_lie_over_the_root(tmp_path: Path) -> None:
         assert asked["status"] == "needs_approval"
 
 
+async def test_without_a_root_a_route_to_the_thread_is_where_all_files_are(tmp_path: Path) -> None:
+    served = Served(tmp_path)
+    root = '"/" = { root = "work" }'
+    served.save(served.text.replace(root, '"/scratch" = { thread = true }').replace("write_", "x"))
+    async with served.running() as (_, client):
+        wrote = await call(client, "write_file", path="/scratch/a.txt", content="x")
+        read = await client.call_tool(
+            "read_file", {"path": "/scratch/a.txt", "thread_id": wrote["thread_id"]}
+        )
+        assert "x" in text_of(read) and not read.is_error
+
+
 @pytest.mark.parametrize(
     ("route", "told"),
     [

@@ -47,7 +47,7 @@ _RANGE = regex.compile(r"(?s)(?=(.)-(.))")
 _CODE = regex.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([afnrtv]))")
 _NAMED = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _SPACE = regex.compile(r"(?r)\s")
-_SPACES = [char for char in map(chr, range(0x3001)) if regex.match(r"\s", char)]
+_SPACES = tuple(regex.findall(r"\s", "".join(map(chr, range(0x3001)))))
 
 
 class RegexDetector:
