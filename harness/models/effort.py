@@ -47,6 +47,8 @@ def effort_settings(model: str, effort: str) -> dict[str, Any]:
             f"effort {effort!r} is not one of {', '.join(EFFORTS)}; nothing was run."
         )
     provider, _, rest = model.partition(":")
+    if provider in ("anthropic-bedrock", "anthropic-vertex"):
+        provider, rest = "anthropic", rest.rpartition("anthropic.")[2]
     if provider in _NO_EFFORT or (provider == "anthropic" and rest.startswith(_CLAUDE_WITHOUT)):
         raise UnknownEffort(f"{model} has no effort to set; nothing was run. Leave effort out.")
     if provider == "anthropic" and effort not in _OF_CLAUDE:

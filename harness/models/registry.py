@@ -55,6 +55,8 @@ class UnknownModel(HarnessError):
 
 PROVIDERS: Mapping[str, tuple[str, str]] = {
     "anthropic": ("deep_agent_mcp.harness.models.anthropic", "AnthropicModel"),
+    "anthropic-bedrock": ("deep_agent_mcp.harness.models.anthropic.clouds", "BedrockClaude"),
+    "anthropic-vertex": ("deep_agent_mcp.harness.models.anthropic.clouds", "VertexClaude"),
     "scripted": ("deep_agent_mcp.harness.models.scripted", "ScriptedModel"),
 }
 """Provider name -> module and factory, beside those of `vendors`. One more is a file and a line."""

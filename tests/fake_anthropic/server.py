@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ from tests.fake_anthropic.refusals import Refused, refuse_bad
 Answers = Iterable[Answer | Mapping[str, Any] | str]
 
 _COUNT = "/v1/messages/count_tokens"
+_VERTEX = re.compile(
+    r"/v1/projects/[\w-]+/locations/[\w-]+/publishers/anthropic/models/([^:]+):streamRawPredict"
+)
 _COUNTED = {"model", "messages", "system", "tools", "tool_choice", "thinking"}
 
 
@@ -94,14 +98,15 @@ class FakeAnthropic:
     async def _exchange(self, connection: Connection) -> None:
         method, path, headers, data = await connection.request()
         route = path.partition("?")[0]
-        if route not in ("/v1/messages", _COUNT) or method != "POST":
+        vertex = _VERTEX.fullmatch(route)
+        if not (vertex or route in ("/v1/messages", _COUNT)) or method != "POST":
             await connection.error(404, "not_found_error", f"Not found: {method} {path}")
             return
         key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer")
         if not key.strip():
             await connection.error(401, "authentication_error", "x-api-key header is required")
             return
-        if "anthropic-version" not in headers:
+        if "anthropic-version" not in headers and not vertex:
             message = "anthropic-version: header is required"
             await connection.error(400, "invalid_request_error", message)
             return
@@ -110,6 +115,12 @@ class FakeAnthropic:
         except ValueError:
             await connection.error(400, "invalid_request_error", "The body is not valid JSON")
             return
+        if vertex:  # there the model is in the path, and the version in the body
+            if not body.pop("anthropic_version", "") or "model" in body:
+                message = f"anthropic_version or model is wrong: {sorted(body)}"
+                await connection.error(400, "invalid_request_error", message)
+                return
+            body["model"] = vertex[1]
         record = Recorded(body, headers)
         self.recorded.append(record)
         if route == _COUNT:

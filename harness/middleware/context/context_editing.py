@@ -279,15 +279,16 @@ class MediaSupport:
 
 _Described = Mapping[str, MediaSupport]
 
+_CLAUDE = ("anthropic:", "anthropic-bedrock:", "anthropic-vertex:")
+
 _KNOWN: Mapping[str, _Described] = {
-    "image": {
-        "anthropic:": MediaSupport(
-            ("image/gif", "image/jpeg", "image/png", "image/webp"), max_base64=5 << 20
-        )
-    },
-    "document": {"anthropic:": MediaSupport(("application/pdf",), max_base64=30 << 20)},
-    "audio": {"anthropic:": MediaSupport()},
-    "video": {"anthropic:": MediaSupport()},
+    "image": dict.fromkeys(
+        _CLAUDE,
+        MediaSupport(("image/gif", "image/jpeg", "image/png", "image/webp"), max_base64=5 << 20),
+    ),
+    "document": dict.fromkeys(_CLAUDE, MediaSupport(("application/pdf",), max_base64=30 << 20)),
+    "audio": dict.fromkeys(_CLAUDE, MediaSupport()),
+    "video": dict.fromkeys(_CLAUDE, MediaSupport()),
 }
 
 _WORDS = {

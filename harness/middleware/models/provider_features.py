@@ -47,7 +47,7 @@ VOLATILE_SECTIONS = ("subagents", "skills", "memory", "mcp_servers")
 _TTL: TypeAlias = Literal["5m", "1h"]
 _Behavior: TypeAlias = Literal["ignore", "warn", "raise"]
 
-_PROVIDERS = ("anthropic:", "claude")
+_PROVIDERS = ("anthropic:", "anthropic-bedrock:", "anthropic-vertex:", "claude")
 """How names of models begin whose provider takes breakpoints; a bare id is Anthropic's."""
 
 _TRAILING = 8

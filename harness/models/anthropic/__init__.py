@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from anthropic import APIRequest, AsyncAnthropic
     from anthropic import AsyncAPIResponse as Response
 
-__all__ = ["MISSING_KEY", "AnthropicModel"]
+__all__ = ["MISSING_KEY", "AnthropicModel", "bound_retry_wait"]
 
 
 _CONTEXT_WINDOWS = {
@@ -126,15 +126,20 @@ class AnthropicModel:
         return f"anthropic:{self.model}"
 
     @property
+    def family(self) -> str:
+        """The id as Anthropic's own API has it."""
+        return self.model
+
+    @property
     def context_window(self) -> int | None:
         """Input tokens the model accepts; None for a model this version does not know."""
-        known = [prefix for prefix in _CONTEXT_WINDOWS if self.model.startswith(prefix)]
+        known = [prefix for prefix in _CONTEXT_WINDOWS if self.family.startswith(prefix)]
         return _CONTEXT_WINDOWS[max(known, key=len)] if known else None
 
     @property
     def native_output(self) -> bool:
         """Whether the API holds this model's text to a schema; False for a model not known here."""
-        return self.model.startswith(_NATIVE_OUTPUT)
+        return self.family.startswith(_NATIVE_OUTPUT)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | AIMessage, None]:
         """Yield deltas and, last, the answer. Closing the iterator closes the HTTP stream.
@@ -257,7 +262,7 @@ class AnthropicModel:
                 base_url=base_url,
                 timeout=self._timeout,
                 max_retries=self._max_retries,
-                middleware=[_bound_retry_wait],
+                middleware=[bound_retry_wait],
             )
         except httpx2.InvalidURL as error:
             raise ModelError(
@@ -311,7 +316,7 @@ def _decoded(data: str) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], event)
 
 
-async def _bound_retry_wait(
+async def bound_retry_wait(
     request: APIRequest, call_next: Callable[[APIRequest], Awaitable[Response[Any]]]
 ) -> Response[Any]:
     """Keep the SDK from repeating a call whose provider asks for a very long wait."""
