@@ -97,6 +97,7 @@ ROWS: dict[str, Row] = {
     "C5.6": Row(
         "One policy covers every tool, command, subagent and principal",
         (
+            "tests/policy/test_policed_calls.py::test_a_shell_is_judged_command_by_command",
             "tests/policy/test_policed_calls.py::test_the_policy_can_deny_a_subagent_as_such",
             "tests/policy/test_policed_calls.py::test_rules_about_the_principal_see_who_the_run_is_for",
             "tests/policy/test_policed_calls.py::test_rules_about_the_agent_tell_subagents_from_the_main_one",
