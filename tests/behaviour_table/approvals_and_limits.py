@@ -166,6 +166,7 @@ ROWS: dict[str, Row] = {
         "ToolRetryMiddleware repeats failed tool calls; other calls keep their results",
         (
             "tests/middleware/test_tool_retry.py::test_a_tool_that_may_be_repeated_is_until_it_answers",
+            "tests/middleware/test_tool_retry.py::test_a_tool_that_could_act_twice_is_called_once",
             "tests/middleware/test_tool_retry.py::test_a_question_of_the_tool_is_not_a_failure",
             "tests/middleware/test_tool_retry.py::test_siblings_keep_their_results_and_run_once",
             "tests/middleware/test_tool_retry.py::test_after_the_last_attempt_the_model_reads_the_error",

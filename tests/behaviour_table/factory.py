@@ -147,7 +147,7 @@ ROWS: dict[str, Row] = {
             "tests/loop/test_run_limits.py::test_near_a_limit_there_is_one_turn_to_wrap_up_and_past_it_a_typed_reason",
             "tests/loop/test_cancellation.py::test_a_deadline_stops_tools_keeps_what_finished_and_more_time_goes_on",
         ),
-        differs="LangChain's factory offers none of them.",
+        differs="LangChain's factory takes only a cache, which has no effect.",
     ),
     "A2.1": Row(
         "The model of a deep agent is an object or a name; a profile adds settings and text for it",

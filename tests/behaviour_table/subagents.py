@@ -165,8 +165,6 @@ ROWS: dict[str, Row] = {
         "Background subagents need no server, and continue after a restart",
         (
             "tests/e2e/test_background_tasks.py::test_a_task_outlives_the_run_that_started_it_and_is_a_run_like_others",
-            "tests/subagents/background/test_launcher.py::test_tasks_beyond_the_bound_wait_for_their_turn",
-            "tests/subagents/background/test_launcher.py::test_a_task_has_limits_of_its_own_and_says_when_its_time_is_over",
             "tests/subagents/background/test_restart.py::test_leaving_stops_tasks_and_the_next_one_goes_on_with_them",
             "tests/subagents/background/test_restart.py::test_a_killed_process_loses_no_task_repeats_no_call_and_the_model_is_told_once",
         ),

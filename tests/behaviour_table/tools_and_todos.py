@@ -74,16 +74,17 @@ ROWS: dict[str, Row] = {
         differs="Of several lists in one answer the first is written; the others get errors.",
     ),
     "B15": Row(
-        "File search by name and text: confined to the root, newest first, capped",
+        "File search by name, newest first, and by text: confined to the root, in bounded pages",
         (
             "tests/middleware/test_file_search.py::test_glob_finds_at_any_depth_newest_first",
             "tests/middleware/test_file_search.py::test_glob_takes_braces_directories_and_patterns_from_the_root",
+            "tests/middleware/test_file_search.py::test_grep_returns_files_lines_or_counts",
             "tests/middleware/test_file_search.py::test_ways_out_and_nonsense_are_errors_for_the_model",
             "tests/middleware/test_file_search.py::test_links_that_lead_out_are_not_followed",
             "tests/middleware/test_file_search.py::test_results_come_in_pages_one_after_the_other_past_every_cap",
             "tests/backends/test_backends.py::test_globs_that_explode_are_refused",
         ),
-        differs="LangChain has no cap.",
+        differs="LangChain returns everything at once.",
     ),
     "B16": Row(
         "ProviderToolSearchMiddleware defers tools that the provider finds by search",

@@ -216,6 +216,7 @@ ROWS: dict[str, Row] = {
     "E22": Row(
         "Every event says which agent it is from; internal model calls do not appear",
         (
+            "tests/loop/test_streams.py::test_events_of_a_subagent_carry_the_path_to_it",
             "tests/loop/test_streams.py::test_parallel_subagents_are_told_apart_by_call",
             "tests/loop/test_streams.py::test_internal_model_calls_are_not_in_the_stream_of_messages",
             "tests/server/test_progress.py::test_steps_are_told_with_the_agents_they_belong_to",
@@ -227,6 +228,7 @@ ROWS: dict[str, Row] = {
             "tests/subagents/test_continuing.py::test_a_result_has_a_handle_in_text_and_data_and_with_it_the_subagent_goes_on",
             "tests/subagents/background/test_launcher.py::test_tasks_run_side_by_side_and_are_waited_for_with_one_call",
             "tests/subagents/test_child_limits.py::test_a_subagent_is_stopped_in_the_middle_of_a_call_when_its_time_is_over",
+            "tests/subagents/background/test_launcher.py::test_a_task_has_limits_of_its_own_and_says_when_its_time_is_over",
             "tests/subagents/test_declared.py::test_a_subagent_has_all_tools_of_its_caller_but_task_unless_it_names_some",
         ),
     ),
