@@ -24,6 +24,7 @@ ROWS: dict[str, Row] = {
         "A rule has decisions, a description and a condition",
         (
             "tests/middleware/test_human_in_the_loop.py::test_a_wrong_config_is_refused_when_the_agent_is_built",
+            "tests/middleware/test_approval_answers.py::test_a_decision_that_is_not_offered_is_refused_and_the_right_one_still_counts",
             "tests/middleware/test_human_in_the_loop.py::test_a_predicate_decides_by_arguments",
             "tests/middleware/test_human_in_the_loop.py::test_descriptions_are_texts_or_functions_of_the_call",
             "tests/middleware/test_approval_answers.py::test_every_call_a_person_decided_is_paired_with_its_result_in_call_order",

@@ -116,6 +116,7 @@ ROWS: dict[str, Row] = {
         (
             "tests/middleware/test_pii.py::test_blocked_input_is_refused_and_nothing_is_stored",
             "tests/middleware/test_pii.py::test_a_run_full_of_secrets_leaves_none_anywhere",
+            "tests/middleware/test_pii.py::test_own_detectors",
             "tests/middleware/test_pii.py::test_without_a_salt_hashes_are_a_threads_own_and_stay_over_restarts",
             "tests/redaction/test_detectors.py::test_a_mask_keeps_the_part_that_people_know_it_by",
             "tests/redaction/test_streams.py::test_what_is_blocked_never_begins_to_appear",
