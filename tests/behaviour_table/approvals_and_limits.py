@@ -24,6 +24,7 @@ ROWS: dict[str, Row] = {
         "A rule has decisions, a description and a condition",
         (
             "tests/middleware/test_human_in_the_loop.py::test_a_wrong_config_is_refused_when_the_agent_is_built",
+            "tests/middleware/test_approval_answers.py::test_a_decision_that_is_not_offered_is_refused_and_the_right_one_still_counts",
             "tests/middleware/test_human_in_the_loop.py::test_a_predicate_decides_by_arguments",
             "tests/middleware/test_human_in_the_loop.py::test_descriptions_are_texts_or_functions_of_the_call",
             "tests/middleware/test_approval_answers.py::test_every_call_a_person_decided_is_paired_with_its_result_in_call_order",
@@ -88,6 +89,7 @@ ROWS: dict[str, Row] = {
     "B1.8": Row(
         "Each question has a schema of its answers; an answer is checked before it is stored",
         (
+            "tests/middleware/test_approval_answers.py::test_a_decision_that_is_not_offered_is_refused_and_the_right_one_still_counts",
             "tests/loop/test_reused_call_ids.py::test_each_call_is_asked_about_and_decided_by_itself",
             "tests/loop/test_durability.py::test_wrong_answers_are_refused_and_not_stored",
             "tests/middleware/test_tool_retry.py::test_a_person_is_asked_once_for_all_attempts_also_when_the_call_is_edited",
@@ -145,8 +147,8 @@ ROWS: dict[str, Row] = {
     ),
     "B4": Row(
         (
-            "ModelRetryMiddleware repeats failed model calls; waits never exceed `max_delay`, and "
-            "`retry-after` is respected"
+            "ModelRetryMiddleware repeats failed model calls; computed waits never exceed "
+            "`max_delay`, and `retry-after` is respected"
         ),
         (
             "tests/middleware/test_model_retry.py::test_a_call_that_may_pass_is_made_again_until_the_model_answers",
@@ -154,6 +156,8 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_model_retry.py::test_a_long_wait_is_capped_after_the_jitter",
             "tests/middleware/test_retry_waits.py::test_waits_lie_within_a_quarter_of_the_figure_and_never_above_the_longest",
             "tests/middleware/test_model_retry.py::test_a_provider_that_says_how_long_to_wait_is_believed",
+            "tests/middleware/test_model_retry.py::test_a_provider_that_asks_for_more_than_the_longest_wait_is_not_asked_again",
+            "tests/middleware/test_model_patience.py::test_the_wait_a_provider_asks_for_is_kept",
             "tests/models/test_anthropic_errors.py::test_the_wait_a_provider_asks_for_is_reported",
             "tests/middleware/test_model_retry.py::test_questions_are_asked_once_and_attempts_begin_anew_after_the_answer",
         ),
@@ -163,6 +167,7 @@ ROWS: dict[str, Row] = {
         "ToolRetryMiddleware repeats failed tool calls; other calls keep their results",
         (
             "tests/middleware/test_tool_retry.py::test_a_tool_that_may_be_repeated_is_until_it_answers",
+            "tests/middleware/test_tool_retry.py::test_a_tool_that_could_act_twice_is_called_once",
             "tests/middleware/test_tool_retry.py::test_a_question_of_the_tool_is_not_a_failure",
             "tests/middleware/test_tool_retry.py::test_siblings_keep_their_results_and_run_once",
             "tests/middleware/test_tool_retry.py::test_after_the_last_attempt_the_model_reads_the_error",

@@ -15,6 +15,7 @@ ROWS: dict[str, Row] = {
         "A SKILL.md has frontmatter fields as in the Agent Skills specification",
         (
             "tests/skills/test_skill_registry.py::test_a_skill_is_read_with_all_its_fields_and_files",
+            "tests/skills/test_skill_registry.py::test_a_broken_rule_is_an_error_that_names_file_and_rule",
             "tests/skills/test_frontmatter.py::test_lists_of_names_may_be_written_in_the_usual_ways",
             "tests/skills/test_frontmatter.py::test_a_refusal_names_file_line_and_what_is_expected",
             "tests/skills/test_frontmatter.py::test_a_file_over_the_cap_is_refused",
@@ -174,7 +175,9 @@ ROWS: dict[str, Row] = {
             "general-purpose subagent to a model"
         ),
         (
+            "tests/profiles/test_profiled_agents.py::test_the_prompt_is_base_profile_and_the_authors_own_words",
             "tests/profiles/test_profiled_agents.py::test_tools_get_other_descriptions_wherever_they_come_from",
+            "tests/profiles/test_profiled_agents.py::test_excluded_tools_are_neither_offered_nor_run",
             "tests/profiles/test_profiled_agents.py::test_middleware_is_left_out_replaced_in_its_place_and_added_after_the_callers",
             "tests/profiles/test_profile_files.py::test_the_specific_comes_over_the_general",
             "tests/profiles/test_profile_files.py::test_exclusions_add_up_and_single_facts_of_the_subagent_are_replaced",

@@ -62,6 +62,7 @@ ROWS: dict[str, Row] = {
         "Rules apply to a path before and after links are resolved, and to listings",
         (
             "tests/policy/test_policed_calls.py::test_a_link_does_not_lead_into_what_is_denied",
+            "tests/policy/test_policed_calls.py::test_a_denied_link_is_denied_wherever_it_leads",
             "tests/policy/test_policed_calls.py::test_listings_leave_out_what_could_not_be_read",
             "tests/policy/test_policed_calls.py::test_a_link_above_what_is_denied_hides_it_as_well",
             "tests/policy/test_file_permissions.py::test_a_directory_goes_only_with_all_that_it_holds",
@@ -97,6 +98,7 @@ ROWS: dict[str, Row] = {
     "C5.6": Row(
         "One policy covers every tool, command, subagent and principal",
         (
+            "tests/policy/test_policed_calls.py::test_a_shell_is_judged_command_by_command",
             "tests/policy/test_policed_calls.py::test_the_policy_can_deny_a_subagent_as_such",
             "tests/policy/test_policed_calls.py::test_rules_about_the_principal_see_who_the_run_is_for",
             "tests/policy/test_policed_calls.py::test_rules_about_the_agent_tell_subagents_from_the_main_one",

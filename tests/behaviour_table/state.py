@@ -88,6 +88,7 @@ ROWS: dict[str, Row] = {
         "Every agent has the state key `messages`",
         (
             "tests/loop/test_structured_runs.py::test_the_value_can_be_set_by_an_author_but_not_by_input",
+            "tests/loop/test_state.py::test_a_key_of_the_loop_declared_in_another_way_is_refused_by_name",
             "tests/loop/test_hooks.py::test_a_jump_holds_for_one_step_and_leaves_no_trace_in_the_state",
             "tests/loop/test_tool_returns.py::test_calls_that_tools_send_run_next_in_call_order_through_the_gate",
         ),

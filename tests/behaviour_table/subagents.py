@@ -157,6 +157,7 @@ ROWS: dict[str, Row] = {
             "tests/subagents/background/test_launcher.py::test_tasks_run_side_by_side_and_are_waited_for_with_one_call",
             "tests/subagents/background/test_launcher.py::test_a_message_reaches_a_running_task_before_its_next_model_call",
             "tests/subagents/background/test_launcher.py::test_a_running_task_is_cancelled_and_the_model_is_not_told_again",
+            "tests/subagents/background/test_launcher.py::test_tasks_beyond_the_bound_wait_for_their_turn",
             "tests/subagents/background/test_launcher.py::test_wrong_arguments_are_error_results",
         ),
     ),
@@ -164,8 +165,6 @@ ROWS: dict[str, Row] = {
         "Background subagents need no server, and continue after a restart",
         (
             "tests/e2e/test_background_tasks.py::test_a_task_outlives_the_run_that_started_it_and_is_a_run_like_others",
-            "tests/subagents/background/test_launcher.py::test_tasks_beyond_the_bound_wait_for_their_turn",
-            "tests/subagents/background/test_launcher.py::test_a_task_has_limits_of_its_own_and_says_when_its_time_is_over",
             "tests/subagents/background/test_restart.py::test_leaving_stops_tasks_and_the_next_one_goes_on_with_them",
             "tests/subagents/background/test_restart.py::test_a_killed_process_loses_no_task_repeats_no_call_and_the_model_is_told_once",
         ),
@@ -175,7 +174,7 @@ ROWS: dict[str, Row] = {
         "The caller is told once when a background subagent finishes, fails or asks",
         (
             "tests/subagents/background/test_launcher.py::test_a_task_goes_on_while_its_caller_ends_and_is_told_of_once",
-            "tests/subagents/background/test_launcher.py::test_a_person_answers_what_a_task_asks_and_the_call_runs_once",
+            "tests/subagents/background/test_launcher.py::test_what_a_task_asks_is_told_to_its_caller_once",
             "tests/subagents/background/test_launcher.py::test_a_task_that_fails_is_told_with_its_reason_and_can_go_on",
             "tests/subagents/background/test_restart.py::test_a_killed_process_loses_no_task_repeats_no_call_and_the_model_is_told_once",
         ),

@@ -10,6 +10,7 @@ ROWS: dict[str, Row] = {
             "tests/middleware/test_summarization.py::test_the_next_call_uses_the_stored_summary_and_keeps_the_prefix",
             "tests/middleware/test_summarization.py::test_summaries_are_private_and_append_only",
             "tests/middleware/test_summaries_kept.py::test_a_resumed_run_shows_the_summary_that_was_paid_for",
+            "tests/middleware/test_long_runs.py::test_the_request_is_in_view_at_every_call_of_twelve_rounds_with_large_results",
         ),
         differs="The state keeps every message; only what the model sees is shortened.",
     ),
@@ -115,6 +116,7 @@ ROWS: dict[str, Row] = {
         (
             "tests/middleware/test_pii.py::test_blocked_input_is_refused_and_nothing_is_stored",
             "tests/middleware/test_pii.py::test_a_run_full_of_secrets_leaves_none_anywhere",
+            "tests/middleware/test_pii.py::test_own_detectors",
             "tests/middleware/test_pii.py::test_without_a_salt_hashes_are_a_threads_own_and_stay_over_restarts",
             "tests/redaction/test_detectors.py::test_a_mask_keeps_the_part_that_people_know_it_by",
             "tests/redaction/test_streams.py::test_what_is_blocked_never_begins_to_appear",

@@ -129,15 +129,19 @@ ROWS: dict[str, Row] = {
     ),
     "E14": Row(
         (
-            "Budgets of tokens, cost and time apply to the whole run and thread, subagents "
-            "included, with a warning and a last turn"
+            "Budgets of tokens and cost apply to a run or a whole thread, of time to a run; "
+            "subagents included, with a warning and a last turn"
         ),
         (
             "tests/loop/test_thread_budgets.py::test_runs_of_a_thread_share_a_budget_that_warns_wraps_up_and_ends",
+            "tests/loop/test_thread_budgets.py::test_calls_are_counted_with_those_of_subagents_and_of_failed_and_stopped_runs",
             "tests/test_looping_models.py::test_a_limit_holds_for_the_calls_of_all_agents_together_in_a_deep_agent",
+            "tests/subagents/test_child_limits.py::test_a_child_below_a_child_counts_for_all_above_it_and_keeps_a_turn_for_them",
             "tests/test_limits.py::test_a_token_budget_is_exceeded_by_at_most_one_call",
             "tests/test_limits.py::test_cost_is_counted_by_list_prices_and_ends_the_run",
             "tests/loop/test_run_limits.py::test_near_a_limit_there_is_one_turn_to_wrap_up_and_past_it_a_typed_reason",
+            "tests/test_limits.py::test_at_75_percent_an_agent_is_told_what_is_left",
+            "tests/loop/test_run_limits.py::test_near_the_deadline_the_model_is_told_to_wrap_up",
             "tests/middleware/test_budget_warning.py::test_the_model_is_warned_once_then_told_to_wrap_up",
             "tests/loop/test_cancellation.py::test_a_deadline_stops_the_model_and_the_agents_below",
         ),
@@ -212,6 +216,7 @@ ROWS: dict[str, Row] = {
     "E22": Row(
         "Every event says which agent it is from; internal model calls do not appear",
         (
+            "tests/loop/test_streams.py::test_events_of_a_subagent_carry_the_path_to_it",
             "tests/loop/test_streams.py::test_parallel_subagents_are_told_apart_by_call",
             "tests/loop/test_streams.py::test_internal_model_calls_are_not_in_the_stream_of_messages",
             "tests/server/test_progress.py::test_steps_are_told_with_the_agents_they_belong_to",
@@ -223,6 +228,7 @@ ROWS: dict[str, Row] = {
             "tests/subagents/test_continuing.py::test_a_result_has_a_handle_in_text_and_data_and_with_it_the_subagent_goes_on",
             "tests/subagents/background/test_launcher.py::test_tasks_run_side_by_side_and_are_waited_for_with_one_call",
             "tests/subagents/test_child_limits.py::test_a_subagent_is_stopped_in_the_middle_of_a_call_when_its_time_is_over",
+            "tests/subagents/background/test_launcher.py::test_a_task_has_limits_of_its_own_and_says_when_its_time_is_over",
             "tests/subagents/test_declared.py::test_a_subagent_has_all_tools_of_its_caller_but_task_unless_it_names_some",
         ),
     ),

@@ -313,6 +313,9 @@ async def test_agents_over_one_journal_share_its_threads():
     assert len((await alone.ainvoke("1", thread_id="t")).state["messages"]) == 2
     other = create_agent(Turns(says("a"), says("b")), [], checkpointer=journal)
     assert len((await other.ainvoke("2", thread_id="t")).state["messages"]) == 4
+    assert len((await other.ainvoke("3", thread_id="u")).state["messages"]) == 2
+    listed = [one.thread_id for one in await other.checkpointer.threads()]
+    assert sorted(listed) == ["t", "u"]
 
 
 async def test_a_run_may_bring_limits_of_its_own():

@@ -125,7 +125,8 @@ async def test_options_of_a_deep_agent_do_what_they_do_for_any_agent(capsys):
 
     @before_model
     def watch(state, runtime):
-        seen.append((runtime.context, runtime.store, runtime.agent_name))
+        limit = runtime.meter.limits.model_calls
+        seen.append((runtime.context, runtime.store, runtime.agent_name, limit))
         return {"note": "seen"}
 
     def agent(*turns):
@@ -144,7 +145,7 @@ async def test_options_of_a_deep_agent_do_what_they_do_for_any_agent(capsys):
         result = await made.aresume(waiting.run.id, options=options)
         assert result.structured_response == Total(total=3)
         assert result.state["note"] == "seen"
-    assert set(map(repr, seen)) == {repr((Caller("ann"), store, "deep"))}
+    assert set(map(repr, seen)) == {repr((Caller("ann"), store, "deep", 1))}
     assert "model_start" in capsys.readouterr().err
 
 

@@ -163,6 +163,8 @@ async def test_a_decision_that_is_not_offered_is_refused_and_the_right_one_still
     agent = create_agent(model, [ran.tool], middleware=[gate])
     waiting = await agent.ainvoke("go", thread_id="t")
     (question,) = waiting.interrupts
+    offered = question.answer_schema["properties"]["decision"]["enum"]
+    assert offered == ["reject", "respond"]
     with pytest.raises(InvalidAnswer, match="Nothing was stored"):
         await agent.aresume(waiting.run.id, {question.id: wrong})
     state = await agent.get_state("t")

@@ -166,6 +166,16 @@ async def test_a_link_does_not_lead_into_what_is_denied(root: Path, name: str, a
     assert not (root / "secret" / "new").exists()
 
 
+async def test_a_denied_link_is_denied_wherever_it_leads(root: Path):
+    (root / "way").symlink_to("open")
+    agent = deep(root, Policy((Rule("deny", path="/way/**"),)))
+    for one in (call("1", "read_file", path="/way/a.txt"), call("2", "ls", path="/way")):
+        assert "rule 1 of the policy" in text_of(await driven(agent, one))
+    found = text_of(await driven(agent, call("3", "grep", pattern="needle")))
+    assert "/open/a.txt" in found
+    assert "/way" not in found
+
+
 async def test_a_link_above_what_is_denied_hides_it_as_well(root: Path):
     (root / "all").symlink_to(".")
     policy = Policy((Rule("deny", path="/secret/**"),))

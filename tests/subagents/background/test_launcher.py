@@ -357,6 +357,22 @@ async def test_a_person_answers_what_a_task_asks_and_the_call_runs_once(
             await background.answer("run_none", {})
 
 
+async def test_what_a_task_asks_is_told_to_its_caller_once(journal: MemoryCheckpointer) -> None:
+    main = [says("", start("c1")), says("Begun."), says("It asks."), says("Nothing new.")]
+    digger = [says("", call("n", "ls", path="/")), says("Listed.")]
+    with anyio.fail_after(60):
+        async with BackgroundSubAgents(journal) as background:
+            agent = family(background, {"main": main, "digger": digger}, interrupt_on={"ls": True})
+            first = await agent.ainvoke("go", thread_id="t")
+            found = await view(background, first, "c1")
+            second = await agent.ainvoke("and?", thread_id="t")
+            third = await agent.ainvoke("more?", thread_id="t")
+    (told,) = news(second)
+    assert f"{found.task_id} " in told
+    assert ": waiting" in told
+    assert news(third) == [told]
+
+
 async def test_rules_about_callers_hold_in_the_background(journal: MemoryCheckpointer) -> None:
     policy = Policy([Rule("deny", tool="ls", agent="main/digger")])
     own = create_agent(
