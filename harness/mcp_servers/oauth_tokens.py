@@ -1,11 +1,10 @@
 """OAuth tokens: what a login to a remote server left, one file for each server.
 
-The directory and its files are the user's alone. With keys the files are sealed, too, by the cipher
-of journals. Tokens belong to a URL: a server that is given another URL has none.
+Only the user can read the directory and its files. If there are keys, the files are sealed too, by
+the cipher of journals. Tokens belong to a URL: if a server's URL changes, it has none.
 
-Nothing here imports the protocol's SDK, and nothing shows a token.
-
-The address on this machine that a browser is sent back to at the end of a login.
+The address that a login's browser returns to on this machine is here too. Nothing here imports the
+protocol's SDK, and nothing shows a token.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Commands on a state directory: `journal …` and `token …`.
 
-What commands have in common that work on a state directory.
-
-`deep-agent-mcp journal …`: check the journal, copy it, save what is left of it.
-
-`deep-agent-mcp token …`: creates, lists and revokes tokens for HTTP.
+`journal` checks the journal, backs it up, and saves what is left of a damaged one. `token` creates,
+lists and revokes tokens for HTTP.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The agent file among the settings: which of its keys are settings, and the agent that is left.
+"""The agent file among the settings: the keys that are settings, the agent, and the JSON Schema.
 
-The JSON Schema of agent files: the tables of the agent, and `[server]` from the settings.
+The schema of agent files has the tables of the agent, and `[server]` from the settings.
 """
 
 from __future__ import annotations

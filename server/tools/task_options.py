@@ -1,6 +1,6 @@
 """Task options: what a caller chooses for one run, checked before anything is started.
 
-Task files: files and images that come with a goal, as content or as links to resources.
+Files and images that come with a goal are here too, as content or as links to resources.
 """
 
 from __future__ import annotations
