@@ -81,7 +81,8 @@ def expanded(value: Any, environ: Mapping[str, str]) -> Any:
         name = found[1]
         if name not in environ:
             raise AgentFileError(
-                (), f"the environment has no variable {name}; set it where the server is started"
+                (),
+                f"the environment variable {name} is not set; set it where the server is started",
             )
         return environ[name]
 

@@ -1,8 +1,7 @@
 """Commands that check: `models` and `policy …`.
 
-`models`: which models can be used here, and what a call of one says and costs.
-
-`deep-agent-mcp policy …`: checks a policy file, and explains its decision about a call.
+`models` shows which vendors can be used here, and what a call of a model returns and costs.
+`policy` checks a policy file, and explains its decision about a call.
 """
 
 from __future__ import annotations
@@ -33,7 +32,9 @@ _SECONDS = 120.0
 
 
 @click.command()
-@click.option("--check", metavar="NAME", help="Ask this model something tiny; it costs a little.")
+@click.option(
+    "--check", metavar="NAME", help="Send this model a tiny request; this costs a few tokens."
+)
 def models(check: str | None) -> None:
     """List the vendors of models: whether their extra is installed and their key is set."""
     import anyio

@@ -334,7 +334,7 @@ async def test_routes_of_files_lie_over_the_root(tmp_path: Path) -> None:
     [
         ('"/docs" = { root = "." }', "add read_only = true"),
         ('"/" = { root = ".", read_only = true }', "a policy that denies write_file"),
-        ('"docs" = { store = true }', "begins with /"),
+        ('"docs" = { store = true }', "begin with /"),
         ('"/docs" = { store = true, thread = true }', "one of root"),
         ('"/docs" = { stroe = true }', "'store'"),
         ('"/docs" = { backend = { import = "os:sep" } }', "backend"),
