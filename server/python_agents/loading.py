@@ -1,8 +1,7 @@
-"""Finds what `serve module:attribute` names, and imports it again when its files have changed.
+"""Loading of Python agents: finds what `serve module:attribute` names, and reloads it.
 
-Calls of other people's Python: bounded in time, and away from the event loop.
-
-Serve context: what the server hands to a function that makes an agent.
+Calls of other people's Python are bounded in time and run away from the event loop. A function that
+makes an agent gets a `ServeContext`.
 """
 
 from __future__ import annotations

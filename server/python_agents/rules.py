@@ -1,12 +1,11 @@
 """What the server lays over an agent made in Python: journal, rules, approvals, telemetry.
 
-The agent keeps what it has: its own policy, its own questions, its own limits. Of two verdicts on a
-call the stricter one holds, so neither side can lift what the other one forbids.
+The agent keeps its own policy, questions and limits. Of two verdicts on a call the stricter one
+applies, so neither side can allow what the other forbids.
 
-Which journal an agent made in Python is served from: the server's, or one of its own.
-
-Who carries which run is known by locks in a state directory. So servers that share a journal share
-that directory, which for a journal of the agent's own is beside its file.
+Such an agent uses the server's journal, or one of its own. Locks in a state directory show who
+carries which run. Servers that share a journal therefore share that directory; for the agent's own
+journal it is beside its file.
 """
 
 from __future__ import annotations

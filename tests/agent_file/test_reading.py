@@ -151,7 +151,7 @@ WRONG: list[tuple[str, str, str, list[str]]] = [
     ('use = "audit:Audit"', 'use = "audit:Adit"', "", ["Adit"]),
     ('use = "audit:Audit"', 'use = "tickets:find"', "", ["not a subclass of AgentMiddleware"]),
     ("level = 2", "level = 9", "", ["level goes up to 3"]),
-    ("${AUDIT_KEY}", "${NO_SUCH}", "", ["variable NO_SUCH is not set", "where the server is started"]),
+    ("${AUDIT_KEY}", "${NO_SUCH}", "", ["variable NO_SUCH is not set", "the server is started"]),
     ("public = true", "public = 3", "", ["agents.reviewer.public", "got 3"]),
     ("model_calls = 5", "model_calls = 0", "", ["agents.reviewer.limits.model_calls", "got 0"]),
     ('action = "deny"', 'action = "dny"', "", ["agents.reviewer.permissions", "dny"]),
