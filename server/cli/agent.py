@@ -25,7 +25,7 @@ __all__ = ["agent", "mcp"]
 
 @click.group()
 def agent() -> None:
-    """Check agent files, which describe the agent that `serve --agent FILE` runs."""
+    """Check the files that `serve --agent FILE` takes."""
 
 
 @agent.command()
@@ -54,7 +54,7 @@ def check(file: str, root: str | None, config: str | None) -> None:
 
 @agent.command()
 def schema() -> None:
-    """Print the JSON Schema of agent files, for editors that complete TOML."""
+    """Print the JSON Schema of agent files, for editors."""
     from ..settings.agent_layer import agent_schema
 
     click.echo(json.dumps(agent_schema(), indent=2))
@@ -118,7 +118,7 @@ _name = click.argument("name")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.pass_context
 def mcp(ctx: click.Context, **flags: str | None) -> None:
-    """List the MCP servers that agents use, and log in to those that need it.
+    """List mounted MCP servers, and log in to them.
 
     A running server uses a new login within a minute.
     """

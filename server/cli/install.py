@@ -235,11 +235,12 @@ def doctor(
     live: bool,
     as_json: bool,
 ) -> None:
-    """Check your setup, connect the way each client does, and say how to fix what is missing.
+    """Check your setup, and say how to fix what is missing.
 
-    Everything after `--` is passed to `serve`; use the same options as the client's entry. The
-    servers that `doctor` starts have a temporary state directory, so your threads and runs are not
-    touched. The exit code is 1 if something that you asked for does not work.
+    `doctor` connects the way each client does. Everything after `--` is passed to `serve`; use the
+    same options as the client's entry. The servers that `doctor` starts have a temporary state
+    directory, so your threads and runs are not touched. The exit code is 1 if something that you
+    asked for does not work.
     """
     from ..doctor import Examination
     from ..install.machine import Machine

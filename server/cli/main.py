@@ -254,9 +254,9 @@ def demo(live: bool) -> None:
 @click.option("--config", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def middleware(config: str | None, as_json: bool, **flags: object) -> None:
-    """List the middleware of the main agent, outermost first: hooks, tools, settings.
+    """List the main agent's middleware, outermost first.
 
-    Then the plugins that are installed, by what they bring.
+    Shows hooks, tools and settings of each, then the installed plugins.
     """
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings
