@@ -111,7 +111,7 @@ def events(flags: dict[str, str | None], run: str, after: int, as_json: bool) ->
 def rewind(flags: dict[str, str | None], thread: str, checkpoint: str, force: bool) -> None:
     """Rewind a thread to an earlier state, including its files."""
     done = _within(flags, lambda office: office.rewind(thread, checkpoint, force=force))
-    click.echo(f"{thread} stands where it stood after {checkpoint}; new head {done.checkpoint.id}.")
+    click.echo(f"{thread} is back at checkpoint {checkpoint}; new head {done.checkpoint.id}.")
     click.echo(done.about_files())
 
 

@@ -155,7 +155,7 @@ class History:
 
 def _rewound(given: RewindArguments, done: Rewound) -> CallToolResult:
     following = (
-        f"the thread stands where it stood after {given.checkpoint_id}. Go on with any tool and "
+        f"the thread is back at checkpoint {given.checkpoint_id}. Go on with any tool and "
         f'thread_id="{given.thread_id}".'
     )
     data: dict[str, JsonValue] = {
