@@ -41,7 +41,7 @@ _MOST_CHARS = 500
 
 
 class ObjectError(HarnessError):
-    """A name leads to no object, or to one of another kind; the text says where and why."""
+    """A name does not lead to an object of the right kind; the text says where and why."""
 
 
 @record
@@ -187,7 +187,7 @@ def _module(module_name: str, name: str, kind: str) -> ModuleType:
         if missing and (module_name == missing or module_name.startswith(missing + ".")):
             raise ObjectError(
                 f"{kind} {name}: there is no module {missing!r}. Install its package, or start in "
-                "the directory that holds it."
+                "the directory that contains it."
             ) from error
         raise ObjectError(
             f"{kind} {name}: importing {module_name} raised {_told(error)}"

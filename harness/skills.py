@@ -1,8 +1,7 @@
 """Skills: folders with a SKILL.md, loaded when they are needed.
 
-Skills as folders: reads a folder with a SKILL.md, strictly by agentskills.io.
-
-All skills from a list of directories, reloadable while runs are going on.
+A folder is read strictly by agentskills.io. The skills of a list of directories can be reloaded
+while runs are going on.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Concurrency helpers: events, task groups, and work in threads.
+"""Concurrency helpers: task groups, events, and work in threads.
 
-Errors of task groups: what one task raises, without the groups around it.
+Errors of a task group are raised as the error itself, without the groups around it.
 
-Work apart: what may take long is done in a thread, what is quick at once.
+Work that may take long runs in a thread; quick work runs at once. A thread costs a tenth of a
+millisecond, and the event loop goes on meanwhile.
 
-A thread costs a tenth of a millisecond, and lets the event loop go on while it works.
-
-Lazy event: an event that costs nothing when it is set before anybody waits for it.
+A lazy event costs nothing if it is set before anybody waits for it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Bounds of JSON from outside: how deep it may be, and checks by schemas that cannot take long.
+"""Bounds of untrusted JSON: how deep it may be, and schema checks that cannot take long.
 
-Checks data against JSON schemas whose expressions cannot be made to take long.
+A schema may come from a stranger, such as an MCP server's tool, and the data from a model. The
+validation library searches with `re`, which can take for ever. Here RE2 searches; what it cannot
+do, such as look-ahead, gets a short time limit.
 
-A schema may be a stranger's, such as that of an MCP server's tool, and the data a model's. The
-library behind it searches with `re`, which can take for ever. Here RE2 does; what it cannot do,
-such as look-ahead, gets a moment.
-
-Nesting limit: the depth of JSON that can be stored.
-
-Readers of JSON, those of clients too, go down some two hundred levels. What is nested more deeply
-could be stored, and its thread never be read again, so it is refused where it comes in.
+JSON that is stored has a maximum depth. Many readers of JSON, clients' included, stop at about two
+hundred levels, so a thread with deeper data could be stored but never read again. Such data is
+refused on arrival.
 """
 
 from __future__ import annotations

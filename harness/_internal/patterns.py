@@ -1,21 +1,15 @@
-r"""Patterns that take linear time: regular expressions, and globs over names and paths.
+r"""Patterns that take linear time: regular expressions (RE2), and globs over names and paths.
 
-Linear-time regular expressions (RE2).
+Regular expressions may come from anybody. Neither compiling nor searching can take long or need
+much memory, and other threads run during a search. `linear_test` takes expressions written for `re`
+and rewrites what differs. Two differences remain: `\b` and `\B` know ASCII letters only, and what
+RE2 cannot do is refused.
 
-For expressions that anybody may write. Neither making one nor searching with it can be made to
-take long or to need much memory, and searching lets other threads run meanwhile.
-
-`linear_test` takes expressions of `re`: what differs between the two is rewritten. Left are `\b`
-and `\B`, which know letters of ASCII only, and what RE2 cannot do, which is refused.
-
-Globs over names, such as those of tools and models, and over paths.
-
-The library behind them takes a fiftieth of a server's start to import, and most names are plain.
-
-Comparing a path cannot be made to take long. The library lets each `**` try every place, so with
-five of them in a pattern a deep path takes minutes. What stands between two `**` is a fixed number
-of names: the first place where it fits leaves the most for the rest, so no other one has to be
-tried.
+The glob library takes a fiftieth of a server's start to import, and most names are plain, so it is
+imported only for real patterns. Matching a path cannot take long either. The library would try
+every place for each `**`, so five of them and a deep path take minutes. Between two `**` there is a
+fixed number of names, and the first place where they fit leaves the most for the rest, so no other
+place has to be tried.
 """
 
 from __future__ import annotations

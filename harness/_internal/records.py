@@ -1,6 +1,4 @@
-"""Records: frozen dataclasses that are cheap to make, and values kept as long as a tuple lives.
-
-Frozen, slotted dataclasses that are cheap to declare, to make and to copy.
+"""Records: frozen, slotted dataclasses that are cheap to make and copy; and an identity cache.
 
 A frozen dataclass assigns each field through `object.__setattr__`, a mutable one by a machine
 instruction. A round of the loop makes about fifty records, and that difference was a sixth of
@@ -11,10 +9,9 @@ The standard decorator also compiles six functions for each class, and a server 
 of them before its first answer: a tenth of its start (`python -m benchmarks startup`). Here only
 `__init__` is compiled; the others are closures over the names of the fields.
 
-Identity cache: values computed from a tuple, kept for as long as the tuple lives.
-
-An agent offers its model the same tuple of tools at every call; to hash its tools would cost more
-than what is computed of them.
+The identity cache keeps what was computed from a tuple for as long as the tuple lives. An agent
+offers its model the same tuple of tools at every call, and hashing the tools would cost more than
+the computation.
 """
 
 from __future__ import annotations

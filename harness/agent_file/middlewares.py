@@ -142,7 +142,9 @@ def _class(use: str) -> type[AgentMiddleware]:
             raise AgentFileError((), no_such("middleware", use, [*class_names(), *plugins]))
         kind = resolve(use, "middleware")
     if not (isinstance(kind, type) and issubclass(kind, AgentMiddleware)):
-        raise AgentFileError(("use",), f"{use!r} is no subclass of AgentMiddleware; got {kind!r}")
+        raise AgentFileError(
+            ("use",), f"{use!r} is not a subclass of AgentMiddleware; got {kind!r}"
+        )
     return kind
 
 
@@ -167,7 +169,7 @@ def _edits(value: object) -> tuple[Any, ...]:
         return tuple(_edit(one) for one in tables)
     except TypeError as error:
         raise AgentBuildError(
-            f"an edit is a table of options of ClearToolUsesEdit: {error}"
+            f"edits are tables of options of ClearToolUsesEdit: {error}"
         ) from error
 
 

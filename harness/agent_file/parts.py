@@ -165,15 +165,15 @@ def _routes(file: AgentFile, base: Path) -> Mapping[str, Backend]:
             if table.root is not None and not table.read_only and path != "/":
                 raise AgentFileError(
                     ("root",),
-                    "only the directory at / can be written to, because rules and protected files "
-                    "are found there; add read_only = true",
+                    "only the directory at / can be writable, because rules and protected files "
+                    "apply only there; add read_only = true",
                 )
             if table.root is not None and path == "/":
                 if table.read_only:
                     raise AgentFileError(
                         ("read_only",),
-                        "a root that nobody writes to is a matter of rules: add a policy that "
-                        "denies write_file and edit_file",
+                        "the root cannot be read-only; to make it so, add a policy that denies "
+                        "write_file and edit_file",
                     )
                 continue
             if table.backend is not None:
@@ -212,11 +212,11 @@ def _object(given: Imported, attribute: str, what: str) -> Any:
         with at("import"):
             if not callable(found):
                 raise AgentFileError(
-                    (), f"{given.path} is no {what}, nor a function that makes one"
+                    (), f"{given.path} is neither {what} nor a function that returns one"
                 )
             found = found()
     if not hasattr(found, attribute):
-        raise AgentFileError(("import",), f"{given.path} made {found!r}, which is not {what}")
+        raise AgentFileError(("import",), f"{given.path} returned {found!r}, which is not {what}")
     return found
 
 

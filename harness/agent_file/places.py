@@ -259,7 +259,7 @@ def route_backend(
 
 def _spec(path: str, given: RouteSpec | Mapping[str, Any]) -> RouteSpec:
     if not path.startswith("/"):
-        raise AgentBuildError(f"files: a route begins with /, such as /memories; got {path!r}")
+        raise AgentBuildError(f"files: a route must begin with /, such as /memories; got {path!r}")
     if not isinstance(given, RouteSpec):
         names = RouteSpec.__dataclass_fields__
         for key in given:
@@ -267,19 +267,19 @@ def _spec(path: str, given: RouteSpec | Mapping[str, Any]) -> RouteSpec:
                 raise AgentBuildError(f"files, route {path!r}: {no_such('key', key, names)}")
         for key in ("store", "thread", "read_only"):
             if not isinstance(given.get(key, False), bool):
-                raise AgentBuildError(f"files, route {path!r}: {key} is true or false")
+                raise AgentBuildError(f"files, route {path!r}: {key} must be true or false")
         if not isinstance(given.get("root"), str | Path | None):
-            raise AgentBuildError(f"files, route {path!r}: root is the path of a directory")
+            raise AgentBuildError(f"files, route {path!r}: root must be the path of a directory")
         given = RouteSpec(**given)
     if (given.root is not None) + given.store + given.thread != 1:
         raise AgentBuildError(
-            f"files, route {path!r}: one of root = DIRECTORY, store = true and thread = true is "
-            "expected"
+            f"files, route {path!r}: set exactly one of root = DIRECTORY, store = true and "
+            "thread = true"
         )
     if given.thread and given.read_only:
         raise AgentBuildError(
-            f"files, route {path!r}: files of a thread that cannot be changed would stay empty; "
-            "leave out read_only"
+            f"files, route {path!r}: a read-only route in the thread would stay empty; remove "
+            "read_only"
         )
     return given
 
@@ -413,5 +413,5 @@ def _function(name: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise AgentBuildError(f"embed: {name!r} cannot be imported: {error}") from error
     if not callable(found):
-        raise AgentBuildError(f"embed: {name!r} is no function")
+        raise AgentBuildError(f"embed: {name!r} is not a function")
     return found

@@ -101,7 +101,7 @@ class AgentFileText:
                 raise AgentFileError(at, f"{answer.json_schema} is not JSON: {error}") from error
             if not isinstance(schema, dict):
                 raise AgentFileError(
-                    at, f"{answer.json_schema} holds no JSON Schema, but {schema!r:.80}"
+                    at, f"{answer.json_schema} is not a JSON Schema: got {schema!r:.80}"
                 )
             changes["answer"] = AnswerTable(schema=cast("dict[str, JsonValue]", schema))
         return table.model_copy(update=changes) if changes else table

@@ -1,10 +1,7 @@
-"""Values of an agent file: as Python has them, where its schema describes them, and their errors.
+"""Values of an agent file: converted to Python, described by its schema, and errors about them.
 
-Errors of an agent file: each knows the key it is about.
-
-Values of an agent file as Python has them: imported objects, texts with variables, tuples.
-
-Schema paths: what the schema of the agent file says about a place in a file.
+Python values are imported objects, texts with variables filled in, and tuples. Each error knows the
+key it is about. The schema says what is accepted at a place in the file.
 """
 
 from __future__ import annotations
@@ -84,7 +81,8 @@ def expanded(value: Any, environ: Mapping[str, str]) -> Any:
         name = found[1]
         if name not in environ:
             raise AgentFileError(
-                (), f"the environment has no variable {name}; set it where the server is started"
+                (),
+                f"the environment variable {name} is not set; set it where the server is started",
             )
         return environ[name]
 

@@ -1,11 +1,7 @@
-"""The backend protocol: what the file tools need of a place for files, and its paths.
-
-The backend protocol: what the file tools need from the place where files are stored.
+"""The backend protocol: what the file tools need from the place where files are stored.
 
 Paths are absolute within the backend: they start with `/`, use forward slashes and contain no
 `..`. `canonical_path` makes one from whatever a model wrote, or says what is wrong with it.
-
-Paths of files in any backend: which are usable, in which order, and what errors say of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Parts of backends over others: those of a composite, with their paths, and read-only ones.
+"""Parts of a composite backend: a backend below a path prefix, and a read-only backend.
 
-A backend whose files nobody can change through the file tools.
+Files in a read-only backend cannot be changed through the file tools.
 """
 
 from __future__ import annotations

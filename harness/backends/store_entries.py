@@ -1,10 +1,8 @@
-"""Entries of files in a store: their keys, and one writer at a time for each.
+"""Store entries of files: their keys, and one writer at a time for each file.
 
-One writer at a time for each file in a store, among all processes that share the store.
-
-A store has no put that depends on what is there. What it has is batches that see each other's
-effects in one order: a writer puts a note of its own and looks for others' in the same batch, and
-whoever finds none has the turn.
+The store has no conditional put. It does have batches that see each other's effects in one order.
+So a writer puts a note of its own and looks for others' notes in the same batch; whoever finds none
+may write. This holds among all processes that share the store.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""The text of files: decoded, and cut to pages, each with the call that returns the next one.
-
-Text files: decodes bytes, and edits them without changing anything else.
+"""The text of files: decoded, edited in place, and cut to pages.
 
 A model sees and writes text with LF line ends. The file keeps its own encoding, byte order mark
 and line ends: matches are found on the LF view and spliced back into the text as it is stored.
 
-Pages: file tool results cut to a page, each with the call that returns the next one.
-
-Clients cut answers at about 10,000 characters, some show only the text and some only the data:
-so both are bounded, and both say the same.
+Each page names the call that returns the next one. Clients cut answers at about 10,000 characters,
+and some show only the text, some only the data. So both are bounded, and both say the same.
 """
 
 from __future__ import annotations

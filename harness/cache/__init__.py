@@ -1,13 +1,8 @@
-"""Caches of model answers and tool results: the protocol, in memory, and in one SQLite file.
+"""Caches of model answers and tool results: the protocol, one in memory, and one in a SQLite file.
 
-The cache protocol: bytes by key, with an optional lifetime.
-
-A cache in the memory of this process.
-
-A cache in one SQLite file: it survives a restart, and processes may share it.
-
-Each operation is one statement, or a few that need not happen together, so nothing is ever left
-half-done. How many bytes there are is counted by triggers, whoever writes.
+A cache maps keys to bytes, with an optional lifetime. The SQLite cache survives a restart, and
+processes may share it. Each of its operations is one statement, or a few that need not happen
+together, so nothing is left half-done. Triggers count the stored bytes, whichever process writes.
 """
 
 from __future__ import annotations

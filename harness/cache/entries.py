@@ -1,8 +1,6 @@
-"""Cached answers of models and results of tools, and their keys.
+"""Cache entries: cached model answers and tool results, and their keys.
 
-Cache keys: equal requests get equal keys.
-
-Cached answers of models and results of tools; failures of a cache never become a run's.
+Equal requests get equal keys. A failing cache never fails a run.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""Admission: the rules of a journal, and whether a batch may be stored.
+"""Admission: the rules of a journal, and the decision whether a batch may be stored.
 
-The rules of a journal, written once for every checkpointer.
+The rules are written once for every checkpointer: which batches are refused, what the refusal says,
+and in which order interrupts are returned. Nothing here stores anything.
 
-Which batches are refused, what the refusal says, and in which order interrupts are handed out.
-Nothing here stores anything.
-
-Admission: decides whether a batch may be stored, from what is stored of its thread.
-
-The decision is a pure function, so it can be tested without a database. Memory, Postgres and
-SQLite call it with the facts they have looked up in the transaction. Two journals also decide
-without it, and the conformance kit checks that they decide generated batches alike: SQLite stores
-whole steps after a head that it remembers without looking anything up, and Redis decides inside
-its commit script, because nothing else is atomic there.
+The decision is a pure function of what is stored of the thread, so it can be tested without a
+database. Memory, Postgres and SQLite call it with the facts they looked up in the transaction. Two
+journals also decide without it, and the conformance kit checks that they decide generated batches
+alike. SQLite stores whole steps after a head that it remembers, without looking anything up. Redis
+decides inside its commit script, because nothing else is atomic there.
 """
 
 from __future__ import annotations

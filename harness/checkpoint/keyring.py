@@ -1,15 +1,11 @@
-"""The keys and the cipher of an encrypted journal.
+"""Keyring: the keys of an encrypted journal, and the cipher that uses them.
 
-Keyring: the keys of an encrypted journal, as text in settings and files.
+Nothing here shows a key, neither a `repr` nor an error. Each key has an id that reveals nothing
+about it.
 
-Nothing here shows a key: not a `repr`, not an error. A key is spoken of by its id, which tells
-nothing about it.
-
-The cipher of sealed journals: bytes in, bytes out that nobody else can read, alter or make.
-
-AES-256 in SIV mode (RFC 5297) needs no nonce: what goes in twice comes out the same, so equal
-large values can still be stored once and a sealed idempotency key can be looked for. It takes
-associated data, here called *context*: what is sealed in one context opens in no other.
+The cipher is AES-256 in SIV mode (RFC 5297), which needs no nonce. Equal input gives equal output,
+so equal large values can still be stored once, and a sealed idempotency key can be looked up. It
+takes associated data, here called *context*: what is sealed in one context opens in no other.
 
 The package `cryptography` is imported by the first `Cipher`.
 """

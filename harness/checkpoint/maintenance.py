@@ -1,12 +1,9 @@
-"""Maintenance of journals: what can be removed so that the rest stays whole, and bounds of size.
-
-Removal of checkpoints: decides what can go so that every remaining state stays whole.
+"""Maintenance of journals: which checkpoints can be removed, and keeping threads below a size.
 
 A removed checkpoint's writes are part of the states after it. They go to the one checkpoint that
-grew from it; where several did, it stays, as each branch needs it. Only what no checkpoint grew
-from is gone for good. Written once for every checkpointer; nothing here stores anything.
-
-Keeping threads below a size, in any journal.
+grew from it. If several grew from it, it stays, because each branch needs it. Only what no
+checkpoint grew from is gone for good, so every remaining state stays whole. This is written once
+for every checkpointer; nothing here stores anything.
 """
 
 from __future__ import annotations

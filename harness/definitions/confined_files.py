@@ -1,12 +1,11 @@
-"""Confined files: files that instruct agents, read where others can write, and followed.
+"""Confined files: files that instruct agents, read safely and followed while the program runs.
 
-Reads the files that instruct agents, also where agents and strangers can write.
+Agents and strangers may be able to write in the directory of such a file. A link there may come
+from a command in the sandbox or from a cloned repository. If it were followed, what only this
+process can read (`/proc/self/environ`, a key) would be part of the next request to a model.
+`link_walk` explains how links are refused.
 
-A link in such a directory may come from a command in the sandbox or from a cloned repository. If
-it were followed, what only this process can read (`/proc/self/environ`, a key) would be part of
-the next request to a model. See `link_walk` for how it is not.
-
-Followed files: files that change while the program runs, published as immutable snapshots.
+Followed files are published as immutable snapshots whenever they change.
 """
 
 from __future__ import annotations

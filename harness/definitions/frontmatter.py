@@ -1,11 +1,9 @@
-"""YAML frontmatter of definition files: skills and subagents.
+"""Frontmatter of definition files (skills and subagents) in YAML, and TOML text with line numbers.
 
 A definition file is UTF-8 text that begins with a `---` line, YAML, and a closing `---` line; the
 rest is the body. Parsing is closed: plain data only, no tags that make objects, no aliases (a few
-bytes could grow without bound) and no key twice. Dates stay the text that was written. Everything
-wrong raises `DefinitionError` with the file, the line and what is expected instead.
-
-TOML text: parsed, with the line of whatever is wrong in it.
+bytes could grow without bound) and no key twice. Dates stay the text that was written. Every error
+is a `DefinitionError` with the file, the line and what is expected instead.
 """
 
 from __future__ import annotations

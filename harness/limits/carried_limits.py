@@ -1,13 +1,8 @@
-"""Carried limits: what earlier runs of a thread have used, and the bounds of subagents beneath.
+"""Carried limits: the bounds of a subagent beneath its tree, and what earlier runs have used.
 
-Bounds of one subagent beneath those of its run tree.
-
-What a subagent uses counts for both, and whichever bound is nearer holds. Its own ones end the
-subagent, with a result for its caller; those of the tree end the run.
-
-Thread usage: what the earlier runs of a thread have used, from the journal.
-
-Two limits as one: the lower bound of each kind.
+What a subagent uses counts for both, and the nearer bound applies. Its own bounds end the subagent,
+with a result for its caller; the bounds of the tree end the run. Two limits combine to the lower
+bound of each kind. What earlier runs of a thread have used is read from the journal.
 """
 
 from __future__ import annotations

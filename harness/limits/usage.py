@@ -1,8 +1,6 @@
-"""Usage: what is allowed, and what a run tree has used, as data.
+"""Usage: what is allowed, what a run tree has used, and how both are worded.
 
-Usage ledger: tokens by agent and model, for a whole run tree.
-
-Limits as data: what is allowed, what has been used, and how both are worded.
+A ledger counts tokens by agent and model, for a whole run tree.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Caller input besides the input of the run: people's answers, and its context; both checked.
+"""Caller input besides the input of the run: people's answers, and its context.
 
-People's answers on their way into the journal: checked, and cleaned of what is redacted.
+Both are checked, and answers are cleaned of what is redacted before they are stored.
 """
 
 from __future__ import annotations

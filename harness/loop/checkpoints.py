@@ -1,22 +1,18 @@
 """Checkpoints of a namespace: stored writes, snapshots of the state, and events of new ones.
 
-Snapshots: the folded state as the journal may keep it, so that old writes need not be read.
+A snapshot is the folded state, stored so that old writes need not be read. A thread whose keys are
+rewritten again and again has a small state and a long log. Once the writes that lead to a state
+weigh several times what the state does, the state is stored beside them. So what is read to open a
+thread is a bounded multiple of its state, and all snapshots together are a bounded fraction of the
+log. A thread that only grows never needs one. A snapshot is a cache of one schema. With another
+schema, other reducers, or a state that does not come back as it went in, the writes are folded as
+if there were none.
 
-A thread whose keys are rewritten again and again has a small state and a long log. Once the
-writes that lead to a state weigh several times what the state does, the state is stored beside
-them. Thus what is read to open a thread is a bounded multiple of its state, and all snapshots
-together are a bounded fraction of the log. A thread that only grows never needs one.
+A step without a checkpoint has pending writes. Besides the results of finished calls there are
+three kinds: what hooks kept, marks of calls that have begun, and marks of calls that continue with
+a subagent. Task ids and indexes tell them apart.
 
-A snapshot is a cache of one schema. Another schema, other reducers, or a state that does not come
-back from the journal as it went in, and the writes are folded as if there were none.
-
-Stored writes: how the journal keeps them, and those of a step that has no checkpoint yet.
-
-Beside the results of finished calls there are three kinds of pending writes: what hooks kept,
-marks of calls that have begun, and marks of calls that go on with a subagent. Task ids and indexes
-tell them apart.
-
-The events of a new checkpoint: that it is there, what it wrote, and the state after it.
+The events of a new checkpoint are the checkpoint, what it wrote, and the state after it.
 """
 
 from __future__ import annotations

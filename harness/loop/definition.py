@@ -1,8 +1,6 @@
-"""Agent definition: its parts, and the table that routes between them.
+"""Agent definition: model, tools, middleware and schema, and the table that routes between them.
 
-Agent definition: model, tools, middleware and schema, fixed when the agent is built.
-
-Routing: the table that says where the loop goes next.
+It is fixed when the agent is built.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""Answers of models: made storable, and gone on with when they are not whole.
+"""Answers of models: made storable, and continued when they are not whole.
 
-Answers that are not whole: cut off, or empty. The model is asked to go on, or to answer at all.
+An answer that is cut off or empty is followed by a message that asks the model to go on, or to
+answer at all: current models refuse to go on from an answer of their own. Each piece is a step like
+any other answer, so what was paid for is stored, and a crash repeats none of it. Read together, the
+pieces are one answer.
 
-Current models refuse to go on from an answer of their own, so they are asked in a message after
-it. Each piece is a step like any other answer: what was paid for is stored, and a crash repeats
-none of it. Read together, the pieces are one answer.
-
-Answer sanitizing: turns an answer into one the journal can store and read again.
-
-Halves of surrogate pairs come where a stream was cut inside of a character, or as escapes in JSON
-arguments; hardly any provider takes them back. Arguments nested too deeply come from a model that
-has lost its way.
+Halves of surrogate pairs come from streams cut inside of a character, or from escapes in JSON
+arguments; hardly any provider accepts them back. Arguments nested too deeply come from a model that
+has lost its way. Both are cleaned.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Carries one run from its input to its pause or end, and keeps its record true.
-
-Run input: how a run begins.
-"""
+"""Run executor: carries one run from its input to its pause or end, and keeps its record true."""
 
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""Server configuration: how to reach an MCP server, and which of its tools to use.
+"""Server configuration: how to reach an MCP server, which of its tools to use, and their names.
 
-A server is always one of three classes, never a string: only `StdioServer` starts a process, and
-nobody gets there by writing a command where a URL was meant.
+A server is always one of three classes, never a string. Only `StdioServer` starts a process, so
+nobody starts one by writing a command where a URL was meant.
 
-Names of mounted tools: `<server>_<tool>` in `[a-z0-9_]`, 64 characters at most.
-
-A name must lead to the same tool in every process, whichever servers can be reached at the moment:
-a run that waits for an approval is resumed by name. So names follow from the configuration and
-the server's own list alone, never from the order in which servers answered.
-
-Where a name could be read as another tool's, it ends with a digest of (server, tool).
+Mounted tools are named `<server>_<tool>`, in `[a-z0-9_]`, 64 characters at most. A name must lead
+to the same tool in every process, whichever servers can be reached: a run that waits for an
+approval is resumed by name. So names follow from the configuration and the server's own list alone,
+never from the order in which servers answered. If a name could be read as another tool's, it ends
+with a digest of (server, tool).
 """
 
 from __future__ import annotations

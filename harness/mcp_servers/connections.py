@@ -1,8 +1,6 @@
-"""Connections to servers: opened on first use, opened again, and shared by callers on any loop.
+"""Connections to MCP servers: opened on first use, reopened when they break, shared by event loops.
 
-The standing connection to one server: opened on first use, opened again after it broke.
-
-The servers of a middleware and their connections, as callers on any event loop use them.
+There is one connection to each server of a middleware. Callers on any event loop use it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Elicitation: a server's question finds its call, and becomes a durable interrupt.
-
-Elicitation: a server's questions to a person, as durable interrupts.
+"""Elicitation: a server's questions to a person, as durable interrupts of the call they belong to.
 
 A call that waits for an answer is stopped at the server and made again, from its start, once the
-answer is there; answers given already are handed over as the server asks for them again. So a tool
-that acts before it asks acts twice. In protocol 2026-07-28 the server seals its state into the
-question, and the call goes on from there instead. That state is kept in memory: after a restart
-of this process, or once the server refuses it as expired, such a call too begins at its start.
-
-Call channel: the worker's end of a call, and the way a question finds its call.
+answer is there; earlier answers are returned as the server asks for them again. So a tool that acts
+before it asks acts twice. In protocol 2026-07-28 the server seals its state into the question, and
+the call goes on from there instead. That state is kept in memory: after a restart of this process,
+or once the server refuses it as expired, such a call also begins at its start.
 """
 
 from __future__ import annotations

@@ -98,10 +98,10 @@ class StoredLogin(OAuthClientProvider):
             self._add_auth_header(request)
             response = yield request
             if response.status_code == 403 and "insufficient_scope" in _challenge(response):
-                raise LoginNeeded(f"its login does not allow that: {self._advice}")
+                raise LoginNeeded(f"its login lacks the scope for this: {self._advice}")
             if response.status_code != 401:
                 return
-        raise LoginNeeded(f"its login is not accepted any more: {self._advice}")
+        raise LoginNeeded(f"the server no longer accepts its login: {self._advice}")
 
     @property
     def _advice(self) -> str:
@@ -119,7 +119,7 @@ class StoredLogin(OAuthClientProvider):
             LoginNeeded: There is none.
         """
         if self._files is None:
-            raise LoginNeeded("it needs a login, and there is no place where logins are kept")
+            raise LoginNeeded("it needs a login, but no directory for logins is configured")
         stamp = await anyio.to_thread.run_sync(self._files.stamp, self._name)
         if stamp is not None and stamp == self._stamp:
             return False
@@ -170,7 +170,9 @@ class StoredLogin(OAuthClientProvider):
         """
         status = response.status_code
         if status == 429 or status >= 500:
-            raise LoginNeeded(f"its login cannot be refreshed at the moment (HTTP {status})")
+            raise LoginNeeded(
+                f"its login cannot be refreshed at the moment (HTTP {status}); try again later"
+            )
         if status != 200:
             raise LoginNeeded(f"its login has ended (HTTP {status}): {self._advice}")
         if not await self._handle_refresh_response(response):

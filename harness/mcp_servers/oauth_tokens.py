@@ -1,11 +1,10 @@
 """OAuth tokens: what a login to a remote server left, one file for each server.
 
-The directory and its files are the user's alone. With keys the files are sealed, too, by the cipher
-of journals. Tokens belong to a URL: a server that is given another URL has none.
+Only the user can read the directory and its files. If there are keys, the files are sealed too, by
+the cipher of journals. Tokens belong to a URL: if a server's URL changes, it has none.
 
-Nothing here imports the protocol's SDK, and nothing shows a token.
-
-The address on this machine that a browser is sent back to at the end of a login.
+The address that a login's browser returns to on this machine is here too. Nothing here imports the
+protocol's SDK, and nothing shows a token.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ class TokenFiles:
             self._make_folder()
             lock.acquire()
         except Timeout:
-            text = "another process has been refreshing it for too long"
+            text = "another process is still refreshing it"
             raise self._unusable(server, text) from None
         except OSError as error:
             raise self._unusable(server, error.strerror or str(error)) from error
@@ -183,13 +182,15 @@ class TokenFiles:
 
     def _opened(self, server: str, sealed: bytes) -> bytes:
         if self._keys is None:
-            raise self._unusable(server, "it is sealed with the journal's key, and none is set")
+            raise self._unusable(
+                server, "it is encrypted with the journal's key, but no key is set"
+            )
         from ..checkpoint.keyring import Cipher, Damaged, UnknownKey
 
         try:
             return Cipher(self._keys).open(sealed, self._context(server))
         except UnknownKey as error:
-            why = f"it is sealed with the key {error}, which is not set"
+            why = f"it is encrypted with the key {error}, which is not set"
             raise self._unusable(server, why) from None
         except Damaged:
             raise self._unusable(server, "it was altered") from None

@@ -1,8 +1,7 @@
-"""The messages of a thread, the reducer that adds to them, and the same as text.
+"""Transcript: the messages of a thread, the reducer that adds to them, and their text form.
 
-Calls and results in pairs: providers refuse a transcript in which one lacks the other.
-
-A crash, a cancelled run, a question that was never answered, or a write from outside leaves calls
+Calls and results are kept in pairs, because providers refuse a transcript in which one lacks the
+other. A crash, a cancelled run, an unanswered question, or a write from outside leaves calls
 without a result, or results without a call.
 """
 

@@ -1,12 +1,9 @@
 """Memory: AGENTS.md-style files in the system prompt, and notices when they change.
 
-What the prompt says is pinned when the thread starts, so the provider's prompt cache holds. A
-file that changes later, by whoever's hand, is given to the model as a message before its next
-call; the agent sees its own edits at once. When a summary takes such a message
-out of the model's view, the prompt is made anew: what it says must never be older than what the
-model was told.
-
-Notices: messages that a middleware adds to the transcript, and how they are replaced.
+What the prompt says is fixed when the thread starts, so the provider's prompt cache holds. If a
+file changes later, the model gets it as a message before its next call; the agent sees its own
+edits at once. When a summary takes such a message out of the model's view, the prompt is made
+again: it must never be older than what the model was told.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Limits how often one agent's model answers, with checks that all limits of calls share.
-
-Call limits: checks and texts shared by the middleware that limits calls.
-
-Limits how often one agent's model answers, on a thread and in a run.
+"""Model call limit: bounds how often one agent's model answers, on a thread and in a run.
 
 For what a whole run tree may use, subagents included, there is `harness.limits`. A count is stored
 in the step that holds the answer, so it costs no step of its own and a resumed run goes on with it.
+The checks and texts that all call limits share are here too.
 """
 
 from __future__ import annotations

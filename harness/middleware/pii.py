@@ -1,12 +1,10 @@
-"""Redacts personal data and secrets in all that an agent takes in and gives out.
+"""PII redaction: personal data and secrets in all that an agent takes in and gives out.
 
-The rule of each instance holds for messages of all ages, arguments and results of calls, structured
-data, streams, events, questions, the run's record, values put into the agent's store, logged errors
-of tools, and all of it in subagents. What is redacted was never stored; what was stored before is
-shown redacted, and `redact_thread` removes it for good. Not looked into are images, documents and
-recordings, files themselves, and what items of a store are found by.
-
-Redacts a thread that was stored before anything redacted it.
+The rule of each instance applies to messages of all ages, arguments and results of calls,
+structured data, streams, events, questions, the run's record, values put into the agent's store,
+logged errors of tools, and all of it in subagents. What is redacted was never stored. What was
+stored before is shown redacted, and `redact_thread` removes it for good. Not covered are images,
+documents and recordings, files themselves, and what items of a store are found by.
 """
 
 from __future__ import annotations

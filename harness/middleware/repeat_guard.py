@@ -1,12 +1,10 @@
-"""Guards of a run: against the same again and again, and a warning before a budget ends.
-
-Notices an agent that does the same again and again: says so once, then ends the run.
+"""Repeat guard: tells an agent that it repeats itself, then ends the run; and a budget warning.
 
 Everything is read from the end of the transcript, so a restart changes nothing, and a healthy run
 pays for a look at its last three rounds. A *round* is an answer with tool calls and their results;
 calls made in one answer count as one, however many they are.
 
-Tells an agent, once in a run, that its run tree has used most of what it may.
+The budget warning tells an agent, once in a run, that its run tree has used most of its limits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Skill texts: listings, instructions, files in pages, and notices of changes.
-
-Skill grants: the tools named by a skill's `allowed-tools`, and the tools it brings.
-"""
+"""Skill texts: listings, instructions, files in pages, notices of changes, and skills' tools."""
 
 from __future__ import annotations
 

@@ -1,14 +1,11 @@
 """The chat model protocol: messages and tools in, deltas and one answer out; estimates of tokens.
 
-The chat model protocol: messages and tools in, deltas and one answer out.
+Errors that say a request is too large for the model are recognised.
 
-Context overflow: recognises errors that say a request is too large for the model.
-
-Token estimates: cheap, without a tokenizer, and good enough to decide when a request is large.
-
-Text counts a quarter token per ASCII character and about one per CJK character; an image has a
-flat price. Real counts come from the provider with each answer (`reported_tokens`). Estimates are
-meant to be compared with limits that leave some room, never to be billed.
+Token estimates need no tokenizer and are good enough to decide when a request is large. Text counts
+a quarter token per ASCII character and about one per CJK character; an image has a flat price. Real
+counts come from the provider with each answer (`reported_tokens`). Compare estimates with limits
+that leave some room; never bill them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The laws of chat models.
-
-What a law needs of a model under test: a provider that answers as the law wants it to.
-
-The conformance kit: what every chat model promises, checked against yours.
+"""The conformance kit for chat models: what every model promises, checked against yours.
 
     async def test_my_model():
         await verify(my_stage)

@@ -1,14 +1,10 @@
-"""Models by name: resolved, fixed, or chosen by each run within limits.
-
-Names of models, resolved to models.
+"""Models by name: names resolved to models, fixed or chosen by each run within limits.
 
 A name is `provider:rest`, or a bare Claude id. `vendors` has most of the providers; installed
-packages bring more, as entry points of `deep_agent_mcp.models`. Nothing heavy is imported before a
-model of that provider is asked for, and its SDK not before its first call.
+packages bring more, as entry points of `deep_agent_mcp.models`. Nothing heavy is imported until a
+model of that provider is requested, and its SDK is not imported before its first call.
 
-Models by name, fixed or chosen by each run.
-
-A model that a run may change: another id or other settings, within limits.
+A run may change a configurable model: another id or other settings, within its limits.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""The wire of model APIs: text, arguments and schemas they take, and their HTTP clients.
+"""The wire of model APIs: the text, arguments and schemas they accept, and their HTTP clients.
 
-Text as it may be stored and sent, and the arguments of calls as models write them.
+Text is made storable and sendable, and the arguments of calls are read as models write them.
 
-Native schemas: decides which JSON schemas a provider can enforce.
+A schema is sent natively if the provider can enforce it. If an API accepts only some schemas, the
+rest is described in words in the tool's description. Calls are checked against the whole schema
+where they run.
 
-JSON schemas of tools for an API that takes only some: the rest is told in words.
-
-A model reads it in the tool's description. Calls are held to the whole schema where they run.
-
-HTTP clients of models, one for each model and event loop: connections belong to a loop.
+Each model has one HTTP client per event loop, because connections belong to a loop.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Access request: a call as rules see it, and the verdicts about it.
+"""Access request: a call as rules see it, the verdicts about it, and how several verdicts combine.
 
-Verdicts on a call, and how those of several judges combine.
-
-Access request: a call as rules see it. Rarely used facts are computed on first use.
+Rarely used facts are computed on first use.
 """
 
 from __future__ import annotations

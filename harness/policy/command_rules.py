@@ -1,16 +1,14 @@
 """Command rules: patterns of command lines, against everything a line may run.
 
-Possible commands: everything a command line may run, for rules that deny or ask.
+A pattern is words, each a glob, that a simple command begins with.
 
-They err on the safe side: they look through `sudo`, `xargs`, `sh -c`, options and code in the line,
-and a program that only the shell knows may be any. That is a guard rail: what a line does not name
-is not seen, so what must not run is better left out of what is allowed.
+Rules that deny or ask look at all commands that a line may run. They look through `sudo`, `xargs`,
+`sh -c`, options and code in the line, and a program that only the shell knows may be any. This is a
+guard rail: what a line does not name is not seen, so leave what must not run out of what is
+allowed.
 
-Patterns of command lines: words, each a glob, that a simple command begins with.
-
-Allowing is exact: the line has no doubt, the program is the one named, and no word that the rule
-leaves open makes it run another one, as far as `program_table` knows. Denying and asking err on the
-other side; see `suspects`.
+Rules that allow are exact: the line has no doubt, the program is the one named, and no word that
+the rule leaves open makes it run another one, as far as `program_table` knows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Policy parsing: TOML files and tables as rules.
+"""Policy parsing: TOML files and tables as rules, read strictly.
 
-Policies as plain tables, however they were written: read strictly, errors say where.
-
-Policies in TOML: read strictly, and with the line of what is wrong.
+Errors name the line of a TOML file, or the place in a table.
 """
 
 from __future__ import annotations

@@ -1,18 +1,12 @@
-"""Patterns of paths and arguments, and the error of a wrong one.
-
-Policy errors.
-
-Paths in the arguments of a call, in the forms that rules compare.
-
-A rule that allows compares the canonical path exactly, and no path that could lead elsewhere. A
-rule that denies or asks also compares a folded form, in which spellings are one that some file
-system takes for one: case, Unicode forms, trailing dots and blanks, streams of a file.
-
-Patterns of rules, compiled once.
+"""Patterns of rules: names, paths and arguments, compiled once, and the error of a wrong one.
 
 Names (tools, servers, principals, values of arguments) are plain globs: `*` stands for anything.
 Paths and agents are globs of steps: `*` stays within a step, `**` crosses them, and `/docs/**`
 covers `/docs` too. Regular expressions are for arguments, which are whatever a model wrote.
+
+A rule that allows compares the canonical path exactly, and no path that could lead elsewhere. A
+rule that denies or asks also compares a folded form. In it, spellings that some file system treats
+as one are one: case, Unicode forms, trailing dots and blanks, streams of a file.
 """
 
 from __future__ import annotations

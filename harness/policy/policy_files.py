@@ -1,9 +1,4 @@
-"""The policy in force: followed in its files, and as a running tool sees it.
-
-A policy from files that are edited while the program runs.
-
-Call authorization: the policy as a running tool sees it.
-"""
+"""The policy in force: read from files that may be edited, and as a running tool sees it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Programs: what known ones do with their arguments, and which run others.
+"""Programs: what known ones do with their arguments, and which words of a command run others.
 
-Programs that run others: looks up which words of a command are commands themselves.
-
-Command wrappers: known programs that run other programs, one per row of a table.
+Known programs that run other programs (command wrappers) are one row each of a table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Profile: settings for one model, or for all models of a provider.
 
-A profile's changes to a stack of middleware.
-
-The subagents of a registry, with the general-purpose one as a profile wants it.
+A profile can also change the stack of middleware and the general-purpose subagent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Profiles by model: read from files, and found for a model's name.
+"""Profiles by model: read from TOML files, and found for a model's name.
 
-Profiles as TOML files. What is wrong in one is named with its file and line.
-
-Profile registry: finds the profile for a model's name.
+An error in a file is reported with its file and line.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """The detector protocol: finds spans in a text, and says which could still grow.
 
-The second half is for streams. A stream may only let go of what is decided: `open_from` says where
+The second half is for streams. A stream may only pass on what is decided: `open_from` says where
 the undecided part begins. Detectors that ship decide by runs of characters: a match never goes
 beyond the run it is in, so the end of the text is undecided from where its last run begins.
 
-Folding: other forms of digits, letters and separators as ASCII, each in its place.
-
-People and keyboards write numbers in full width or in the digits of other scripts. The detectors
-that ship look for ASCII; a folded text is as long as the text itself, so the spans they find in it
-are those of the text. Detectors of one's own are given the text as it is.
+People and keyboards write numbers in full width or in the digits of other scripts. So a text is
+folded to ASCII first, each character in its place: a folded text is as long as the text itself, and
+spans found in it are those of the text. Your own detectors get the text as it is.
 """
 
 from __future__ import annotations

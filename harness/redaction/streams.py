@@ -1,10 +1,9 @@
-"""Redaction of what flows: streams of deltas, and what goes into stores.
+"""Redaction of what flows: streams of deltas, and values that go into a store.
 
-Redaction of a text that comes in pieces: only what more text cannot change any more goes on.
+Of a text that arrives in pieces, only the part that later text cannot change is passed on. Joined,
+the pieces are what the rules make of the whole text.
 
-What a stream lets through, put together, is what the rules make of the whole text.
-
-Redacted store: a long-term store as tools and hooks of a redacting agent see it.
+Tools and hooks of a redacting agent see their long-term store through a redacting one.
 """
 
 from __future__ import annotations

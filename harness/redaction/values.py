@@ -1,8 +1,7 @@
-"""Values redacted, and the vault that keeps what they were.
+"""Redacted values, and the vault that keeps what they were.
 
-Texts inside of values: JSON data and messages, of which only what changes is made anew.
-
-Vault: the values behind reversible tokens, kept on the server apart from threads.
+Texts inside of JSON data and messages are redacted, and only what changes is made anew. The vault
+holds the values behind reversible tokens, on the server and apart from threads.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""Items of a store: names, values and filters, checked.
+"""Items of a store: their names, values and filters, checked once for every store.
 
-Values as JSON text: what is stored is exactly what comes back, or it is refused.
-
-The rules for namespaces and keys, written once for every store.
+A value is JSON text: what is stored is exactly what comes back, or it is refused.
 
 A database keeps a namespace as its segments, each followed by a unit separator, which no segment
 contains and which sorts before every character that one may contain. So namespaces sort as tuples
 do, and what is below a prefix is one range of an index.
 
-Conditions on values: how they are read, and what fulfils them.
-
-`matches` is the meaning of a filter. A store that asks its database instead has to agree with it.
+`matches` defines the meaning of a filter. A store that asks its database instead has to agree with
+it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Searches as SQL for Postgres: what is let through, and in which order it comes.
+"""Postgres searches: their SQL, their order, and values that Postgres cannot hold.
 
-Whatever a caller has given is a parameter; texts of statements are only ours.
+Everything that a caller gives is a parameter; the text of statements is only ours.
 
-Postgres values: encodes what Postgres cannot hold, such as NUL, and search vectors.
-
-NUL is written as two U+0001, and U+0001 as U+0001 U+0002. That can be undone, and strings keep
-their order.
+Postgres text cannot hold NUL. NUL is written as two U+0001, and U+0001 as U+0001 U+0002. That is
+reversible, and strings keep their order.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Full text: the texts of a value that are indexed, and their words.
+"""Full text and vectors: the indexed texts of a value, their words, and how near two vectors are.
 
 Every store is given the same words and never parses text itself. So a query finds the same in all
 of them, and no character of it can be syntax.
-
-Vectors of texts, and how near two of them are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """All subagents: from code and from Markdown files, reloadable while runs are going on.
 
-Subagents as Markdown files: frontmatter says what one is, the body is its system prompt.
-
-All subagents from a directory of Markdown files, reloadable while runs are going on.
+In a Markdown file, the frontmatter describes the subagent, and the body is its system prompt.
 """
 
 from __future__ import annotations

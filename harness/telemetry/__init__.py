@@ -1,6 +1,6 @@
-"""Traces runs, model calls and tool calls with OpenTelemetry, after its GenAI conventions.
+"""Telemetry: traces of runs, model calls and tool calls in OpenTelemetry's GenAI conventions.
 
-A journal that traces its commits, over any other journal.
+A journal can be wrapped in one that traces its commits.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Conventions of GenAI telemetry: names of attributes, metrics, and messages as JSON text.
 
-Names of attributes and metrics: those of OpenTelemetry's GenAI conventions, then our own.
+Names are those of OpenTelemetry's GenAI conventions, then our own. The conventions are in
+development; https://github.com/open-telemetry/semantic-conventions-genai is where they change.
 
-The conventions are in development; https://github.com/open-telemetry/semantic-conventions-genai
-is where they change.
-
-The metrics. Their attributes take few values: models, tools, agents, statuses; never ids.
-
-Messages in the shape of the GenAI conventions, as JSON text. Only made when asked for.
+Attributes of metrics take few values (models, tools, agents, statuses), never ids. Messages are
+only made on request.
 """
 
 from __future__ import annotations

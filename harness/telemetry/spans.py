@@ -1,9 +1,8 @@
 """The open spans of runs and agents, so that what belongs to them finds them.
 
 A run outlives the request that asked for it, and its steps know neither. A span that is kept by run
-and namespace can be found from every hook and from every commit.
-
-Span failures: tells errors from questions and from cancellations.
+and namespace can be found from every hook and every commit. Failed spans tell errors from questions
+and from cancellations.
 """
 
 from __future__ import annotations

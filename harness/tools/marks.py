@@ -1,8 +1,7 @@
 """Tool marks: what an author declares besides name and schema, such as retries.
 
-Retry policy: which errors are worth another attempt, and how long to wait before it.
-
-Tool marks: what an author declares besides name and schema, and which marks fit together.
+A retry policy says which errors are worth another attempt, and how long to wait before it. Marks
+that do not fit together are refused.
 """
 
 from __future__ import annotations

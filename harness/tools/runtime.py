@@ -1,9 +1,4 @@
-"""Tool runtime: what a running tool is given, and what it may return.
-
-Tool runtime: what a running tool is given, and what it returns.
-
-Tool results: turns whatever a tool returns into a `ToolResult`.
-"""
+"""Tool runtime: what a running tool is given, and how its return value becomes a `ToolResult`."""
 
 from __future__ import annotations
 

@@ -1,13 +1,10 @@
 """Schemas of tools: what a model is told of them, from signatures and docstrings.
 
-JSON schemas of tools: written out flat, and arguments checked against them.
+JSON schemas are written out flat, and arguments are checked against them.
 
-Docstrings: takes the descriptions of parameters out of a tool's docstring.
-
-Reads the sections of the google, numpy and reST styles. Everything else stays verbatim, also what
-follows a section: to a model the whole text is guidance. (The common parsers drop such text.)
-
-Tool specifications: what a model is told of a tool, or of one its provider runs.
+The descriptions of parameters come from a tool's docstring, in google, numpy or reST style. All
+other text stays verbatim, also after a section: to a model the whole text is guidance. (The common
+parsers drop such text.)
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """The caller: who calls, with which scopes, and which threads and runs are theirs.
 
 Ids carry their owner: `thr_<owner>_<random>`, where the owner is a digest of the principal, or
-`thr_<random>` for the local user. So whose something is needs no lookup and cannot be forgotten
-in one: what does not belong to a caller does not exist for them.
+`thr_<random>` for the local user. So ownership needs no lookup and cannot be forgotten in one: what
+does not belong to a caller does not exist for them.
 
-Identification: finds the principal of a message before anything is done with it.
-
-Owned journal: the journal as the caller may read it, with their own threads and runs only.
+The principal of a message is found before anything is done with it. The journal that a caller reads
+shows their own threads and runs only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Authentication of HTTP requests: bearer tokens in front of every path but the open ones.
 
-Request limits of one caller: `429` with `Retry-After` beyond them.
+A caller with too many requests gets `429` with `Retry-After`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Commands about what agents have: `agent …` checks agent files, `mcp …` logs in to servers.
+"""Commands about agents: `agent …` checks agent files, `mcp …` lists MCP servers and logs in.
 
-`agent`: checks an agent file, and prints its schema for editors.
-
-`deep-agent-mcp mcp …`: the MCP servers that agents use, and logins to them.
+`agent schema` prints the JSON Schema of agent files for editors.
 """
 
 from __future__ import annotations
@@ -27,17 +25,18 @@ __all__ = ["agent", "mcp"]
 
 @click.group()
 def agent() -> None:
-    """Check agent files, which describe the agent that `serve --agent FILE` runs."""
+    """Check the files that `serve --agent FILE` takes."""
 
 
 @agent.command()
 @click.argument("file", metavar="FILE")
-@click.option("--root", metavar="DIR", help="As for serve.")
-@click.option("--config", metavar="FILE", help="As for serve.")
+@click.option("--root", metavar="DIR", help="As for `serve`.")
+@click.option("--config", metavar="FILE", help="As for `serve`.")
 def check(file: str, root: str | None, config: str | None) -> None:
     """Check FILE as a whole, and show the agent it describes.
 
-    Imports what it names, and starts nothing. Exit code 2 if something in it is wrong.
+    Imports the Python code that the file names, but starts nothing. The exit code is 2 if something
+    is wrong.
     """
     from ...harness.errors import HarnessError
     from ..app import built_agent
@@ -55,7 +54,7 @@ def check(file: str, root: str | None, config: str | None) -> None:
 
 @agent.command()
 def schema() -> None:
-    """Print the JSON Schema of agent files, for editors that complete TOML."""
+    """Print the JSON Schema of agent files, for editors."""
     from ..settings.agent_layer import agent_schema
 
     click.echo(json.dumps(agent_schema(), indent=2))
@@ -112,12 +111,14 @@ _name = click.argument("name")
 
 
 @click.group()
-@click.option("--state-dir", metavar="DIR", help="The server's, where logins are kept.")
+@click.option(
+    "--state-dir", metavar="DIR", help="State directory of the server, where logins are kept."
+)
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.pass_context
 def mcp(ctx: click.Context, **flags: str | None) -> None:
-    """List the MCP servers that agents use, and log in to those that need it.
+    """List mounted MCP servers, and log in to them.
 
     A running server uses a new login within a minute.
     """
@@ -126,7 +127,7 @@ def mcp(ctx: click.Context, **flags: str | None) -> None:
 
 @mcp.command("list")
 @_agent_file
-@click.option("--check", is_flag=True, help="Connect to each and count its tools.")
+@click.option("--check", is_flag=True, help="Connect to each server and count its tools.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def list_servers(
@@ -154,7 +155,7 @@ def list_servers(
 @mcp.command()
 @_name
 @_agent_file
-@click.option("--no-browser", is_flag=True, help="Only print the address to open.")
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
 @click.pass_obj
 def login(
     flags: dict[str, str | None], name: str, agent_file: Path | None, no_browser: bool

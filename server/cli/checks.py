@@ -1,8 +1,7 @@
 """Commands that check: `models` and `policy …`.
 
-`models`: which models can be used here, and what a call of one says and costs.
-
-`deep-agent-mcp policy …`: checks a policy file, and explains its decision about a call.
+`models` shows which vendors can be used here, and what a call of a model returns and costs.
+`policy` checks a policy file, and explains its decision about a call.
 """
 
 from __future__ import annotations
@@ -33,9 +32,14 @@ _SECONDS = 120.0
 
 
 @click.command()
-@click.option("--check", metavar="NAME", help="Ask this model something tiny; it costs a little.")
+@click.option(
+    "--check", metavar="NAME", help="Send this model a tiny request; this costs a few tokens."
+)
 def models(check: str | None) -> None:
-    """List the vendors of models: whether their extra is installed and their key is set."""
+    """List model vendors, and which of them are ready to use.
+
+    A vendor needs its extra installed and its key set.
+    """
     import anyio
 
     if check is None:
@@ -147,13 +151,13 @@ class _Refused(click.ClickException):
 
 @click.group()
 def policy() -> None:
-    """Check policy files, and see what they say about a call."""
+    """Check policy files, and explain what they decide."""
 
 
 @policy.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 def check(files: tuple[str, ...]) -> None:
-    """Print the rules as they are understood, or what is wrong with them."""
+    """Print the rules as parsed, or what is wrong with them."""
     rules = _load(files)
     for rule in rules.rules:
         click.echo(_rule_text(rule))
@@ -165,8 +169,13 @@ def check(files: tuple[str, ...]) -> None:
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @click.option("--tool", "name", required=True, metavar="NAME", help="The tool that is called.")
 @click.option("--args", "arguments", default="{}", metavar="JSON", help="Its arguments.  [{}]")
-@click.option("--agent", metavar="NAMES", default="main", help="Who calls, as main/reader.  [main]")
-@click.option("--principal", metavar="NAME", default="", help="On whose behalf.")
+@click.option(
+    "--agent",
+    metavar="NAMES",
+    default="main",
+    help="The calling agent, such as main/reader.  [main]",
+)
+@click.option("--principal", metavar="NAME", default="", help="The user the agent works for.")
 @click.option("--server", metavar="NAME", help="The MCP server the tool comes from.")
 @click.option("--mark", "marks", multiple=True, type=click.Choice(_MARKS), help="Repeatable.")
 def explain(
@@ -178,7 +187,7 @@ def explain(
     server: str | None,
     marks: tuple[str, ...],
 ) -> None:
-    """Print the verdict on a call and the rule it comes from.
+    """Print the verdict on a call and the rule that decides.
 
     Built-in tools are known by their names. Of others say --mark and --server; without either,
     rules and defaults about them take the safe side. The exit code is 0 for allow, 3 for ask, 4

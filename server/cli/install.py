@@ -1,8 +1,6 @@
-"""`deep-agent-mcp install …` and `deep-agent-mcp doctor`: into clients, and whether it works there.
+"""Commands about clients: `install` adds this server to one, `doctor` checks that it works there.
 
-`deep-agent-mcp install …`: put this server into an MCP client.
-
-`deep-agent-mcp doctor`: checks this machine, and says how to fix what is missing.
+`doctor` also checks this machine, and says how to fix what is missing.
 """
 
 from __future__ import annotations
@@ -58,8 +56,10 @@ class _Refused(click.ClickException):
     help="For all your projects, or for the one in this directory.",
 )
 @click.option("--name", default="deep-agent", show_default=True, help="What the client calls it.")
-@click.option("--print", "only_print", is_flag=True, help="Show file and entry; change nothing.")
-@click.option("--remove", is_flag=True, help="Take the entry out again, and nothing else.")
+@click.option(
+    "--print", "only_print", is_flag=True, help="Show the file and the entry; change nothing."
+)
+@click.option("--remove", is_flag=True, help="Remove the entry, and nothing else.")
 @click.option(
     "--with-key",
     is_flag=True,
@@ -76,11 +76,11 @@ def install(
     remove: bool,
     with_key: bool,
 ) -> None:
-    """Put this server into CLIENT's list of MCP servers.
+    """Add this server to CLIENT's list of MCP servers.
 
-    Options after `--` are those of `serve`, such as `-- --root ~/notes`. Other servers and comments
-    in the file stay as they are, and a backup is kept. The API key is not written down: the entry
-    names the variable it is in, where the client can replace that.
+    Everything after `--` is passed to `serve`, such as `-- --root ~/notes`. Other servers and
+    comments in the file are kept, and so is a backup. The API key is not written into the file:
+    the entry names its variable if the client supports that.
     """
     from ..install.installer import Change, InstallError, Placement
     from ..install.machine import ConfigFileError, Machine, NotInstalled
@@ -118,7 +118,7 @@ def _request(
 
 
 class ServeOptions:
-    """Options of `serve` that stand after a `--`.
+    """Options of `serve` that follow a `--`.
 
     Attributes:
         given: As they were given.
@@ -131,7 +131,7 @@ class ServeOptions:
             parsed = command.make_context("serve", list(given))
         except click.UsageError as error:
             raise _Refused(
-                f"`serve` refuses what stands after `--`: {error.format_message()} Nothing was "
+                f"`serve` refuses an option after `--`: {error.format_message()} Nothing was "
                 "changed; `deep-agent-mcp serve --help` lists its options."
             ) from None
         self.given = tuple(given)
@@ -208,7 +208,7 @@ def _carry_out(change: Change, placement: Placement, remove: bool) -> None:
     done = "is out of" if remove else "is in"
     click.echo(f"{placement.name} {done} {title}: {path}")
     if backup is not None:
-        click.echo(f"What the file was before: {backup}")
+        click.echo(f"Backup of the file: {backup}")
     click.echo(placement.client.next)
     if not remove and change.note:
         click.echo(change.note)
@@ -221,10 +221,10 @@ def _carry_out(change: Change, placement: Placement, remove: bool) -> None:
     "clients",
     type=click.Choice(INSTALLABLE),
     multiple=True,
-    help="Be this client only. Repeatable.  [all]",
+    help="Connect as this client only. Repeatable.  [all]",
 )
 @click.option("--name", default="deep-agent", show_default=True, help="What clients call it.")
-@click.option("--live", is_flag=True, help="Call the model once, too; costs a few tokens.")
+@click.option("--live", is_flag=True, help="Also call the model once; this costs a few tokens.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def doctor(
@@ -235,11 +235,12 @@ def doctor(
     live: bool,
     as_json: bool,
 ) -> None:
-    """Look whether all that the server needs is here, and connect to it as each client does.
+    """Check your setup, and say how to fix what is missing.
 
-    Options after `--` are those of `serve`: say there what the client's entry says. The servers
-    that are started have a passing state directory, so no thread or run of yours is touched. The
-    exit code is 1 if something that was asked for does not work.
+    `doctor` connects the way each client does. Everything after `--` is passed to `serve`; use the
+    same options as the client's entry. The servers that `doctor` starts have a temporary state
+    directory, so your threads and runs are not touched. The exit code is 1 if something that you
+    asked for does not work.
     """
     from ..doctor import Examination
     from ..install.machine import Machine

@@ -58,8 +58,8 @@ def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) ->
 def cli(ctx: click.Context) -> None:
     """Give any MCP client a durable deep agent: todos, files, skills, subagents, history.
 
-    Without a command it serves MCP on standard input and output, as hosts expect; at a terminal it
-    shows this help.
+    Without a command, it serves MCP on standard input and output. At a terminal, it shows this
+    help.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -84,35 +84,35 @@ def cli(ctx: click.Context) -> None:
     "--auth",
     multiple=True,
     metavar="token|oauth|none",
-    help="What HTTP clients must show; see `token create`. Repeatable.",
+    help="How HTTP clients authenticate; see `token create`. Repeatable.",
 )
 @click.option("--public-url", metavar="URL", help="Where clients reach this server, for OAuth.")
-@click.option("--oauth-issuer", metavar="URL", help="Authorization server to trust.")
-@click.option("--oauth-jwks-url", metavar="URL", help="Its keys, if not where it says.")
-@click.option("--tls-cert", metavar="FILE", help="Speak HTTPS with this certificate…")
-@click.option("--tls-key", metavar="FILE", help="…and this key.")
+@click.option("--oauth-issuer", metavar="URL", help="URL of the authorization server to trust.")
+@click.option("--oauth-jwks-url", metavar="URL", help="Its keys, if not the URL it publishes.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate for HTTPS.")
+@click.option("--tls-key", metavar="FILE", help="Private key of that certificate.")
 @click.option(
     "--trusted-proxy",
     "trusted_proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="Believe forwarded headers of this address or network. Repeatable.",
+    help="Trust forwarded headers from this address or network. Repeatable.",
 )
 @click.option("--agent", "agent_file", metavar="FILE", help="Agent file; see `agent check`.")
 @click.option(
     "--trust-root",
     is_flag=True,
     default=None,
-    help="Let a deep-agent.toml in --root be the agent file.",
+    help="Use a deep-agent.toml in --root as the agent file.",
 )
-@click.option("--root", metavar="DIR", help="Let the file tools work in this directory.")
-@click.option("--skills", multiple=True, metavar="DIR", help="More skills. Repeatable.")
+@click.option("--root", metavar="DIR", help="Directory that the file tools work in.")
+@click.option("--skills", multiple=True, metavar="DIR", help="Directory of skills. Repeatable.")
 @click.option("--agents", metavar="DIR", help="Directory of subagent files.")
-@click.option("--memory", multiple=True, metavar="FILE", help="Memory every run reads. Repeatable.")
+@click.option("--memory", multiple=True, metavar="FILE", help="Text for every prompt. Repeatable.")
 @click.option(
     "--model",
     metavar="NAME",
-    help="Model of delegated runs: anthropic:<id>, or sampling for the client's own.",
+    help="Model of delegated runs: anthropic:<id>, or sampling for the client's model.",
 )
 @click.option(
     "--task-model",
@@ -121,16 +121,16 @@ def cli(ctx: click.Context) -> None:
     metavar="GLOB",
     help="Models that callers of `task` may choose, such as 'anthropic:*'. Repeatable.  [none]",
 )
-@click.option("--profiles", multiple=True, metavar="DIR", help="Profiles of models. Repeatable.")
+@click.option("--profiles", multiple=True, metavar="DIR", help="Model profiles. Repeatable.")
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option(
-    "--journal", metavar="URL", help="Keep threads there: postgresql://…, redis://…, sqlite:…."
+    "--journal", metavar="URL", help="Where to keep threads: postgresql://…, redis://…, sqlite:…."
 )
-@click.option("--journal-url-file", metavar="FILE", help="Read that URL from FILE.")
+@click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
 @click.option(
-    "--store", metavar="URL", help="Long-term memory of agents: postgresql://… or sqlite:…."
+    "--store", metavar="URL", help="Where to keep long-term memory: postgresql://… or sqlite:…."
 )
-@click.option("--store-url-file", metavar="FILE", help="Read that URL from FILE.")
+@click.option("--store-url-file", metavar="FILE", help="Read the store's URL from FILE.")
 @click.option(
     "--journal-key-file",
     metavar="FILE",
@@ -145,7 +145,7 @@ def cli(ctx: click.Context) -> None:
 @click.option(
     "--beyond-allowed-tools",
     metavar="allow|ask|deny",
-    help="When an agent calls what the skill in use does not name in `allowed-tools`.  [allow]",
+    help="What to do when an agent calls a tool that its skill's `allowed-tools` omits.  [allow]",
 )
 @click.option(
     "--policy",
@@ -156,14 +156,14 @@ def cli(ctx: click.Context) -> None:
 @click.option(
     "--protect",
     metavar="ask|deny|off",
-    help="When an agent writes what programs read at their start, such as .mcp.json.  [ask]",
+    help="What to do when an agent writes a file that programs read at start-up.  [ask]",
 )
 @click.option(
     "--protect-path",
     "protect_paths",
     multiple=True,
     metavar="GLOB",
-    help="More such files, such as '.github/**'; '!GLOB' for what is none. Repeatable.",
+    help="More such files, such as '.github/**'; '!GLOB' excludes files. Repeatable.",
 )
 @click.option(
     "--execute",
@@ -174,7 +174,7 @@ def cli(ctx: click.Context) -> None:
     "--allow-network",
     is_flag=True,
     default=None,
-    help="Let those in a sandbox reach the network, this machine's own services included.",
+    help="Let sandboxed commands reach the network, including services on this machine.",
 )
 @click.option(
     "--background-subagents",
@@ -191,7 +191,7 @@ def cli(ctx: click.Context) -> None:
     "--telemetry-content",
     is_flag=True,
     default=None,
-    help="Put what models and tools are given and say into the spans, too.",
+    help="Include inputs and outputs of models and tools in the spans.",
 )
 @click.option(
     "--toolsets",
@@ -203,15 +203,17 @@ def cli(ctx: click.Context) -> None:
 @click.option(
     "--read-only", is_flag=True, default=None, help="Offer only tools that change nothing."
 )
-@click.option("--wait-budget", metavar="SECONDS", help="How long a call waits for its run.  [45]")
+@click.option(
+    "--wait-budget", metavar="SECONDS", help="How long a call waits for its run to end.  [45]"
+)
 @click.option(
     "--model-patience",
     metavar="SECONDS",
-    help="How long a model call is repeated while the model is down or overloaded.  [600]",
+    help="How long to retry a model call while the model is down or overloaded.  [600]",
 )
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
-@click.option("--reload", is_flag=True, help="Follow the files of MODULE:ATTRIBUTE.")
+@click.option("--reload", is_flag=True, help="Reload MODULE:ATTRIBUTE when its files change.")
 @click.argument("application", required=False, metavar="[MODULE:ATTRIBUTE]")
 def serve(application: str | None, config: str | None, reload: bool, **flags: object) -> None:
     """Serve MCP to one client on stdio, or to many over HTTP.
@@ -227,9 +229,9 @@ def serve(application: str | None, config: str | None, reload: bool, **flags: ob
 
 
 @cli.command()
-@click.option("--live", is_flag=True, help="Use the real model; needs ANTHROPIC_API_KEY.")
+@click.option("--live", is_flag=True, help="Use a real model; requires ANTHROPIC_API_KEY.")
 def demo(live: bool) -> None:
-    """Show what it does, end to end, with a scripted model."""
+    """Show what the server does, end to end, with a scripted model."""
     from ..demo import main as run_demo
 
     sys.exit(run_demo(live))
@@ -238,7 +240,7 @@ def demo(live: bool) -> None:
 @cli.command()
 @click.option("--agent", "agent_file", metavar="FILE")
 @click.option("--trust-root", is_flag=True, default=None)
-@click.option("--root", metavar="DIR", help="As for serve, like the other options here.")
+@click.option("--root", metavar="DIR", help="These options work as for `serve`.")
 @click.option("--skills", multiple=True, metavar="DIR")
 @click.option("--agents", metavar="DIR")
 @click.option("--memory", multiple=True, metavar="FILE")
@@ -252,9 +254,9 @@ def demo(live: bool) -> None:
 @click.option("--config", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def middleware(config: str | None, as_json: bool, **flags: object) -> None:
-    """List the middleware of the main agent, outermost first: hooks, tools, settings.
+    """List the main agent's middleware, outermost first.
 
-    Then the plugins that are installed, by what they bring.
+    Shows hooks, tools and settings of each, then the installed plugins.
     """
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings

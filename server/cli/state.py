@@ -1,10 +1,7 @@
 """Commands on a state directory: `journal …` and `token …`.
 
-What commands have in common that work on a state directory.
-
-`deep-agent-mcp journal …`: check the journal, copy it, save what is left of it.
-
-`deep-agent-mcp token …`: creates, lists and revokes tokens for HTTP.
+`journal` checks the journal, backs it up, and saves what is left of a damaged one. `token` creates,
+lists and revokes tokens for HTTP.
 """
 
 from __future__ import annotations
@@ -74,12 +71,12 @@ _new_file = click.argument("file", type=click.Path(dir_okay=False, path_type=Pat
 @click.group()
 @click.option("--state-dir", metavar="DIR", help="Where threads and history are kept.")
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
-@click.option("--journal", metavar="URL", help="The journal, if it is not in that directory.")
-@click.option("--journal-url-file", metavar="FILE", help="Read that URL from FILE.")
+@click.option("--journal", metavar="URL", help="The journal, if it is not in the state directory.")
+@click.option("--journal-url-file", metavar="FILE", help="Read the journal's URL from FILE.")
 @click.option("--journal-key-file", metavar="FILE", help="Keys of an encrypted journal.")
 @click.pass_context
 def journal(ctx: click.Context, **flags: str | None) -> None:
-    """Check the file that holds all threads, back it up, or save what is left of a damaged one."""
+    """Check, back up or salvage the file that holds all threads."""
     ctx.obj = flags
 
 
@@ -87,7 +84,7 @@ def journal(ctx: click.Context, **flags: str | None) -> None:
 @_as_json
 @click.pass_context
 def check(ctx: click.Context, as_json: bool) -> None:
-    """Read all of the journal and say what is damaged. Servers may be running.
+    """Check the whole journal for damage. Servers may be running.
 
     The exit code is 1 if something is damaged.
     """
@@ -103,7 +100,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
 @_as_json
 @click.pass_obj
 def backup(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
-    """Copy the journal to a new FILE, as it is at one moment. Servers may be running.
+    """Copy the journal to a new FILE. Servers may be running.
 
     Only you can read FILE. What is encrypted stays so.
     """
@@ -117,7 +114,7 @@ def backup(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
 @_as_json
 @click.pass_obj
 def salvage(flags: dict[str, str | None], file: Path, as_json: bool) -> None:
-    """Save what can be read of a damaged journal to a new FILE, and say what is lost.
+    """Save what can be read of a damaged journal to a new FILE.
 
     Each thread is saved up to its last step before the damage. The journal stays as it is. No
     server may run meanwhile.
@@ -161,13 +158,15 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 
 
 @click.group()
-@click.option("--state-dir", metavar="DIR", help="The server's, where its tokens are kept.")
+@click.option(
+    "--state-dir", metavar="DIR", help="State directory of the server, where tokens are kept."
+)
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.pass_context
 def token(ctx: click.Context, config: str | None, **flags: str | None) -> None:
-    """Make and revoke the tokens of a server that runs with `--auth token`.
+    """Create, list and revoke tokens for `serve --auth token`.
 
-    A running server takes changes over within a second.
+    A running server applies changes within a second.
     """
     ctx.obj = (flags, config)
 
@@ -179,16 +178,21 @@ def token(ctx: click.Context, config: str | None, **flags: str | None) -> None:
     "scopes",
     multiple=True,
     type=click.Choice(_SCOPES),
-    help="What its bearer may do. Repeatable.  [drive, delegate]",
+    help="What the token allows. Repeatable.  [drive, delegate]",
 )
 @click.option(
     "--agents",
     "agents",
     callback=_names,
     metavar="NAMES",
-    help="Agents its bearer may give goals to, such as scout,main.  [all]",
+    help="Agents that the bearer may give goals to, such as scout,main.  [all]",
 )
-@click.option("--expires", callback=_seconds, metavar="TIME", help="Such as 12h or 30d.  [never]")
+@click.option(
+    "--expires",
+    callback=_seconds,
+    metavar="TIME",
+    help="When it expires, such as 12h or 30d.  [never]",
+)
 @_as_json
 @click.pass_context
 def create(
@@ -199,11 +203,12 @@ def create(
     expires: float | None,
     as_json: bool,
 ) -> None:
-    """Make a token for PRINCIPAL, whose threads and runs its bearer sees, and print it.
+    """Create a token for PRINCIPAL and print it.
 
-    It is shown this once: only its hash is kept. `approve` is not among the default scopes, so
-    that a model does not decide what it asks; give it to a client with a person. With `--agents`
-    its bearer sees no other agents; the tools that a client drives belong to `main`.
+    Its bearer sees the threads and runs of PRINCIPAL. The token is shown only once; only its hash
+    is stored. `approve` is not a default scope, so that a model cannot approve its own calls; give
+    it to a client with a person. With `--agents`, the bearer sees no other agents; the tools that a
+    client drives belong to `main`.
     """
     if not principal.strip() or not principal.isprintable():
         raise _Failed("a principal needs a name of printable characters. Nothing was done.")
@@ -226,7 +231,7 @@ def create(
 @_as_json
 @click.pass_context
 def list_tokens(ctx: click.Context, as_json: bool) -> None:
-    """List tokens, without the tokens themselves."""
+    """List tokens without showing them."""
     with _tokens(ctx) as file:
         records = file.read()
     if as_json:
@@ -247,7 +252,7 @@ def list_tokens(ctx: click.Context, as_json: bool) -> None:
 @click.argument("token_id")
 @click.pass_context
 def revoke(ctx: click.Context, token_id: str) -> None:
-    """End a token by its id. What its bearer has started goes on."""
+    """Revoke a token by its id. Runs that it started continue."""
     with _tokens(ctx) as file:
         record = file.revoke(token_id)
     click.echo(f"Token {record.id} of {record.principal} is revoked.")

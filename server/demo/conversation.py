@@ -1,8 +1,7 @@
-"""The server as a child process on stdio, owned by us, so that it can be killed at any moment.
+"""The demo's side of the protocol: calls through the official client, shown as they are made.
 
-The SDK's own `stdio_client` keeps its process to itself; everything else here is as there.
-
-The demo's side of the protocol: calls through the official client, shown as they are made.
+The server is a child process on stdio that the demo owns, so that it can be killed at any moment.
+The SDK's own `stdio_client` keeps its process to itself; everything else works the same way.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """View of the demo: its terminal, who called what, and proof from disk.
 
-Demo evidence: reads disk, journal and transcript to prove the demo's claims.
-
-Run tree: who called what in a run, gathered from progress messages.
-
-Demo view: colour and a spinner on a terminal, plain text elsewhere.
+A terminal gets colour and a spinner, everything else plain text. Who called what is gathered from
+progress messages; claims are proved from disk, journal and transcript.
 """
 
 from __future__ import annotations

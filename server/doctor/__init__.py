@@ -1,8 +1,7 @@
-"""Looks whether the server can work here, and how each client would meet it.
+"""Doctor: checks whether the server can work here, and connects to it the way each client does.
 
-The whole examination in order, with one tiny call of the model for those who ask for it.
-
-The doctor's report for people: a line for each thing, and below it what to do about it.
+The checks run in a fixed order; a tiny model call is made on request only. The report for people
+has a line for each finding, and below it what to do about it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""Findings: one check each; and the clients and entries that they are about.
+"""Findings: one check each, with its result and how to fix it; the known clients and entries.
 
-Findings: one check each, with its result and how to fix it.
-
-Known clients: what each sends when it connects, and its limits.
-
-Each line is measured on the published client, but for Claude Desktop, VS Code and Cursor, where it
-is what their documentation and users report.
-
-Installed entries: clients that start this server, and whether that still works.
+A known client is what it sends when it connects, and its limits. These are measured on the
+published client, except for Claude Desktop, VS Code and Cursor, where they come from documentation
+and users' reports. An installed entry is a client's entry that starts this server.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """State checks: the state directory and its journal, installed plugins, mounted servers.
 
-State checks: the state directory, and the journal in it.
-
-Installed plugins, and the agent in Python that a server is to have: whether they load.
-
-Mounted servers: connects to each MCP server that agents use, and says how it is doing.
+Plugins, and the Python agent that the server is to have, are loaded. Each MCP server that agents
+use is connected to.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ async def _refuse(error: BaseException, scope: Scope, receive: Receive, send: Se
     from starlette.responses import JSONResponse
 
     if scope["type"] == "http":
-        logger.debug("a request came while the agent cannot be served: %s", error)
+        logger.debug("a request arrived, but the agent cannot be served: %s", error)
         answer = {"error": "The agent behind this address cannot be served; its log says why."}
         await JSONResponse(answer, 503)(scope, receive, send)
         return

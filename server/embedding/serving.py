@@ -48,7 +48,7 @@ def serve(
         pass
     else:
         raise RuntimeError(
-            "serve() was called where an event loop is running, which it would block; nothing was "
+            "serve() was called inside a running event loop and would block it; nothing was "
             "started. Mount asgi_app(agent) there, or call serve() from a program of its own."
         )
     from ..python_agents.source import AgentSource

@@ -1,10 +1,9 @@
-"""A table of a TOML file, changed in place: comments, order and all other tables stay as they are.
+"""Documents of clients: a table of a JSON or TOML file, changed in place.
 
-A new table is appended to the text, so that nothing before it can change. tomlkit, which keeps
-comments, changes and removes tables that are there. Either way the result is read again with the
-standard library and compared with what was meant.
-
-The two kinds of files that clients keep servers in: what entry is there, set it, remove it.
+Comments, order and all other tables stay as they are. In TOML, a new table is appended to the text,
+so that nothing before it can change; tomlkit, which keeps comments, changes and removes existing
+tables. Either way the result is read again with the standard library and compared with what was
+meant.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Machine: platform, home and program, and the files of clients on it.
+"""Machine: platform, home and program, and the client's files on it.
 
-Machine: platform, home and program, which decide where files are and what is started.
-
-A client's file on disk: read whole, replaced whole, never lost.
-
-A change is written beside the file and moved over it, so that a client that reads meanwhile sees
-the old text or the new one. What was there is kept as a backup. A link is followed, and stays.
+They decide where files are and what is started. A file is read whole, replaced whole, and never
+lost. A change is written beside the file and moved over it, so a client that reads meanwhile sees
+the old text or the new one. The previous content is kept as a backup. A link is followed, and
+stays.
 """
 
 from __future__ import annotations

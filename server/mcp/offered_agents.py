@@ -1,9 +1,7 @@
-"""Offered agents: whom a caller may give goals to.
+"""Offered agents: whom a caller may give goals to, and the status of the MCP servers they use.
 
-Every subagent is offered, unless some are marked `public`: then only those. Beyond that a caller
-may be bound to some agents, by their token or by `principal_agents`; of others they see nothing.
-
-How the MCP servers that agents use are doing, for those who watch this server.
+Every subagent is offered, unless some are marked `public`: then only those. A caller may also be
+limited to some agents, by their token or by `principal_agents`; they see no others.
 """
 
 from __future__ import annotations

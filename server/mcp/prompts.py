@@ -1,13 +1,11 @@
 """Prompts and instructions: what clients show to people and to their models.
 
-Prompts, so that a person can choose one from a menu: skills, subagents, going on with a thread.
+A person chooses a prompt from a menu: a skill, a subagent, or going on with a thread. A skill's
+prompt has the skill's name, and a subagent's is `agent-<name>`; if both have one name, the skill
+wins. `Completions` completes the arguments of prompts and of resource templates.
 
-A skill's prompt has the skill's name, a subagent's is `agent-<name>`; a skill of that name goes
-before it. `Completions` completes the arguments of prompts and of resource templates.
-
-Server instructions, within the 2,000 characters that every client shows.
-
-Most important first; of tools that are not offered it says nothing.
+Server instructions fit in the 2,000 characters that every client shows. The most important comes
+first, and tools that are not offered are not mentioned.
 """
 
 from __future__ import annotations

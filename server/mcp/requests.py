@@ -1,20 +1,16 @@
-"""Requests: what their handlers share, bounds of their texts, tasks, and cancellation.
+"""Requests: what their handlers share, limits of their texts, tasks, and cancellation.
 
-Cancelled requests: tells a user's cancellation from a lost connection.
+A cancellation by the user is told apart from a lost connection, although a handler is cancelled in
+both cases. `notifications/cancelled` says that the client wanted it, and its free text says why:
+clients also send it when a call took longer than they wait. A lost connection sends nothing, and
+over HTTP 2026-07-28 a client that cancels closes its connection.
 
-A handler is cancelled in all of these cases. `notifications/cancelled` says that the client wanted
-it, and its free text says why: clients send it too when a call took longer than they wait. A lost
-connection sends nothing, and over HTTP 2026-07-28 a client that cancels closes its connection.
+Texts of a request are limited in length before anything looks at them. The content of a file may
+nearly fill a message. Goals and answers go to a model, so they are far shorter. All else is a name,
+an id, a path, a pattern or an address, and takes many times its size in time and memory: to find
+the nearest name, to take a path apart, to repeat it in an error.
 
-Services: everything the request handlers share.
-
-Text bounds: how long each text of a request may be, before anything looks at it.
-
-What a file holds may nearly fill a message. Goals and answers go to a model, so they are far
-shorter. All else is a name, an id, a path, a pattern or an address, and takes time and memory many
-times its size: to find the nearest name, to take a path apart, to repeat it in an error.
-
-Task negotiation: whether a client takes tasks, and for which calls.
+Task negotiation decides whether a client takes tasks, and for which calls.
 """
 
 from __future__ import annotations

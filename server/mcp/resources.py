@@ -1,14 +1,13 @@
-"""Resources: threads, and skills by the URIs of SEP-2640.
+"""Resources: threads, skills by the URIs of SEP-2640, and the page that shows runs.
 
 A thread has `todos`, `transcript`, `checkpoints`, `files` and one resource per file, a run has
-`events`; subagents describe themselves; and there is the page that shows runs (`server.viewer`).
-Lists are paged: skills and subagents first, then threads, newest first; a thread that changes
-between two pages may move up, but none that stays is left out.
+`events`, and subagents describe themselves. Lists are paged: skills and subagents first, then
+threads, newest first; a thread that changes between two pages may move up, but none that stays is
+left out.
 
-The page as an app of MCP hosts (SEP-1865): a `ui://` resource that tools lead to.
-
+The page (`server.viewer`) is an app of MCP hosts (SEP-1865): a `ui://` resource that tools lead to.
 A host that knows the extension shows it beside the result of such a tool, in a sandbox without a
-network; to every other client the tools are what they were.
+network. For every other client the tools are unchanged.
 """
 
 from __future__ import annotations

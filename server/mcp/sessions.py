@@ -1,19 +1,13 @@
 """Sessions of clients, and announcements to them of what changed.
 
-The registry of connections of the handshake era, so that changes can be announced to them.
-
 Clients of 2026-07-28 listen on `subscriptions/listen`; older ones are told on their connection. The
 SDK reaches that connection only from inside a request, so a middleware keeps the session of each
-successful `initialize` until the connection ends, and corrects what that handshake promises: the
-SDK says `listChanged: false` on its own.
+successful `initialize` until the connection ends. It also corrects what that handshake promises,
+because the SDK says `listChanged: false` on its own.
 
-Announcements: tells clients of both protocol eras what changed.
-
-Clients of 2026-07-28 listen on the subscription bus, older ones on their connection. Changes of
-threads are collected for a moment and sent in one go, because a run commits many steps per second
-and a client that is told reads everything again.
-
-Tools are always the same ones; only what `task` says of the subagents there are changes.
+Changes of threads are collected for a moment and sent together: a run commits many steps per
+second, and a client that is told reads everything again. Tools never change, except for what `task`
+says of the available subagents.
 """
 
 from __future__ import annotations

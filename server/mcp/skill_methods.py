@@ -1,10 +1,6 @@
-"""Skills over MCP (SEP-2640), and lists of subagents for clients.
-
-Skills over MCP (SEP-2640): `skills/list`, `skills/get`, and the files and folders of skills.
+"""Skills over MCP (SEP-2640): `skills/list`, `skills/get`, files of skills; lists of subagents.
 
 A thin module of ours that the SDK's own can replace one day.
-
-Subagent texts: lists the subagents for clients.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Finds what `serve module:attribute` names, and imports it again when its files have changed.
+"""Loading of Python agents: finds what `serve module:attribute` names, and reloads it.
 
-Calls of other people's Python: bounded in time, and away from the event loop.
-
-Serve context: what the server hands to a function that makes an agent.
+Calls of other people's Python are bounded in time and run away from the event loop. A function that
+makes an agent gets a `ServeContext`.
 """
 
 from __future__ import annotations
@@ -97,8 +96,8 @@ async def call(
             ) from error
     assert scope.cancelled_caught
     raise HarnessError(
-        f"{what} did not return within {seconds:g} s{place_of_function(function)}. Find out "
-        "what it waits for; slow work belongs in a tool, or behind its first use."
+        f"{what} did not return within {seconds:g} s{place_of_function(function)}. Check "
+        "what it waits for. Do slow work in a tool, or when it is first needed."
     )
 
 
@@ -239,8 +238,8 @@ def checked(found: object, name: str) -> Agent | AgentFactory:
     if isinstance(found, type) or not callable(found):
         what = "a class" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise HarnessError(
-            f"agent {name} is {what}{place_of_function(found)}. Name an Agent, as create_agent and "
-            "create_deep_agent return it, or a function that returns one."
+            f"agent {name} is {what}{place_of_function(found)}. Name an Agent, as returned by "
+            "create_agent or create_deep_agent, or a function that returns one."
         )
     return found
 
@@ -285,7 +284,7 @@ class ModuleFiles:
     def failed(self, paths: Collection[str], error: HarnessError) -> None:
         """Note that what was saved cannot be used."""
         files = sorted(one for one in paths if one in self._digests) or [*self._digests][:1]
-        why = f"{str(error).rstrip('.')}. New runs have the agent as it was before that was saved."
+        why = f"{str(error).rstrip('.')}. New runs use the agent as it was before."
         self.errors = {files[0] if files else "": why}
 
     def worked(self) -> None:

@@ -1,12 +1,11 @@
 """What the server lays over an agent made in Python: journal, rules, approvals, telemetry.
 
-The agent keeps what it has: its own policy, its own questions, its own limits. Of two verdicts on a
-call the stricter one holds, so neither side can lift what the other one forbids.
+The agent keeps its own policy, questions and limits. Of two verdicts on a call the stricter one
+applies, so neither side can allow what the other forbids.
 
-Which journal an agent made in Python is served from: the server's, or one of its own.
-
-Who carries which run is known by locks in a state directory. So servers that share a journal share
-that directory, which for a journal of the agent's own is beside its file.
+Such an agent uses the server's journal, or one of its own. Locks in a state directory show who
+carries which run. Servers that share a journal therefore share that directory; for the agent's own
+journal it is beside its file.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ __all__ = [
 
 
 _SOURCE = "the setting 'approve'"
-_APPROVAL = "whoever runs the server wants a person to approve such calls"
+_APPROVAL = "the operator requires a person's approval for such calls"
 
 
 @record
@@ -103,8 +102,8 @@ def require_governable(agent: Agent, name: str) -> None:
         # By name, because importing it takes long and few have it.
         if any(kind.__name__ == "BackgroundSubAgentMiddleware" for kind in type(one).__mro__):
             raise AgentBuildError(
-                f"agent {name} starts subagents in the background (background=), beside the "
-                "server's runs, where its rules and limits do not hold. Leave background= out."
+                f"agent {name} starts subagents in the background (background=), outside the "
+                "server's runs, where its rules and limits do not apply. Remove background=."
             )
 
 
@@ -209,9 +208,9 @@ def own_journal(agent: Agent, name: str, settings: Settings) -> OwnJournal | Non
         return None  # nobody gave it one that lasts
     if not isinstance(stored, SqliteCheckpointer):
         raise SettingsError(
-            f"agent {name} has a {type(stored).__name__} as its journal. Of those the server uses "
-            "only a SqliteCheckpointer: of others it does not know whether another server works on "
-            "their runs. Build the agent without a checkpointer, and its threads are kept in the "
+            f"agent {name} has a {type(stored).__name__} as its journal. The server accepts only a "
+            "SqliteCheckpointer, because with others it cannot tell whether another server works "
+            "on their runs. Build the agent without a checkpointer to keep its threads in the "
             "state directory"
         )
     path = Path(os.path.realpath(stored.path))
@@ -220,13 +219,13 @@ def own_journal(agent: Agent, name: str, settings: Settings) -> OwnJournal | Non
     if settings.journal_key is not None:
         raise SettingsError(
             f"agent {name} has a journal of its own, {path}, which the setting 'journal_key' does "
-            "not seal. Leave the key out, and wrap the journal in an EncryptedCheckpointer; or "
+            "not encrypt. Remove the key and wrap the journal in an EncryptedCheckpointer, or "
             "build the agent without a checkpointer"
         )
     for root in (root for one in backends_of(agent) for root in directories_of(one)):
         if path.is_relative_to(os.path.realpath(root)):
             raise SettingsError(
-                f"agent {name} works in {root}, where its journal {path} is: it could read and "
-                "change everybody's threads. Keep the journal elsewhere"
+                f"agent {name} works in {root}, which contains its journal {path}: it could read "
+                "and change everybody's threads. Move the journal elsewhere"
             )
     return OwnJournal(journal if isinstance(journal, EncryptedCheckpointer) else stored, path)

@@ -104,17 +104,17 @@ class AgentSource:
                 self.files = ModuleFiles(self._named.modules)
         if settings.background_subagents:
             raise SettingsError(
-                "setting 'background_subagents' is of the built-in agent and does not go with "
-                f"agent {self.name}. Leave it out"
+                "setting 'background_subagents' works with the built-in agent only, not with "
+                f"agent {self.name}. Remove it"
             )
         if not isinstance(self._object, Agent):
             return None
         shaping = [one for one in _SHAPING if one in settings.model_fields_set]
         if shaping:
             raise SettingsError(
-                f"setting {', '.join(map(repr, shaping))} would be without effect: agent "
-                f"{self.name} is made already. Leave it out, or name a function, def "
-                "agent(context), that makes the agent of what the context has"
+                f"setting {', '.join(map(repr, shaping))} would have no effect: agent "
+                f"{self.name} is built already. Remove it, or name a function, def "
+                "agent(context), that builds the agent from the context"
             )
         require_governable(self._object, self.name)
         journal = own_journal(self._object, self.name, settings)
@@ -184,7 +184,7 @@ class AgentSource:
         try:
             agent = await self._make(context)
         except HarnessError as error:
-            logger.error("the agent stays as it was, because it cannot be made: %s", error)
+            logger.error("the agent cannot be built, so the previous one stays in use: %s", error)
             return
         self._contexts[parts.principal] = context
         self._take(parts, agent)
@@ -213,8 +213,8 @@ class AgentSource:
                 self._object = await self._named.load_again()
                 if isinstance(self._object, Agent) is not isinstance(before, Agent):
                     raise HarnessError(
-                        f"agent {self.name} was made already and is a function now, or the other "
-                        "way round, which takes a restart."
+                        f"agent {self.name} changed from an Agent to a function, or the other way "
+                        "round. Restart the server to use it."
                     )
                 made = [
                     (parts, await self._make(self._contexts[parts.principal]))
@@ -296,8 +296,8 @@ class AgentSource:
         )
         if not isinstance(agent, Agent):
             raise HarnessError(
-                f"{what} returned {agent!r:.200}, which is no Agent. Return what create_agent or "
-                "create_deep_agent returns."
+                f"{what} returned {agent!r:.200}, which is not an Agent. Return what "
+                "create_agent or create_deep_agent returns."
             )
         require_governable(agent, self.name)
         journal = None
@@ -306,7 +306,7 @@ class AgentSource:
         if journal is not None:
             raise HarnessError(
                 f"{what} has a journal of its own, {journal.path}; the server has opened another. "
-                "Pass checkpointer=context.journal, or none."
+                "Pass checkpointer=context.journal, or no checkpointer."
             )
         self._warn_of_unused(agent, context)
         return agent
@@ -315,8 +315,8 @@ class AgentSource:
         journal = own_journal(agent, self.name, settings)
         if (None if journal is None else journal.path) != self._own_journal:
             raise HarnessError(
-                f"agent {self.name} has another journal than the one that is open, which takes a "
-                "restart."
+                f"agent {self.name} has a different journal from the one that is open. Restart the "
+                "server to use it."
             )
 
     def _warn_of_unused(self, agent: Agent, context: ServeContext) -> None:
@@ -337,7 +337,7 @@ class AgentSource:
         ]
         if unused:
             logger.warning(
-                "agent %s does not use what these settings are for: %s",
+                "agent %s ignores these settings: %s",
                 self.name,
                 ", ".join(unused),
             )

@@ -1,12 +1,8 @@
-"""Files of operators and principals that are edited while the server runs: read, and watched.
+"""Watched files: profiles, files of principals, what to watch, and problems that are logged once.
 
-Profiles of models from directories whose files are edited while the server runs.
-
-The files of all principals as one thing to watch: principals come while the server runs.
-
-File reports: logs each problem of the operator's files once.
-
-Watch plan: the existing directories to watch so that no change of a file is missed.
+Files of operators and principals may be edited while the server runs, and principals may arrive. A
+watch plan is the existing directories to watch so that no change of a file is missed. Each problem
+of the operator's files is logged once.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""Active run: a run of this process, one a thread, and what its listeners are told.
+"""Active run: a run of this process, one per thread, its listeners, and what it does now.
 
-Active run: a run of this process, its listeners, and what it does now.
+Short calls wait for the thread in line; long work turns them away.
 
-One run at a time per thread: short calls wait in line, work that takes long turns them away.
-
-Progress of a call that waits for a run: one line per step, and a sign of life in between.
-
-Where the run has a todo list, progress is the todos that are done, of all of them; what happens
-between two of them is a fraction. It only rises, as the protocol demands. Nothing is sent after
-the result, and steps that come faster than the client reads are left out (the newest line is the
-one that matters).
+A call that waits for a run gets progress: one line per step, and a sign of life in between. If the
+run has a todo list, progress is the number of finished todos; what happens between two of them is a
+fraction. It only rises, as the protocol demands. Nothing is sent after the result, and steps that
+come faster than the client reads are left out, because the newest line is the one that matters.
 """
 
 from __future__ import annotations

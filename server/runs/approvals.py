@@ -1,8 +1,6 @@
-"""Questions and events of a run, for the person behind the client.
+"""Questions of a run, put to the person behind the client, and its events.
 
-Questions of a run, put to the person behind the client.
-
-Which way a question goes depends on what the client declared, never on hope:
+The client's declared capabilities decide how a question is asked:
 
 - `live`: a client of the handshake era with form elicitation is asked while its call is open.
 - `retry`: a client of 2026-07-28 with form elicitation gets `input_required` and calls again.
@@ -12,7 +10,7 @@ Forms are one choice and plain texts, because some hosts show nothing else. Acce
 its content, declining rejects the call, and cancelling decides nothing: hosts without a person
 cancel at once, so the question stays open.
 
-Run events, as text and as data, for a client that was away.
+Run events are given as text and as data, for a client that was away.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Cancellation of runs, among the server processes of one state directory.
-
-Server processes of one state directory: which are dead, and how they cancel each other's runs.
+"""Cancellation of runs, and takeover from dead processes, among servers of one state directory.
 
 A request to cancel a run of another process is one small file in the state directory. The process
-that carries the run looks for it twice a second. If it died, whoever takes the run over finds it,
-so the run ends instead of going on.
-
-Ends runs, whichever of the server processes on a state directory works on them.
+that carries the run looks for it twice a second. If it died, whoever takes the run over finds the
+request, so the run ends instead of going on.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 They are written when the run has its thread to itself, just before its input is accepted. A call
 that is refused leaves none; one that is cut off in between leaves files that nobody was told of.
 
-Structured runs: remembers which answers are JSON of a schema, which a run's record lacks.
+Also remembered here is which answers are JSON of a schema, because a run's record does not say.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """The client's model as a `ChatModel`, and the requests that carry its calls to the client.
 
-Brings calls of the client's model to the client of a request.
+The client decides how a call reaches its model:
 
 - `live`: a client of the handshake era is asked while its call is open.
 - `retry`: a client of 2026-07-28 gets `input_required`, asks its model, and calls again.
-- `none`: it lends no model, or not to this run.
-
-The client's model as a `ChatModel`.
+- `none`: the client provides no model, or not for this run.
 """
 
 from __future__ import annotations

@@ -1,20 +1,15 @@
 """Types of settings: they check a value, and say in a few words what is wrong with it.
 
-A root of its own for each principal: `root = "/srv/{principal}"`.
+A root may be per principal: `root = "/srv/{principal}"`. A principal's name becomes a directory
+name that no other principal has, on any file system: neither case nor Unicode forms make two of
+them one, and none leads elsewhere.
 
-The name of a principal becomes a name of a directory that no other principal has, on any file
-system: neither case nor Unicode forms make two of them one, and none leads elsewhere.
-
-What settings accept: types that check a value, and say in a few words what is wrong with it.
-
-Launch files: places from which programs read settings or code when they start.
-
-What an agent writes there acts later and with more rights than the agent has: the line that starts
-this server in a client's file, with its bounds, or a hook that git runs. So a person decides, see
-`protect`. What somebody starts by name, such as a `Makefile`, or what runs only after it has been
-pushed, is left out: people look at it, and agents are asked to write it every day.
-
-Patterns are globs from the root; they match at any depth unless they begin with a slash.
+Launch files are places from which programs read settings or code when they start. What an agent
+writes there acts later and with more rights than the agent has: the line that starts this server in
+a client's file, with its bounds, or a hook that git runs. So a person decides, see `protect`. Files
+that somebody starts by name, such as a `Makefile`, or that run only after a push, are left out:
+people look at them, and agents are asked to write them every day. Patterns are globs from the root;
+they match at any depth unless they begin with a slash.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The agent file among the settings: which of its keys are settings, and the agent that is left.
+"""The agent file among the settings: the keys that are settings, the agent, and the JSON Schema.
 
-The JSON Schema of agent files: the tables of the agent, and `[server]` from the settings.
+The schema of agent files has the tables of the agent, and `[server]` from the settings.
 """
 
 from __future__ import annotations
@@ -209,19 +209,19 @@ def _require_plain(
     file: AgentFile,
     settings: Mapping[str, tuple[object, tuple[str, ...]]],
 ) -> None:
-    """Refuse what a file may not say that lies where agents and strangers can write."""
+    """Refuse what a file in a place that agents and strangers can write to may not say."""
     where = "lies in the root, where agents and strangers can write"
     for keys, name in python_names(file):
         raise text.error(
             keys,
-            f"{name!r} would run code that a file names which {where}. Put the file elsewhere and "
-            "name it with --agent",
+            f"{name!r} would run code, and this file {where}. Move the file elsewhere and name it "
+            "with --agent",
         )
     for key, (_, keys) in settings.items():
         if keys[0] in ("server", "journal", "store") or key == "root":
             raise text.error(
                 keys,
-                f"{key!r} is for the operator to say, and this file {where}. Use a flag, the "
+                f"only the operator may set {key!r}, and this file {where}. Use a flag, the "
                 "environment or the configuration file",
             )
 

@@ -1,13 +1,11 @@
 """The methods of tasks in both protocol eras.
 
-The Tasks extension of 2026-07-28 (SEP-2663): `tasks/get`, `tasks/update`, `tasks/cancel`.
+- 2026-07-28, the Tasks extension (SEP-2663): `tasks/get`, `tasks/update`, `tasks/cancel`.
+- 2025-11-25 (SEP-1686), for clients that know only that shape: the client asks for a task with
+  `params.task`, looks with `tasks/get`, and fetches the result with `tasks/result`, which blocks
+  and asks the client the run's questions meanwhile.
 
-Tasks of 2025-11-25 (SEP-1686), for clients that know only that shape.
-
-The client asks for a task with `params.task`, looks with `tasks/get`, and fetches the result with
-`tasks/result`, which blocks and puts the run's questions to the client while it does.
-
-Puts tasks into a server: the two eras have other methods, and shapes, under the same names.
+Some methods have the same name in both eras and another shape.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Threads, their history and their messages, in words and as data.
 
-Threads and their history in words and as data, for the `threads` tool and the command line.
-
-A thread's messages as Markdown, for people and for models that read up on it.
+The `threads` tool and the command line show threads and their history. Messages are shown as
+Markdown, for people and for models.
 """
 
 from __future__ import annotations

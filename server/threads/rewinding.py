@@ -1,8 +1,6 @@
-"""Files and earlier states of a thread, from outside of a run.
+"""Rewinding of a thread to an earlier state, files on disk included, and reading its files.
 
-Making an earlier state of a thread its newest one, files on disk included.
-
-Reading a thread's files from outside of a run, under the same rules as `read_file`.
+Both work from outside of a run; files are read under the same rules as in `read_file`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Tools about what was: `threads` looks back, `rewind` goes back, `reply` answers.
+"""Tools about existing threads and runs: `threads` looks back, `rewind` goes back, `reply` answers.
 
-Looking back and going back: `threads` shows threads and their history, `rewind` undoes.
-
-Replies: what `reply` says to a run: answers to its questions, or a message to go on with.
+`reply` answers a run's questions, or sends a message to go on with.
 """
 
 from __future__ import annotations
@@ -157,7 +155,7 @@ class History:
 
 def _rewound(given: RewindArguments, done: Rewound) -> CallToolResult:
     following = (
-        f"the thread stands where it stood after {given.checkpoint_id}. Go on with any tool and "
+        f"the thread is back at checkpoint {given.checkpoint_id}. Go on with any tool and "
         f'thread_id="{given.thread_id}".'
     )
     data: dict[str, JsonValue] = {

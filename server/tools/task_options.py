@@ -1,6 +1,6 @@
 """Task options: what a caller chooses for one run, checked before anything is started.
 
-Task files: files and images that come with a goal, as content or as links to resources.
+Files and images that come with a goal are here too, as content or as links to resources.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ async def checked_choices(
         return None, []
     if isinstance(subagent, CompiledSubAgent) and not subagent.is_agent:
         raise HarnessError(
-            f"Nothing was started: {subagent.name} is a function, which takes a goal and nothing "
-            "else. Leave out output_schema, model, effort and limits."
+            f"Nothing was started: {subagent.name} is a function, which takes only a goal. "
+            "Leave out output_schema, model, effort and limits."
         )
     choices = require_allowed(choices, settings, subagent)
     if output_schema is not None:
@@ -138,8 +138,8 @@ def require_allowed(
     allowed = settings.task_models
     if not allowed:
         raise HarnessError(
-            "Nothing was started: this server lets callers choose neither model nor effort. Leave "
-            "them out; the operator allows models with --task-model GLOB."
+            "Nothing was started: this server does not let callers choose model or effort. Leave "
+            "them out, or ask the operator to allow models with --task-model GLOB."
         )
     from ...harness.models.effort import effort_settings
     from ...harness.models.registry import full_name
@@ -173,7 +173,7 @@ def _cut(asked: TaskLimits, settings: Settings) -> list[str]:
         wanted = cast("float | None", getattr(asked, name))
         given = cast("float | None", getattr(settings.limits, name))
         if wanted is not None and given is not None and wanted > given:
-            notes.append(f"limits.{name} is {given:,g}, the server's own, not {wanted:,g}.")
+            notes.append(f"limits.{name} is {given:,g}, the server's limit, not {wanted:,g}.")
     return notes
 
 
@@ -214,7 +214,7 @@ async def task_inputs(
         HarnessError: One is none, or too large, or there are too many; nothing was started.
     """
     if len(files) > MOST_FILES:
-        raise _refused(f"{len(files)} files were given, and at most {MOST_FILES} are taken")
+        raise _refused(f"{len(files)} files were given; at most {MOST_FILES} are allowed")
     parts = services.places.of().parts
     token = blake2b(key.encode(), digest_size=4).hexdigest() if key else new_id("in")[-8:]
     directory = f"{inputs_directory(parts.settings, parts.backend)}/{token}"
@@ -226,8 +226,8 @@ async def task_inputs(
         total += len(data)
         if total > MOST_BYTES:
             raise _refused(
-                f"file {number} has {len(data):,} bytes, and {total:,} with those before it; all "
-                f"of them have at most {MOST_BYTES:,}"
+                f"file {number} has {len(data):,} bytes, {total:,} with those before it; at most "
+                f"{MOST_BYTES:,} are allowed in all"
             )
         name = _free(_name(one, number), names)
         names.add(name.lower())
@@ -238,12 +238,16 @@ async def task_inputs(
 async def _data(ctx: Context, services: Services, one: TaskFile, number: int) -> bytes:
     given = [part for part in (one.text, one.data, one.uri) if part is not None]
     if len(given) != 1:
-        raise _refused(f"file {number} has {len(given)} of text, data and uri; give one of them")
+        raise _refused(
+            f"file {number} has {len(given)} of text, data and uri; set exactly one of them"
+        )
     if one.text is not None:
         try:
             return one.text.encode()
         except UnicodeEncodeError:
-            raise _refused(f"the text of file {number} has half of a surrogate pair") from None
+            raise _refused(
+                f"the text of file {number} is not valid Unicode: it has half of a surrogate pair"
+            ) from None
     if one.data is not None:
         coded = one.data
         try:
@@ -269,7 +273,7 @@ async def _linked(ctx: Context, services: Services, uri: str, number: int) -> by
     if not uri.startswith(_SCHEMES):
         raise _refused(
             f"the uri of file {number} is {uri[:200]!r}; this server reads its own resources only, "
-            f"which begin with {' or '.join(_SCHEMES)}. Send what it holds as text or data"
+            f"which begin with {' or '.join(_SCHEMES)}. Send the content as text or data"
         )
     try:
         result = await Resources(services).read(ctx, ReadResourceRequestParams(uri=uri))

@@ -1,6 +1,6 @@
-"""Waiting for a run on behalf of a call: its questions and its model calls go to the client.
+"""Waiting for a run on behalf of a call: its questions and model calls go to the client.
 
-Own run: ends the run a call started when the client's user cancels the call.
+If the client's user cancels the call, the run that the call started ends.
 """
 
 from __future__ import annotations

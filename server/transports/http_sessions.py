@@ -1,13 +1,11 @@
-"""HTTP sessions: streams that can be resumed, and bounds of how long a request may take to arrive.
+"""HTTP sessions: resumable streams of older clients, and a time limit for the arrival of requests.
 
-Sessions of Streamable HTTP, of the handshake era, whose streams can be resumed.
+Sessions of Streamable HTTP in the handshake era have streams that can be resumed.
 
-Bounds how long one HTTP request may take to arrive, which uvicorn does not.
-
-A client that sends a byte a second, or nothing, holds nobody up, but its connection, and the task
-that waits for its body, would stay for as long as it likes. Here it has some seconds for head and
-body together, and more for each piece of a large body; then it is told `408` and dropped. How long
-an answer takes has no bound here.
+uvicorn does not bound how long a request takes to arrive. A client that sends a byte a second, or
+nothing, would keep its connection, and the task that waits for its body, for as long as it likes.
+Here a request has some seconds for head and body together, and more for each piece of a large body;
+then it is answered with `408` and dropped. How long an answer takes has no bound here.
 """
 
 from __future__ import annotations

@@ -4,11 +4,10 @@ A few bytes of JSON can become a hundred times as many of Python objects, and on
 the first 65,536 makes each character of its text take four bytes. Both are counted in the pieces of
 a message as they arrive, so that none that is too large is ever held or parsed.
 
-Large blocks: memory of large values goes back to the system as soon as it is free.
-
-The allocator of the C library on Linux keeps freed blocks of up to 32 MiB once it has seen one, and
-cannot give back what lies between others. Then a file of 10 MB that was written holds on to several
-times its size. With a fixed threshold such blocks are mapped, and unmapped, by themselves.
+Memory of large values goes back to the system at once. The allocator of the C library on Linux
+keeps freed blocks of up to 32 MiB once it has seen one, and cannot return what lies between others.
+So a file of 10 MB that was written would keep several times its size. With a fixed threshold such
+blocks are mapped, and unmapped, by themselves.
 """
 
 from __future__ import annotations

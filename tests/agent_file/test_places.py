@@ -256,7 +256,7 @@ async def test_two_routes_of_one_store_keep_apart():
 @pytest.mark.parametrize(
     ("routes", "words"),
     [
-        ({"memories": {"store": True}}, "begins with /"),
+        ({"memories": {"store": True}}, "begin with /"),
         ({"/x": {}}, "one of root = DIRECTORY"),
         ({"/x": {"store": True, "root": "."}}, "one of root = DIRECTORY"),
         ({"/x": {"stor": True}}, "Did you mean 'store'"),

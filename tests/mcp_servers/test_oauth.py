@@ -141,7 +141,7 @@ async def test_tokens_are_the_users_alone_and_nowhere_in_logs(
     assert not [one for one in remote.issued if one in caplog.text]
     if sealed:
         message, _ = await ping(mount, guarded(remote, TokenFiles(tmp_path / "logins")))
-        assert "sealed with the journal's key" in message.content
+        assert "encrypted with the journal's key" in message.content
 
 
 async def test_a_refused_login_stores_nothing(remote, tokens):

@@ -346,7 +346,7 @@ async def test_without_a_root_a_route_to_the_thread_is_where_all_files_are(tmp_p
     [
         ('"/docs" = { root = "." }', "add read_only = true"),
         ('"/" = { root = ".", read_only = true }', "a policy that denies write_file"),
-        ('"docs" = { store = true }', "begins with /"),
+        ('"docs" = { store = true }', "begin with /"),
         ('"/docs" = { store = true, thread = true }', "one of root"),
         ('"/docs" = { stroe = true }', "'store'"),
         ('"/docs" = { backend = { import = "os:sep" } }', "backend"),

@@ -304,7 +304,7 @@ async def test_a_journal_that_cannot_be_served_is_refused(tmp_path: Path, kind: 
         key.chmod(0o600)
         flags["journal_key_file"] = str(key)
         agent = buyer(checkpointer=SqliteCheckpointer(tmp_path / "own.sqlite3"))
-        told = "does not seal"
+        told = "does not encrypt"
     else:
         agent = create_deep_agent(
             ScriptedModel([]),
@@ -384,7 +384,7 @@ HERE = re.escape(__file__)
     ("make", "told"),
     [
         (_raising, rf"agent _raising raised LookupError: no catalogue \({HERE}:\d+\)\."),
-        (_nothing, "agent _nothing returned None, which is no Agent"),
+        (_nothing, "agent _nothing returned None, which is not an Agent"),
         (_hanging, rf"agent _hanging did not return within 0.2 s \({HERE}:\d+\)"),
         (_other_journal, r"has a journal of its own, /nowhere/other.sqlite3"),
     ],
@@ -425,7 +425,7 @@ async def test_a_setting_a_function_does_not_use_is_said(
 ) -> None:
     async with served(buyer, tmp_path, model="scripted:x"):
         pass
-    assert "does not use what these settings are for: model (context.model)" in caplog.text
+    assert "ignores these settings: model (context.model)" in caplog.text
 
 
 # --- modules -------------------------------------------------------------------------------------

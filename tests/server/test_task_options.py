@@ -154,8 +154,8 @@ async def test_a_long_answer_comes_in_pages_of_json(tmp_path: Path) -> None:
         ({"effort": "low"}, "--task-model"),
         ({"limits": {"tokens": 0}}, "limits"),
         ({"limits": {"money": 1}}, "limits"),
-        ({"files": [{"name": "a"}]}, "give one of them"),
-        ({"files": [{"text": "a", "data": "b"}]}, "give one of them"),
+        ({"files": [{"name": "a"}]}, "set exactly one of them"),
+        ({"files": [{"text": "a", "data": "b"}]}, "set exactly one of them"),
         ({"files": [{"data": "%%%"}]}, "not base64"),
         ({"files": [{"uri": "file:///etc/passwd"}]}, "its own resources only"),
         ({"files": [{"uri": "thread://thr_0123456789abcdef/files/a"}]}, "no thread"),
@@ -204,7 +204,7 @@ async def test_limits_narrow_the_operators_and_say_so_where_they_do_not(tmp_path
         assert narrow.is_error and "1,000 tokens allowed" in text(narrow)
         wide = data(await task(client, "spend", limits={"tokens": 90_000}))
         assert wide["status"] == "done"
-        assert wide["notes"] == ["limits.tokens is 5,000, the server's own, not 90,000."]
+        assert wide["notes"] == ["limits.tokens is 5,000, the server's limit, not 90,000."]
 
 
 @pytest.mark.parametrize("on_disk", [True, False])

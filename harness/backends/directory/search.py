@@ -1,8 +1,6 @@
-"""Searching a real directory, and putting its files back.
+"""Directory search and restore: finds files by name or content, and puts earlier contents back.
 
-Searching a real directory: by name along a walk, by content with ripgrep's help.
-
-Putting files back: from recorded changes to the contents before them.
+Names are found along a walk; contents are searched with ripgrep's help.
 
 A change is recorded before it is made, so a crash can leave a record of a change that never
 happened. Such a record is recognised (the file is still as it was before) and does no harm.

@@ -5,10 +5,9 @@ threads. Paths are canonical (`harness.backends.base.canonical_path`). `Director
 implementation: descriptors that do not follow links where the platform has them, checked real
 paths elsewhere.
 
-File metadata that survives a replacement: mode, owner, extended attributes.
-
-On Linux the access control list is one of the extended attributes, so it is kept as well. What the
-system does not let us keep is given up in the direction of less access.
+Mode, owner and extended attributes survive the replacement of a file. On Linux, this includes the
+access control list. What the system does not let us keep is given up in the direction of less
+access.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
-"""Results of the file tools: facts as text and as data, matches, and media files.
+"""File tool results: the same facts as text and as data, search matches, and media files.
 
-File tool results: the same facts as text and as data, and the data's schemas.
+A search ends at a number of results or after a time. The number grows with the requested offset,
+and the order is stable, so one page leads to the next until there are no more. If time ran out, the
+answer says so, and suggests a narrower search.
 
-Search results: matches, and how to get the rest.
-
-A search ends at a number of results or after a time. The number grows with the offset that is
-asked for, and the order is stable, so one page leads to the next until there are no more. Where
-time ran out, the answer says so, and what to ask instead.
-
-Media files: images, documents, recordings and films, known by how their bytes begin.
-
-What a file is called says nothing, and whether its bytes could be text comes second: a PDF may be
-written without a single NUL.
+Media files (images, documents, recordings, films) are recognised by their first bytes. A file's
+name proves nothing, and a PDF may look like text because it need not contain a NUL.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Visible files: those of a backend that the policy lets a call see, and past messages as files.
 
-Authorized files: the files of a backend as the policy lets a call see them.
+The gate has judged the paths that the call names. Other paths are judged here: where links lead,
+and which files a listing or a search comes to. A listing leaves out what `read_file` would be
+refused. A search also leaves out what could only be read with a person's approval.
 
-The gate has judged the paths that the call names. What it cannot see is judged here: other paths,
-where links lead, and which files a listing or a search comes to. A listing leaves out what
-`read_file` would be refused, a search also what could only be read when a person agrees.
-
-The thread's own messages as read-only files: the way back to what left the model's view.
-
-Nothing is copied: the files are made from the thread's state when they are read, so they fork and
-rewind with it, and cost nothing until then.
+The thread's own messages are read-only files, so an agent can read what has left the model's view.
+They are made from the thread's state when they are read, so they fork and rewind with it and take
+no space.
 """
 
 from __future__ import annotations

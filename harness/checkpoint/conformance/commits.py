@@ -1,6 +1,6 @@
-"""Storing steps: whole or not at all, and never over somebody else.
+"""Commit laws: a step is stored whole or not at all, and never over another writer's step.
 
-Writes of steps that are not finished yet, which are all that a resume needs.
+The writes of unfinished steps are covered too; they are all that a resume needs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The conformance kit's own tools: how laws are written, and short ways to make and read records.
-
-The conformance kit's own tools: how laws are written and checked.
-
-Short ways to make what a journal stores, and to read what it hands out.
-"""
+"""Conformance kit tools: how laws are declared and checked, and helpers to make records."""
 
 from __future__ import annotations
 

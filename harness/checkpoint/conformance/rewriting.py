@@ -1,11 +1,10 @@
 """Conformance cases of admission, and of replacing what is stored.
 
-Replacing what a thread's records hold: keys are changed and secrets removed this way.
+Replacing a thread's records is how keys are changed and secrets removed.
 
-Admission of generated batches: a journal decides each as `checkpoint.admission` does.
-
-The batches come from a seed, most of them near the head, so each refusal is met many times. What
-is stored is followed in plain dictionaries, from which the facts are taken.
+A journal must admit each generated batch as `checkpoint.admission` does. The batches come from a
+seed, most of them near the head, so each refusal occurs many times. Plain dictionaries follow what
+is stored and give the facts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Runs, their questions, the files they changed, and their events.
+"""Run laws: runs, their questions, the files they changed, and their events.
 
-Runs, their questions, and the files they changed.
-
-Events of runs: numbered, readable from any place, bounded.
+Events are numbered, can be read from any number on, and are bounded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Pages of checkpoints and threads, and deleting a thread.
+"""Snapshot and listing laws: snapshots, branches, pages of checkpoints and threads, deletion.
 
-Snapshots stand for the writes before them, for those who ask for them, and nothing else.
-
-Branches own their writes; what a caller still has need not be read again.
+A snapshot stands for the writes before it, only for those who ask for it. Each branch owns its
+writes. What a caller already has need not be read again.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Batches as rows of the Postgres journal, and the stored state that decides whether they may be.
+"""Postgres batches: their rows, and the stored state that decides whether they may be stored.
 
-Batches as rows of the Postgres journal, made before their transaction begins.
+Rows are made before their transaction begins. They lack what only the transaction can know:
+numbers, and what is stored already.
 
-What only the transaction can know is missing: numbers, and what is stored already.
-
-Stored state: what Postgres holds of the threads that a group of batches is about to change.
-
-The first round trip takes the locks of the threads. What is asked after that, in the same or a
-later one, sees all that those who held the locks before have stored.
+The first round trip locks the threads. Every query after that, in the same or a later round trip,
+sees all that earlier holders of the locks have stored.
 """
 
 from __future__ import annotations

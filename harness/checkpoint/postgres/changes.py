@@ -1,12 +1,7 @@
-"""Changes of stored records in the Postgres journal: removed or replaced; what stays is whole.
+"""Changes of stored records in the Postgres journal: removing checkpoints, and replacing contents.
 
-Replaces what the records of a thread hold, in the Postgres journal.
-
-Rows come a few at a time, so a long thread neither fills the memory nor holds up the event loop.
-
-Removes checkpoints from a namespace of the Postgres journal; what stays is whole.
-
-All of it runs in a transaction that has locked the thread.
+Everything runs in a transaction that has locked the thread, and what stays is whole. Rows are
+replaced a few at a time, so a long thread neither fills the memory nor blocks the event loop.
 """
 
 from __future__ import annotations

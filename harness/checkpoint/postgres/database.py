@@ -1,24 +1,19 @@
 """The database of the Postgres journal: its tables, and sessions that send statements together.
 
-The tables of the Postgres journal.
-
 A *thread* has *scopes*, one per namespace; checkpoints and tasks name their scope by number, and a
 checkpoint its parent by `seq`. One sequence gives all numbers. They are taken while the thread is
 locked, so within a thread they follow the order of commits.
 
-All text is bytes in UTF-8, as Postgres has no text with NUL in it. What all writes of a task say is
-one body, made by `harness.checkpoint.codec`; bodies are compressed already. Large values are
-*blobs*, found by digest: `uses` says which tasks hold them, in the order their bodies count them
-in, and a blob that nothing holds any more is deleted. *Snapshots* are a cache: rows that may be
-deleted at any time. A row of `events` holds what one commit stored for one run, whose *log* counts.
+All text is bytes in UTF-8, because Postgres text cannot hold NUL. All writes of a task are one
+body, made by `harness.checkpoint.codec`; bodies are compressed already. Large values are *blobs*,
+found by digest: `uses` says which tasks hold them, in the order their bodies count them in, and a
+blob that nothing holds any more is deleted. *Snapshots* are a cache: rows that may be deleted at
+any time. A row of `events` holds what one commit stored for one run, whose *log* counts.
 
-A connection to the Postgres journal at work: statements sent together, and locks.
-
-Whoever changes a thread holds its lock until its transaction ends, and takes numbers only while it
-does. Whoever stores a large value shares the lock of the blobs until its transaction ends; whoever
-deletes those that nothing holds has it alone. The lock of rewrites comes first, then those of
-threads in the order of their keys, then that of the blobs, so nobody waits for somebody who waits
-for them.
+Locks: whoever changes a thread holds its lock until its transaction ends, and takes numbers only
+during that time. Whoever stores a large value shares the lock of the blobs until its transaction
+ends; whoever deletes unused blobs holds it alone. Locks are taken in a fixed order, so there is no
+deadlock: rewrites first, then threads in the order of their keys, then blobs.
 """
 
 from __future__ import annotations

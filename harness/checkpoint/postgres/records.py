@@ -1,9 +1,7 @@
 """Rows of the Postgres journal: the statements that read them, and the records they become.
 
-Rows of the Postgres journal as records, and text as its columns hold it.
-
-Columns have types, so what a row may hold wrongly is a value: a word that is none of ours, bytes
-that are not Unicode or JSON, a body that no version has written. Each is a `CheckpointError`.
+Columns have types, so only a value can be wrong: an unknown word, bytes that are not Unicode or
+JSON, a body that no version has written. Each is a `CheckpointError`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Redis committer: sends the commits of a process together, each as an atomic step of its own.
 
-Of all who wait, one sends what is queued; what the others queue meanwhile is the next group.
-Commits that wait for the server's disk have a queue of their own, so that they hold up no others.
-
-Redis batches: encodes a batch for the script, and decodes its refusals.
+Of all waiting commits, one sends what is queued; what the others queue meanwhile is the next group.
+Commits that wait for the server's disk have a separate queue, so they do not delay the others. A
+batch is encoded for the script, and the script's refusals are decoded.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The Lua scripts about whole threads: they read, copy and delete.
+"""Lua scripts about whole threads in a Redis journal: reading, copying and deleting.
 
-The Lua scripts that read a Redis journal; `scripts` says what there is to read.
+`scripts` describes the keys.
 """
 
 from __future__ import annotations

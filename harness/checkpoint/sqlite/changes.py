@@ -1,12 +1,7 @@
-"""Changes of stored records in the SQLite journal: removed or replaced; what stays is whole.
+"""Changes of stored records in the SQLite journal: removing checkpoints, and replacing contents.
 
-Removes checkpoints and threads from the SQLite journal; what stays is whole.
-
-The functions run inside a transaction that the caller holds, in the writer's thread.
-
-Replaces what a thread's records hold in the SQLite journal.
-
-The functions run inside a transaction that the caller holds, in the writer's thread.
+The functions run inside a transaction that the caller holds, in the writer's thread. What stays is
+whole.
 """
 
 from __future__ import annotations

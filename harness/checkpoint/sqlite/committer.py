@@ -1,11 +1,11 @@
 """SQLite committer: groups batches that wait at the same time into one transaction.
 
 A group is one transaction, waits for the disk once, and inserts the rows of its steps together
-(`InsertBuffer`). When one of its batches is refused, it begins anew with each batch in a savepoint
-of its own, so that the refused one fails alone. It does not begin so: savepoints copy every page
-that a batch changes, and a batch is hardly ever refused.
+(`InsertBuffer`). If one of its batches is refused, the group starts again with each batch in a
+savepoint of its own, so that the refused one fails alone. It does not start that way: savepoints
+copy every page that a batch changes, and a batch is hardly ever refused.
 
-Log syncer: flushes SQLite's log soon after commits that did not wait for the disk.
+Commits that did not wait for the disk are followed by a flush of SQLite's log soon after.
 """
 
 from __future__ import annotations

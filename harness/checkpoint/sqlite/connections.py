@@ -1,10 +1,10 @@
-"""SQLite connections of the journal: how its tables are made and opened, and names of errors.
+"""SQLite connections of the journal: one that writes and one that reads, their tables and errors.
 
-The tables of the SQLite journal: how they are made, migrated and opened.
+Commits use one connection and reads the other, so a long read delays no commit. Everything here
+blocks: it runs in the thread of a connection.
 
 `PRAGMA user_version` is the version of the tables. It changes in one transaction, so a file is of
-one version or another and never between two. Everything here blocks: it runs in the thread of a
-connection.
+one version or another and never between two.
 
 How the rows hang together: a *thread* has *scopes*, one per namespace; checkpoints and tasks name
 their scope by number, and steps whose id is one of ours are numbers too, which keeps rows and
@@ -15,14 +15,10 @@ Large values are *blobs*, found by digest; `uses` says which checkpoints and pen
 them, and a blob that nothing holds any more is deleted.
 *Snapshots* are a cache: rows that may be deleted at any time.
 
-A step changes as few pages of the file as can be: its row is the last of its table, and only two
+A step changes as few pages of the file as possible: its row is the last of its table, and only two
 indices name it. So its thread's row counts the checkpoints up to `newest`, and readers add those
 that came later. No number of a checkpoint is given twice: `numbers` holds the last one that was
 given when rows were last deleted. In `uses` the number of a pending task is negative.
-
-SQLite connections: one that writes and one that reads, and the names of their errors.
-
-Commits use one connection and reads another, so a long read holds up no commit.
 """
 
 from __future__ import annotations

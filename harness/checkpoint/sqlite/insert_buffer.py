@@ -1,15 +1,11 @@
-"""Insert buffer: rows inserted many at a time, without asking what the newest checkpoints are.
+"""Insert buffer: rows inserted many at a time, without a query for the newest checkpoints.
 
-Head cache: remembers the newest checkpoint of each namespace, so that a commit needs no query.
+A statement costs several times what a row does. Row numbers are assigned in advance, from where the
+tables stand, so that rows can name each other while they wait.
 
-A head is remembered from one step to the next; tasks that are stored ahead of their step make it
-forgotten. Everything is, when another connection has written, when a transaction of this
-one failed, and when one did something other than to commit batches.
-
-Insert buffer: collects rows of checkpoints and tasks, and inserts many with one statement.
-
-A statement costs several times what a row does. The numbers of the rows are given out before, from
-where the tables stand, so that rows can name each other while they wait.
+The newest checkpoint (head) of each namespace is remembered from one step to the next. Tasks that
+are stored ahead of their step make it forgotten. All heads are forgotten when another connection
+has written, when a transaction of this one failed, or when one did anything but commit batches.
 """
 
 from __future__ import annotations

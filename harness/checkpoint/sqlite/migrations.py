@@ -1,12 +1,11 @@
-"""Upgrade of a journal of version 4: the writes of a finished step go into its checkpoint's row.
-
-Version 4 had a row for each task, also of finished steps, and a page held bodies of tasks. All of a
-journal is read and written anew, a few steps at a time, in the transaction that the caller holds.
-Nothing of the present layout is used but the codec, whose bodies are readable for good.
-
-Tables of the journal file: those of this version, and how a file of an older one gets them.
+"""Migrations of the journal file: the present tables, and how an older file gets them.
 
 A released script never changes. What a script cannot say in SQL is a function of `upgrade`.
+
+Version 4 had a row for each task, also of finished steps, and a page held bodies of tasks.
+Upgrading moves the writes of a finished step into its checkpoint's row. The whole journal is read
+and rewritten, a few steps at a time, in the transaction that the caller holds. Nothing of the
+present layout is used but the codec, whose bodies stay readable for good.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""Rows of the SQLite journal as records: checkpoints, the way to the root, events of runs.
+"""Rows of the SQLite journal as records: checkpoints, their ancestry, and events of runs.
 
-Rows of the SQLite journal as records; a row that the journal never wrote is a `ValueError`.
+A row that the journal never wrote is a `ValueError`.
 
-Events of runs in the SQLite journal.
+The events of one run in one batch are one row of compressed JSON, numbered by the last of them. A
+run's log remembers its newest number, even when no event of it is kept any more.
 
-The events of one run that a batch holds are one row, of compressed JSON, numbered by the last of
-them. A run's log remembers its newest number, also when no event of it is kept any more.
-
-The way from a checkpoint to the root, and the writes of the steps along it.
-
-For each row that SQLite hands over, a thread gives up the lock that all of Python shares, and gets
-it back from a busy event loop milliseconds later. So hundreds of steps are one row here, of JSON.
+For each row that SQLite returns, a thread releases Python's global lock, and a busy event loop
+gives it back milliseconds later. So hundreds of steps on the way to the root are read as one row of
+JSON.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Tool outcomes: runs a tool, and turns whatever it returns or raises into its call's outcome.
 
-At-most-once calls: the journal notes the beginning of a `once` call before it runs.
-
-A process that dies in the middle of such a call leaves a mark without a result. Whoever resumes
-the run cannot know what the call did, so it is not made again: the model is told, or, with
-`once="ask"`, a person decides.
+A call marked `once` runs at most once: the journal notes its beginning before it runs. If a process
+dies in the middle of such a call, it leaves a mark without a result. Whoever resumes the run cannot
+know what the call did, so it is not made again: the model is told, or, with `once="ask"`, a person
+decides.
 """
 
 from __future__ import annotations

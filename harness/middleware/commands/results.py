@@ -1,9 +1,4 @@
-"""Results of commands, as text and as data: of `execute`, of jobs, and of a shell.
-
-Shell results, as text and as data.
-
-Command results of `execute` and jobs, as text and as data.
-"""
+"""Command results, as text and as data: of `execute`, of jobs, and of a shell."""
 
 from __future__ import annotations
 

@@ -1,16 +1,14 @@
-"""Clears from what the model sees: old tool results in steps, and content that it cannot read.
+"""Context editing: clears old tool results, and media that a model cannot take, from its view.
 
-Clears old tool results from what the model sees, in steps, so that the prompt cache holds.
+Old results are cleared in steps, so that the prompt cache holds. Everything before a *frontier* is
+shown edited, everything after it as it is. The frontier is kept in the thread's state. It moves
+only when the request is too large again and a move frees enough; between two moves each request
+begins with the one before.
 
-Everything before a *frontier* is shown edited, everything after it as it is. The frontier is kept
-in the thread's state and moves only when the request is too large again and a move frees enough;
-between two moves each request begins with the one before. The log is never
-changed.
+Images, documents and recordings that a model cannot take are replaced by a notice. Otherwise the
+request would be refused, on every later turn of the thread too.
 
-Shows a model a notice in the place of images, documents and recordings that it cannot take.
-
-A request that holds one would be refused, on every later turn of the thread too, since the log
-keeps it. Only the view changes: another model may take it.
+Only the view changes, never the log: another model may see everything.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
-"""Context edits: old tool results and arguments cleared from a view, and which were edited.
+"""Context edits: the protocol, and the edits that ship: clearing old tool results and arguments.
 
-Context edits: the protocol, and the edit that ships: clearing old tool uses.
+The edited messages are the same objects each time, so whoever counts or renders by identity
+recognises them. A remembered edit is first compared with the transcript, message by message and by
+identity, so a message that was replaced in the log is never shown as it was.
 
-Remembers transcripts that were edited for a view, so that no message is edited twice.
-
-The edited messages are the same objects each time: whoever counts or renders by identity finds
-what it knows again. What is remembered is compared with the transcript first, message by message
-and by identity, so a message that was replaced in the log is never shown as it was.
-
-Old calls that wrote a file, shown without the text they wrote.
-
-The text is in the file, and in the log; in the view it only takes room. Calls are shortened up to
-a mark that moves seldom, so that the provider's prompt cache holds.
+Old calls that wrote a file are shown without the text they wrote: it is in the file and in the log.
+Calls are shortened up to a mark that moves seldom, so that the provider's prompt cache holds.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""Summaries: when they are made, their prompts, the call that writes them, and a tool for it.
+"""Summaries: when they are made, their prompts, the call that writes them, and the compact tool.
 
-Summary prompts: the two templates of `SummarizationMiddleware`.
+Triggers are sizes at which a request is too large; they are checked when an agent is built. The
+compact tool lets a model summarise older messages before it has to.
 
-Asks a model for a summary of messages, whatever their size, or fails without an answer.
-
-All of the messages reach the model: what is larger than its window goes in pieces whose notes are
-then joined into one summary. An error's text never becomes a summary.
-
-Summary triggers: sizes at which a request is too large, checked when an agent is built.
-
-Compact tool: lets a model summarise older messages before it has to.
+All of the messages reach the model that writes the summary. What is larger than its window goes in
+pieces, whose notes are then joined into one summary. An error's text never becomes a summary.
 """
 
 from __future__ import annotations

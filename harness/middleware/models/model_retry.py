@@ -1,9 +1,8 @@
-"""Asks a model again after an error that may pass: a number of times, or for a length of time.
+"""Model retry: asks a model again after an error that may pass, up to a count or a length of time.
 
-The waits are those of `RetryPolicy`; a provider that says how long to wait is believed. Nothing is
-kept between calls: a run that is resumed in the middle of the attempts begins them anew.
-
-Retry options: options and policy shared by the middleware that retries.
+The waits are those of `RetryPolicy`; if a provider says how long to wait, that is used. Nothing is
+kept between calls: a run that is resumed in the middle of the attempts starts them again. Other
+middleware that retries shares the options and the policy.
 """
 
 from __future__ import annotations

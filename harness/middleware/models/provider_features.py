@@ -1,16 +1,13 @@
-"""Features of providers: the prompt cache, and tools shown when they are looked for.
+"""Provider features: the prompt cache, and tools that the provider shows on demand.
 
-Orders a request, and places its prompt-cache breakpoints, for the longest prefix that holds.
+Providers cache in the order tools, system prompt, messages: a change voids all that comes after it.
+So sections that change go to the end of the system prompt, and each breakpoint stands where the
+next request will find the same text again. The marks are neutral; a model that has no prompt cache
+ignores them.
 
-Providers cache in the order tools, system prompt, messages: what changes voids all that comes
-after it. So sections that change go to the end of the system prompt, and each breakpoint stands
-where the next request will find the same text again. The marks are neutral; a model that has no
-prompt cache ignores them.
-
-Leaves it to the provider to show its model tools when they are looked for.
-
-The provider gets all tools, but its model sees only a search tool and those that are not put off;
-what a search finds is added at that place, so the cached prompt before it holds.
+With tool search, the provider gets all tools, but its model sees only a search tool and the tools
+that are not deferred. What a search finds is added at that place, so the cached prompt before it
+holds.
 """
 
 from __future__ import annotations

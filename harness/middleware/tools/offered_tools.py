@@ -1,10 +1,7 @@
-"""Offered tools: which middleware applies to, which are taken away, and other descriptions.
+"""Offered tools: which tools a middleware applies to, removing tools, and changing descriptions.
 
-Gives tools other descriptions, wherever the tools come from.
-
-Takes tools away from an agent: they are not offered, and calls of them are refused.
-
-Tool filter: selects the tools a middleware applies to.
+A removed tool is not offered, and calls of it are refused. Descriptions can be changed wherever the
+tools come from.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Tool calls before they run: which a person decides, and results for those that have none.
+"""Tool calls before they run: which need a person's decision, and results for those without one.
 
-Says which tool calls need a person's decision; the gate in front of every tool does the asking.
+The middleware says which calls need a decision; the gate in front of every tool asks. There is one
+durable question per gated call, wherever the call comes from. A call that a person edited is judged
+again: no edit reaches a tool past its own rule.
 
-There is one durable question per gated call, wherever the call comes from, and a call that a
-person edited is judged again: no edit reaches a tool past its own rule.
-
-Makes a transcript valid before a run starts: each call has exactly one result, in its place.
-
-A model is only asked with calls and results in pairs, whatever the transcript holds. This stores
-what it is asked with, so that people and other programs see it too. Nothing is written when nothing
-is wrong.
+Before a run starts, the transcript is made valid: each call has exactly one result, in its place. A
+model is only asked with calls and results in pairs, whatever the transcript holds. This stores the
+repaired version, so that people and other programs see it too. If nothing is wrong, nothing is
+written.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""Tool results: tried again, told to the model in words of one's own, or invented by a model.
+"""Tool results: retried, reworded for the model, or emulated by a model.
 
-Lets a function say what the model reads when a tool raises.
-
-Gives many tools what `Tool.retry` gives one: further attempts after an error that may pass.
-
+A retry gives many tools what `Tool.retry` gives one: further attempts after an error that may pass.
 The attempts are made where a tool's own are, inside the gate: a call is judged and approved once,
 each attempt has the tool's timeout, sees its number and counts against the limits.
 
-Lets a model invent the results of tools, to try an agent out before its tools exist.
+A function can say what the model reads when a tool raises.
 
-An emulated call is a call: limits, policy and approval hold as for the tool itself, and only what
-would run is replaced. Its result says that it is emulated, to the model and to programs, so that
-nobody takes it for a fact.
+Emulation lets a model invent results, to try an agent out before its tools exist. Limits, policy
+and approval apply as for the tool itself; only what would run is replaced. The result says that it
+is emulated, to the model and to programs, so that nobody takes it for a fact.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""An Anthropic request: its body, and its failures as `ModelError`.
-
-A `ChatRequest` as the body of an Anthropic Messages request.
+"""An Anthropic request: the body of a Messages request, and its failures as `ModelError`.
 
 What the API refuses is never sent: more than four cache breakpoints, alternatives or odd names at
-the top of a tool's schema, a forced call where it is not taken or together with thinking, and what
-`_anthropic_messages` says of messages.
+the top of a tool's schema, a forced call where it is not accepted or together with thinking, and
+what `_anthropic_messages` says of messages.
 
-Failures of Anthropic calls as `ModelError`: what kind, whether to retry, and what to do.
+Each failure says what kind it is, whether to retry, and what to do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The vendors: how each is named, reached and paid for. Nothing here imports an SDK.
+"""Vendors of models: how each is named, reached and paid for, and what a connection is made from.
 
-What a connection to a vendor is made for.
+Nothing here imports an SDK.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A vendor's answer as a message of ours, and its failures as `ModelError`.
 
-A vendor's answer: the library's events as deltas, and its response as a message of ours.
-
-Failures of a vendor's calls as `ModelError`: what kind, whether to retry, and what to do.
+The library's events become deltas, and its response a message. Each failure says what kind it is,
+whether to retry, and what to do.
 """
 
 # The library is an extra: its types are checked where it is installed.

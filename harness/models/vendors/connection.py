@@ -1,10 +1,9 @@
-"""A vendor's model as the library has it, with HTTP connections of its own, for one event loop.
+"""A connection to a vendor's model through the library, with HTTP of its own, for one event loop.
 
-Importing this imports the library, which takes a second: it is done in a thread, at the first call.
+Importing this imports the library, which takes a second. A thread does it, at the first call.
 
-Malformed events of a stream are errors, where a vendor's SDK would pass over them.
-
-An answer whose middle could not be read would else look whole: its end is there.
+Malformed events of a stream are errors, although a vendor's SDK would ignore them. Otherwise an
+answer with an unreadable middle would look complete, because its end is there.
 """
 
 # The library is an extra: its types are checked where it is installed.

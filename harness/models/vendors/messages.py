@@ -1,15 +1,16 @@
-"""A transcript as the library's messages, and what a vendor wants back of its own answers.
+"""Vendor messages: a transcript in the library's form, and what only its own vendor gets back.
 
-What a part of an answer carries besides its text (signatures, ids, encrypted reasoning) stands in a
-`ProviderBlock` right behind the block it belongs to. It travels back only to the vendor it is from,
-and only while that block is unchanged. Thinking without it is left out: nobody could check it.
+What a part of an answer carries besides its text (signatures, ids, encrypted reasoning) is in a
+`ProviderBlock` right behind the block it belongs to. It is sent back only to the vendor it came
+from, and only while that block is unchanged. Thinking without it is left out, because no vendor
+could verify it.
 
-Names of tools and ids of calls as a vendor takes them, and back.
+Tool names and call ids are shortened if necessary: vendors accept fewer characters and shorter
+names than MCP servers give their tools. A shortened name ends with a digest and is the same each
+time.
 
-Vendors take fewer characters and shorter names than MCP servers give their tools. A name or id that
-does not fit is sent as a shortened one with a digest, the same one each time.
-
-Which images, documents and recordings a model is sent; others are named in words.
+Images, documents and recordings are sent to models that accept them; to others they are described
+in words.
 """
 
 # The library is an extra: its types are checked where it is installed.

@@ -1,12 +1,8 @@
-"""A request in the library's words: tools, prompt, schema and settings.
+"""A vendor request in the library's form: tools, system prompt, answer schema and settings.
 
-A request as the library's parameters: tools, the system prompt, and a schema for the answer.
-
-Settings of a call in the library's words.
-
-Settings that only another vendor's API knows are left out: an agent may be given another model
-without its middleware knowing. What no one knows goes to the vendor as it is, which says what it
-thinks of it.
+Settings that only another vendor's API knows are left out, so an agent may be given another model
+without its middleware knowing. An unknown setting is sent as it is; the vendor says whether it
+accepts it.
 """
 
 # The library is an extra: its types are checked where it is installed.

@@ -1,12 +1,8 @@
-"""Addresses: of email, pages, hosts and network cards.
+"""Addresses: of email, web pages, hosts and network cards.
 
-Mail addresses, also with letters beyond ASCII.
-
-Web addresses, with a scheme or without, and connection strings.
-
-IP addresses, version 4 and 6, with ports, prefixes and zones beside them.
-
-Hardware addresses: six or eight bytes with `:` or `-`, or three groups with dots.
+Mail addresses may have letters beyond ASCII. Web addresses come with a scheme or without;
+connection strings count too. IP addresses are of version 4 and 6, with ports, prefixes and zones.
+Hardware addresses are six or eight bytes with `:` or `-`, or three groups with dots.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Keys: of APIs, and private ones.
+"""Keys: API keys and tokens, and blocks of private keys.
 
-Keys and tokens: those that name their issuer, and random values that are called one.
-
-Blocks of private keys; one that does not end goes to the end of the text.
+A key is found by its issuer's prefix, or as a random value that is called one. A private key block
+that does not end goes to the end of the text.
 """
 
 from __future__ import annotations

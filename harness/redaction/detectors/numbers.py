@@ -1,12 +1,8 @@
-"""Numbers of people: of cards, accounts and telephones.
+"""Numbers of people: payment cards, bank accounts and telephones.
 
-Card numbers: 13 to 19 digits, plain or in groups, whose check digit is right.
-
-International bank account numbers whose length and checksum are right.
-
-Telephone numbers: international ones, and national ones that are written like one.
-
-A bare row of digits is not taken for a number: there is no telling it from any other.
+Card numbers have 13 to 19 digits, plain or in groups, and a correct check digit. International bank
+account numbers have the right length and checksum. Telephone numbers are international, or national
+and written like one: a bare row of digits cannot be told from any other number.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Run engine: the seam to what carries background tasks, their threads, and whose turn it is.
+"""Run engine: the protocol that background tasks run through, their threads, and their queue.
 
-The background engine protocol: carries the runs of background tasks.
-
-The journal is the only truth: what an engine holds in memory is who is carried right now.
-
-The threads of a thread's background tasks: they are its own, and go when it goes.
-
-Task queue: tasks that run, tasks that wait, and their listeners, in memory.
+The journal is the only truth: what an engine holds in memory is who is running right now. The
+threads of a thread's background tasks are its own, and are removed with it. The queue holds running
+tasks, waiting tasks, and their listeners.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Local runs: background tasks carried by this process, whose lock says that it lives.
+"""Local runs: background tasks that this process runs, and locks that show which processes live.
 
-Worker locks: shows which carriers of background tasks live, across processes.
-
-Each has an id, the `owner` of the runs it carries, and holds a lock of that name while it works:
-the system takes it back when the process ends, however that comes about. Of carriers at other
-machines nothing can be known from here.
-
-Carries the runs of background tasks in this process.
+Each task runner has an id, the `owner` of its runs, and holds a lock of that name while it works.
+The system releases the lock when the process ends, however that happens. Runners on other machines
+cannot be seen from here.
 """
 
 from __future__ import annotations

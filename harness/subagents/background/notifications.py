@@ -1,10 +1,7 @@
 """Notifications: what callers of background tasks are told and given.
 
-Background results: the answer and files that a caller takes over from a task.
-
-Background texts: what a model reads about background tasks, and the same as data.
-
-Notifications: what happened to background tasks since the model was last told.
+A caller takes over a task's answer and files, gets text and data about tasks, and is told what
+happened since the model was last told.
 """
 
 from __future__ import annotations

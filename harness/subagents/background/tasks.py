@@ -1,14 +1,11 @@
-"""Background tasks: their state, the agents that work on them, and messages to them.
+"""Background tasks: their records and status, their agents, and messages sent to them.
 
-Background tasks: their records and status, and the state that lists those of a thread.
+A task's agent is a subagent on its caller's journal and under its caller's rules. The caller's
+state lists the tasks of a thread.
 
-Messages that are sent to a background task while it works.
-
-They wait in a namespace of the task's thread, which only grows, and join its transcript before its
-next model call. How many of them it has taken is part of its state, so each is read once, also by
-a task whose middleware removes old messages.
-
-Background agents: a subagent on its caller's journal and under its caller's rules.
+Messages to a task wait in a namespace of the task's thread, which only grows. They join its
+transcript before its next model call. Its state counts how many it has taken, so each is read once,
+also by a task whose middleware removes old messages.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Rescue of a journal: copied, looked through for damage, and saved into a new one.
+"""Salvage of a damaged journal: copies it, checks it for damage, and saves what can be read.
 
-Saves what can be read of a damaged journal into a new one.
-
-Looks through a journal for damage, beside servers that use it. Nothing is changed.
-
-A copy of a journal as it is at one moment, made beside servers that use it.
+The copy is the journal as it is at one moment. Copying and checking work while servers use the
+journal, and change nothing. What can be read is saved to a new journal.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Row matching: which rows of a damaged journal belong together.
+"""Row matching: which rows of a damaged journal belong together, and whether sealed records open.
 
-Each row is named twice: by itself and by an index. Where one of the two was altered, it mostly
-names what is not there; where nobody can tell which, neither counts.
-
-Sealed records of a damaged journal: whether they open, and whether the keys fit.
+Each row is named twice: by itself and by an index. If one of the two was altered, it mostly names
+what is not there. If nobody can tell which, neither counts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The trees of a damaged file: what of a table or an index can be reached, and where gaps are.
+"""The trees of a damaged file: which parts of a table or index can be reached, and where gaps are.
 
 A tree is walked from its root. Below a page that cannot be read everything is out of reach; which
-keys those are follows from the entries around it.
-
-What the tables of a journal look like, asked of SQLite itself.
+keys those are follows from the entries around it. The layout of the tables comes from SQLite
+itself.
 """
 
 from __future__ import annotations
