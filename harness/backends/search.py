@@ -36,12 +36,22 @@ _MAX_GLOB = 1_000
 _LITERAL = re.compile(r"[A-Za-z0-9_ ]{3,}")
 
 
+_REST_AFTER_SECONDS = 0.01
+_REST_SECONDS = 0.0001
+
+
 class Budget:
-    """Time budget of a search; `stop` ends it from another thread."""
+    """Time budget of a search; `stop` ends it from another thread.
+
+    A search rests for a moment now and then. It looks at many files between other work, and each
+    look hands the interpreter over and takes it back at once, sooner than another thread wakes: the
+    event loop could wait for seconds.
+    """
 
     def __init__(self, seconds: float | None = None) -> None:
         seconds = SEARCH_SECONDS if seconds is None else seconds
-        self._deadline = time.monotonic() + seconds
+        self._rested = time.monotonic()
+        self._deadline = self._rested + seconds
         self._stopped = False
 
     def stop(self) -> None:
@@ -55,7 +65,11 @@ class Budget:
 
     def over(self) -> bool:
         """Whether the search should end now."""
-        return self._stopped or time.monotonic() > self._deadline
+        now = time.monotonic()
+        if now - self._rested > _REST_AFTER_SECONDS:
+            time.sleep(_REST_SECONDS)
+            self._rested = now
+        return self._stopped or now > self._deadline
 
 
 class Unhurried:
