@@ -27,7 +27,25 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _Credentials = tuple[str | None, str | None, str | None]
 
 
-class BedrockClaude(AnthropicModel):
+class _CloudClaude(AnthropicModel):
+    """Claude on a cloud, whose own library signs requests."""
+
+    def _login_errors(self) -> tuple[type[Exception], ...]:
+        """Return the errors of credentials that cannot sign a request."""
+        return ()
+
+    async def _events(
+        self, sdk: AsyncAnthropic, body: Mapping[str, Any], betas: object
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        try:
+            async with aclosing(super()._events(sdk, body, betas)) as events:
+                async for event in events:
+                    yield event
+        except self._login_errors() as error:
+            raise auth_error(f"The credentials cannot be used: {error}.") from error
+
+
+class BedrockClaude(_CloudClaude):
     """Claude on Amazon Bedrock.
 
     Args:
@@ -93,18 +111,11 @@ class BedrockClaude(AnthropicModel):
             raise auth_error(f"Amazon Bedrock cannot be asked: {error}.") from error
         return cast("AsyncAnthropic", sdk)
 
-    async def _events(
-        self, sdk: AsyncAnthropic, body: Mapping[str, Any], betas: object
-    ) -> AsyncGenerator[Mapping[str, Any], None]:
-        try:
-            async with aclosing(super()._events(sdk, body, betas)) as events:
-                async for event in events:
-                    yield event
-        except _aws_errors() as error:
-            raise auth_error(f"{_NO_AWS} ({error})") from error
+    def _login_errors(self) -> tuple[type[Exception], ...]:
+        return _aws_errors()
 
 
-class VertexClaude(AnthropicModel):
+class VertexClaude(_CloudClaude):
     """Claude on Google Cloud's Vertex AI.
 
     Args:
@@ -172,15 +183,8 @@ class VertexClaude(AnthropicModel):
             raise auth_error(f"Vertex AI cannot be asked: {error}.") from error
         return cast("AsyncAnthropic", sdk)
 
-    async def _events(
-        self, sdk: AsyncAnthropic, body: Mapping[str, Any], betas: object
-    ) -> AsyncGenerator[Mapping[str, Any], None]:
-        try:
-            async with aclosing(super()._events(sdk, body, betas)) as events:
-                async for event in events:
-                    yield event
-        except _google_errors() as error:
-            raise auth_error(f"The Google credentials cannot be used: {error}.") from error
+    def _login_errors(self) -> tuple[type[Exception], ...]:
+        return _google_errors()
 
 
 _NO_AWS = (
