@@ -29,7 +29,7 @@ def test_the_snippets_of_a_section_run(
 
 @pytest.mark.parametrize("name", ["agent", "deep"])
 async def test_what_they_make_is_served(name: str, tmp_path: Path) -> None:
-    made: dict[str, Any] = PAGE.run("Build it from what the server has")
+    made: dict[str, Any] = PAGE.run("Build it from the server's settings")
     settings = load_settings({"state_dir": str(tmp_path / "state")}, {})
     with anyio.fail_after(60):
         async with (
@@ -41,5 +41,5 @@ async def test_what_they_make_is_served(name: str, tmp_path: Path) -> None:
 
 
 def test_every_attribute_of_the_context_is_listed() -> None:
-    told = PAGE.text("Build it from what the server has")
+    told = PAGE.text("Build it from the server's settings")
     assert [one.name for one in fields(ServeContext) if f"`{one.name}`" not in told] == []

@@ -296,6 +296,15 @@ def _serve(
 ) -> None:
     # Imports make only objects that stay; collecting among them is a twentieth of the start.
     gc.disable()
+    try:
+        _start(flags, config, application, reload=reload)
+    finally:
+        gc.enable()
+
+
+def _start(
+    flags: dict[str, object], config: str | None, application: str | None, *, reload: bool
+) -> None:
     from ..settings.settings import SettingsError
     from ..settings.sources import load_settings
 

@@ -13,6 +13,11 @@ class Model:
     """Something that has a client."""
 
 
+@pytest.fixture(autouse=True)
+def _collections_are_on():
+    gc.enable()
+
+
 async def test_no_garbage_is_collected_while_a_client_is_made_and_it_is_afterwards():
     seen = []
     clients = LoopClients("tests")
