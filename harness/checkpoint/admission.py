@@ -384,11 +384,19 @@ def _admit_openings(facts: Facts, batch: Batch) -> None:
 
 
 def opened_runs(stored: Mapping[str, StoredRun], batch: Batch) -> list[Run]:
-    """Return the runs that a batch begins or goes on with, given those that are stored."""
+    """Return the runs that a batch begins or goes on with, given those that are stored.
+
+    A new one that was cancelled before its input was accepted does not begin.
+    """
+    moves = bool(batch.checkpoints or batch.writes)
     return [
         run
         for run in batch.runs
-        if (known := stored.get(run.id)) is None or (run.status in OPEN and not known.is_open)
+        if (
+            moves or run.status != "cancelled"
+            if (known := stored.get(run.id)) is None
+            else run.status in OPEN and not known.is_open
+        )
     ]
 
 

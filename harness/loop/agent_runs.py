@@ -162,7 +162,7 @@ class AgentRuns(ThreadAccess):
         waits = other.status == "needs_approval"
         if not (waits or options.when_busy == "interrupt" or is_left(other)):
             return False
-        reason = f"run {run.id} took over the thread"
+        reason = f"the thread moved on with run {run.id}"
         try:
             await self.checkpointer.commit(taken_over(other, status="cancelled", reason=reason))
         except Superseded:

@@ -210,6 +210,15 @@ async def an_ended_run_may_be_recorded_again_beside_an_open_one(journal: Checkpo
 
 
 @LAWS.law
+async def a_run_that_was_cancelled_before_it_began_needs_no_thread(journal: Checkpointer) -> None:
+    await _begun(journal)
+    cancelled = run("run_2", status="cancelled")
+    await journal.commit(Batch(THREAD, runs=[cancelled]))
+    moves = changed(step_batch(None, "a"), runs=[run("run_3", status="cancelled")])
+    await _is_busy(journal, moves, "run_1")
+
+
+@LAWS.law
 async def what_was_made_elsewhere_may_have_several_open_runs(journal: Checkpointer) -> None:
     await journal.commit(Batch(THREAD, runs=[run("run_1"), run("run_2")], imported=True))
     await _is_busy(journal, Batch(THREAD, runs=[run("run_3")]), "run_1")

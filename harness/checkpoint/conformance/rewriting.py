@@ -191,9 +191,9 @@ ADMISSION_LAWS = Laws("admission")
 
 _SEEDS = range(8)
 _BATCHES = 25
-_RUNS = ("run_a", "run_b", "run_c")
+_RUNS = ("run_a", "run_b", "run_c", "run_d", "run_e")
 _STATUSES: tuple[RunStatus, ...] = (
-    *("running", "needs_approval", "done", "done", "failed", "paused"),
+    *("running", "needs_approval", "done", "done", "cancelled", "paused"),
 )
 
 
@@ -296,7 +296,7 @@ def _some_run(chance: Random, stored: Stored, thread: str, run_prefix: str) -> R
     """Return a run of which an earlier attempt may be stored, or a later one."""
     run_id = run_prefix + chance.choice(_RUNS)
     known = stored.runs.get(run_id)
-    key = known.idempotency_key if known else chance.choice((None, None, f"{run_prefix}key"))
+    key = known.idempotency_key if known else chance.choice((None, f"{run_prefix}key"))
     return run(
         run_id,
         thread=thread,

@@ -217,9 +217,11 @@ for _, run in ipairs(runs) do
 end
 if imported == '0' then
   local still_open
+  local moves = #checkpoints + #tasks > 0
   for _, run in ipairs(runs) do
     local old = stored(run.id)
-    if not old or (is_open[run.status] and not old.open) then
+    local begins = not old and (moves or run.status ~= 'cancelled')
+    if begins or (old and is_open[run.status] and not old.open) then
       if not still_open then
         still_open = {}
         for _, other in ipairs(call('SMEMBERS', k .. ':w')) do
