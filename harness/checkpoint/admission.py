@@ -366,6 +366,7 @@ def admit_runs(facts: Facts, batch: Batch) -> None:
             raise superseded(run.id, run.attempt)
     if not batch.imported:
         _admit_openings(facts, batch)
+    _admit_keys(facts, batch)
 
 
 def _admit_openings(facts: Facts, batch: Batch) -> None:
@@ -377,10 +378,15 @@ def _admit_openings(facts: Facts, batch: Batch) -> None:
             raise thread_in_use(batch.thread_id, min(others))
         if run.status in OPEN:
             still_open.add(run.id)
+
+
+def _admit_keys(facts: Facts, batch: Batch) -> None:
+    keyed = dict(facts.keyed)
     for run in batch.runs:
-        known = run.idempotency_key and facts.keyed.get(run.idempotency_key)
-        if known and known != run.id and run.id not in facts.runs:
-            raise known_run(known)
+        if run.idempotency_key is not None and run.id not in facts.runs:
+            known = keyed.setdefault(run.idempotency_key, run.id)
+            if known != run.id:
+                raise known_run(known)
 
 
 def opened_runs(stored: Mapping[str, StoredRun], batch: Batch) -> list[Run]:

@@ -236,10 +236,13 @@ if imported == '0' then
       if is_open[run.status] then still_open[run.id] = true end
     end
   end
-  for _, run in ipairs(runs) do
-    local other = run.key and not stored(run.id)
-        and call('ZRANGE', p .. 'runs:key:' .. run.key, -1, -1)[1]
+end
+local keyed = {}
+for _, run in ipairs(runs) do
+  if run.key and not stored(run.id) then
+    local other = keyed[run.key] or call('ZRANGE', p .. 'runs:key:' .. run.key, -1, -1)[1]
     if other and other ~= run.id then return {'known', other} end
+    keyed[run.key] = run.id
   end
 end
 """

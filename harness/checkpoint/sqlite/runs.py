@@ -100,7 +100,7 @@ class RunCache:
                 (),
                 stored,
                 [one for (one,) in conn.execute(_OPEN, (batch.thread_id,))] if opened else (),
-                _keyed(conn, opened),
+                _keyed(conn, [run for run in batch.runs if run.id not in stored]),
             ),
             batch,
         )
