@@ -21,13 +21,21 @@ sys.dont_write_bytecode = False
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 from tests import fork_server  # noqa: E402
-from tests.sampled_cases import sample, wants_all  # noqa: E402
+from tests.sampled_cases import sample, seed_of, wants_all  # noqa: E402
 from tests.test_distribution import dealt  # noqa: E402
 
 # How long an example takes says more about the machine than about the code.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
-
+for _profile, _examples in (("sampled", 25), ("exhaustive", 300)):
+    settings.register_profile(
+        _profile,
+        max_examples=_examples,
+        deadline=None,
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+            HealthCheck.filter_too_much,
+        ],
+    )
 
 # Variables that change what our code, the libraries below it or a terminal's programs do.
 THEIRS = re.compile(
@@ -44,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Test the same whoever runs it: forget their settings, their umask and deaf shells."""
     for name in [one for one in os.environ if THEIRS.fullmatch(one) and one not in OPTIONS]:
         del os.environ[name]
+    settings.load_profile("exhaustive" if wants_all(config) else "sampled")
     os.environ["LANG"] = "C.UTF-8"
     os.umask(0o022)
     if fork_server.PLACE not in os.environ:  # this process starts all others
@@ -80,15 +89,29 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     return result
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed", help="draw other samples of the families marked `exhaustive` with this seed"
+    )
+
+
 def pytest_report_header(config: pytest.Config) -> str | None:
     if wants_all(config):
         return None
-    return "families marked `exhaustive`: a fixed sample; all of their cases with -m exhaustive"
+    seed = seed_of(config)
+    drawn = "a fixed sample" if seed is None else f"a sample drawn with --seed {seed}"
+    return f"families marked `exhaustive`: {drawn}; all of their cases with -m exhaustive"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark tests that draw their examples: with -m exhaustive they draw more."""
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker("exhaustive")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not wants_all(config):
-        items[:], left_out = sample(items)
+        items[:], left_out = sample(items, seed_of(config))
         config.hook.pytest_deselected(items=left_out)
     worker = getattr(config, "workerinput", None)
     if worker is not None:

@@ -1,12 +1,15 @@
-"""Which cases of a family marked `exhaustive` run by default: a fixed sample, the same every time.
+"""Which cases of a family marked `exhaustive` run by default: a sample, the same every time.
 
 A family is a parametrised test. Its sample covers every pair of values of two parameters, which is
 where most faults show. `pytest -m exhaustive` runs all cases of these families; a test named by its
-node id always runs. The header of a run says how many cases were left out.
+node id always runs. `--seed NUMBER` draws another sample, as `.ci/run` does: the same number draws
+it again. The header of a run says which sample it is.
 
     @pytest.mark.exhaustive              # each pair of values
     @pytest.mark.exhaustive(together=1)  # each value once
     @pytest.mark.exhaustive(cases=12)    # so many, evenly spread
+
+Tests that draw their examples with Hypothesis belong to them, too: `-m exhaustive` draws more.
 """
 
 from __future__ import annotations
@@ -14,11 +17,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from random import Random
 from typing import Any
 
 import pytest
 
-__all__ = ["sample", "wants_all"]
+__all__ = ["sample", "seed_of", "wants_all"]
 
 
 def wants_all(config: pytest.Config) -> bool:
@@ -27,7 +31,14 @@ def wants_all(config: pytest.Config) -> bool:
     return named or "exhaustive" in (config.getoption("markexpr") or "")
 
 
-def sample(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+def seed_of(config: pytest.Config) -> str | None:
+    """Return what the samples of this run are drawn with."""
+    return config.getoption("--seed")
+
+
+def sample(
+    items: Sequence[pytest.Item], seed: str | None = None
+) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Return the tests that run by default, in their order, and those left out."""
     families: dict[tuple[object, ...], list[pytest.Function]] = defaultdict(list)
     for item in items:
@@ -37,6 +48,8 @@ def sample(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest
     for family in families.values():
         marker = family[0].get_closest_marker("exhaustive")
         assert marker is not None
+        if seed is not None:
+            Random(f"{seed} {family[0].originalname}").shuffle(family)
         kept.update(_chosen(family, **marker.kwargs))
     left = {item for family in families.values() for item in family} - kept
     return [one for one in items if one not in left], [one for one in items if one in left]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import anyio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.deep_agent import create_deep_agent
@@ -64,7 +64,6 @@ def agent_of(model: Turns) -> Agent:
     return create_deep_agent(model)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(calls, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_the_run_goes_on_and_every_call_has_its_result(
     rounds: list[list[tuple[str, Any, str | None]]],

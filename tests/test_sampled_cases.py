@@ -1,4 +1,5 @@
 from itertools import combinations, pairwise, product
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,15 +24,21 @@ def parameters(case: pytest.Function) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("together", [1, 2])
-def test_a_sample_is_small_and_has_each_combination_of_values(together: int) -> None:
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_a_sample_is_small_and_has_each_combination_of_values(
+    together: int, seed: int | None
+) -> None:
     cases = family(LETTERS, NUMBERS, LISTS)
+    if seed is not None:
+        Random(seed).shuffle(cases)
     chosen = [*_chosen(cases, together=together)]
 
     def met(some: list[pytest.Function]) -> set[object]:
         return {found for one in some for found in combinations(parameters(one), together)}
 
     assert met(chosen) == met(cases)
-    assert len(chosen) <= {1: 2 * len(LETTERS), 2: 2 * len(LETTERS) * len(NUMBERS)}[together]
+    most = {1: 2 * len(LETTERS), 2: 2 * len(LETTERS) * len(NUMBERS)}
+    assert len(chosen) <= most[together]
     assert chosen == [*_chosen(cases, together=together)]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import RunResult, create_agent
@@ -180,11 +180,7 @@ async def lived(provider: Provider, plan: list[tuple[str, list[Answer], list[Any
     api.recorded.clear()
 
 
-@settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(max_examples=10)
 @given(threads())
 def test_no_request_of_a_thread_is_refused(
     provider: Provider, plan: list[tuple[str, list[Answer], list[Any]]]

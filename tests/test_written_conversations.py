@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import create_agent
@@ -177,11 +177,6 @@ async def lived(
         assert error is None or isinstance(error, UnfinishedAnswer), error
 
 
-@settings(
-    max_examples=120,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 @given(st.lists(steps, max_size=5), st.lists(answers, max_size=4), st.booleans())
 def test_no_request_is_refused_whatever_was_written(
     provider: Provider, plan: list[tuple[Any, ...]], said: list[Answer], thinks: bool

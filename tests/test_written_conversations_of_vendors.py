@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mcp.server.validation import validate_tool_use_result_messages
 from mcp.types import (
@@ -80,11 +80,7 @@ def reply(text: str, used: list[str]) -> Reply:
 
 
 @pytest.mark.parametrize("name", APIS)
-@settings(
-    max_examples=8,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(max_examples=4)
 @given(plan=st.lists(steps, max_size=4), said=replies)
 @example(plan=[("write", [TWO_OF_ONE_ID], "input")], said=[])
 def test_no_vendor_refuses_a_request_whatever_was_written(
@@ -147,7 +143,6 @@ def _block(block: Any) -> dict[str, Any]:
             return {"type": "image", "source": source}
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(messages, min_size=1, max_size=6))
 def test_what_a_clients_model_is_asked_can_be_passed_on(given: list[Message]) -> None:
     params = params_of(ChatRequest(paired(given)))

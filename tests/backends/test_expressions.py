@@ -7,7 +7,7 @@ import time
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.backends.expressions import line_expression
@@ -21,7 +21,6 @@ def places(pattern: str, line: str) -> bool:
     return line_expression(pattern).find(line) is not None
 
 
-@settings(max_examples=200, deadline=None)
 @given(PATTERNS, st.text(alphabet="abKsi_7-. \töéßяё", min_size=1, max_size=12))
 def test_expressions_mean_what_they_mean_in_python(pattern: str, line: str) -> None:
     try:
@@ -32,7 +31,6 @@ def test_expressions_mean_what_they_mean_in_python(pattern: str, line: str) -> N
     assert ours == (python.search(line) is not None)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(max_size=30), st.text(alphabet=CHARS, max_size=10))
 def test_the_advice_to_search_for_text_as_it_is_finds_it(text: str, around: str) -> None:
     text = "".join(text.splitlines()) or "x"

@@ -1,6 +1,5 @@
 """What `.gitignore` leaves out is what Git leaves out."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -9,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.backends.directory import DirectoryBackend
@@ -75,11 +74,6 @@ def by_git(root: Path) -> set[str]:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="Git is what it is held against")
-@settings(
-    max_examples=int(os.environ.get("SEARCH_EXAMPLES", "60")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
 @given(top=FILES, inner=FILES)
 @example(top=["*.log", "!x.log"], inner=["*.log"])
 @example(top=["a/", "!a/x.log"], inner=["!*"])
@@ -122,7 +116,6 @@ def ignored_by_git(root: Path, paths: list[str]) -> set[str]:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="Git is what it is held against")
-@settings(max_examples=int(os.environ.get("SEARCH_EXAMPLES", "40")), deadline=None)
 @given(
     patterns=st.lists(
         st.lists(TOKENS, min_size=1, max_size=12)

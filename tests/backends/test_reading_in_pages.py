@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.backends.text import decode, read_page
@@ -46,7 +46,6 @@ def read(text: bytes, *, limit: int, budget: int) -> tuple[str, list[str]]:
 LINES = st.lists(st.text("ab \té", max_size=40), max_size=30)
 
 
-@settings(max_examples=150)
 @given(LINES, st.booleans(), st.integers(1, 12), st.integers(1, 60))
 @example([""] * 20, True, 3, 60)
 @example(["", "x" * 40, "", "y" * 40, ""], True, 2, 10)

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.backends import ripgrep
@@ -50,11 +50,6 @@ SEARCHES = st.fixed_dictionaries(
 EVERYWHERE = {"path": "/", "glob": None, "ignore_case": False, "limit": 1_000}
 
 
-@settings(
-    max_examples=int(os.environ.get("SEARCH_EXAMPLES", "60")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
 @given(PATTERNS, st.lists(contents(), min_size=1, max_size=12), SEARCHES)
 @example("^b", [b"a\rb", b"\xef\xbb\xbfb", b"x\nb", "b".encode("utf-16")], EVERYWHERE)
 @example("a$", [b"a" + b" " * 5_000, b" " * 3_999 + b"a" + b" " * 50], EVERYWHERE)

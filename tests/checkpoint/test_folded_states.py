@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import Agent, create_agent
@@ -209,7 +209,6 @@ async def played(journal: Checkpointer, plan: Sequence[tuple[int, Update]]) -> l
     return [{**state, "messages": [one.text for one in state["messages"]]} for state in states]
 
 
-@settings(max_examples=40, deadline=None)
 @given(plan=plans)
 def test_every_state_is_the_same_with_snapshots_and_without(plan: list[tuple[int, Update]]):
     made = 0

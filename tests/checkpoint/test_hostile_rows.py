@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import create_agent
@@ -190,7 +190,6 @@ hostile = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_any_spoilt_row_gives_an_error_of_ours_or_is_not_needed(
     content: bytes, data: st.DataObject
@@ -204,7 +203,6 @@ def test_any_spoilt_row_gives_an_error_of_ours_or_is_not_needed(
         anyio.run(use, path)
 
 
-@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_any_spoilt_byte_gives_an_error_of_ours_or_is_not_needed(
     content: bytes, data: st.DataObject

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.checkpoint.base import (
@@ -173,7 +173,6 @@ async def check(journal: Checkpointer, ns: str, model: Model) -> None:
                 assert list(found.pending) == pending
 
 
-@settings(max_examples=60, deadline=None)
 @given(plan=moves())
 def test_any_checkpoint_in_memory_is_the_fold_of_its_branch(plan: list[Move]):
     async def scenario() -> None:
@@ -185,7 +184,6 @@ def test_any_checkpoint_in_memory_is_the_fold_of_its_branch(plan: list[Move]):
 
 
 @pytest.mark.parametrize("page_bytes", [1, 100, 1_000_000])
-@settings(max_examples=25, deadline=None)
 @given(plan=moves())
 def test_any_checkpoint_on_disk_is_the_fold_of_its_branch(page_bytes: int, plan: list[Move]):
     async def scenario(path: Path) -> None:
@@ -212,7 +210,6 @@ def without_snapshots(path: Path) -> None:
     conn.close()
 
 
-@settings(max_examples=60, deadline=None)
 @given(plan=moves(), keep=st.integers(1, 4), gone=st.sets(st.sampled_from(["t1", "t2", "t3"])))
 def test_no_state_that_stays_is_shortened_by_a_removal(plan: list[Move], keep: int, gone: set[str]):
     async def scenario(path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.checkpoint.base import (
@@ -112,7 +112,6 @@ async def test_a_file_is_readable(journal: Checkpointer):
     assert json.loads(end) == {"type": "end", "lines": 1}
 
 
-@settings(max_examples=40, deadline=None)
 @given(plan=moves(), keep=st.integers(1, 4))
 def test_any_thread_comes_back_byte_for_byte_pruned_ones_too(plan: Sequence[Move], keep: int):
     async def scenario() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, TypedDict, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import create_agent
@@ -237,7 +237,6 @@ stacks = st.lists(
 )
 
 
-@settings(max_examples=50)
 @given(stacks, st.lists(st.sampled_from([add, report]), unique_by=id), st.booleans())
 def test_every_line_is_a_node_a_box_or_an_edge_between_declared_nodes(
     stack: list[AgentMiddleware], tools: list[Any], wrapped: bool

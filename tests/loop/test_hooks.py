@@ -2,7 +2,7 @@
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import RunOptions, create_agent
@@ -139,7 +139,6 @@ stacks = st.lists(
 
 
 @given(stack=stacks, rounds=st.integers(0, 2))
-@settings(max_examples=50)
 def test_hooks_of_any_stack_run_as_an_onion(stack, rounds):
     log: list[str] = []
     middleware = [recorder(name, kinds, log) for name, kinds in stack.items()]

@@ -6,7 +6,7 @@ from typing import Annotated, NotRequired, TypedDict
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
@@ -152,7 +152,6 @@ def interview(journal: MemoryCheckpointer, ran: list[str]) -> Agent:
     return create_agent(model, [ask, counting(ran)], checkpointer=journal)
 
 
-@settings(max_examples=25)
 @given(order=st.permutations(["A", "B", "C"]), sizes=st.lists(st.integers(1, 3), min_size=3))
 def test_answers_in_any_order_and_grouping_lead_to_the_same_transcript(order, sizes):
     async def scenario() -> None:

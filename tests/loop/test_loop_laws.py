@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
@@ -30,7 +30,6 @@ from tests.loop.models import Turns, call, says
 
 APPROVE = {"decision": "approve"}
 POLICY = Policy((Rule("deny", "denied"), Rule("ask", "gated")))
-MODEST = settings(max_examples=40)
 
 
 class Death(BaseException):
@@ -193,7 +192,6 @@ async def at_rest(world: World, way: str) -> None:
     assert isinstance(messages[-1], AIMessage | ToolMessage)
 
 
-@MODEST
 @given(scripts(), limited, ways)
 def test_every_call_has_one_result_whatever_limits_questions_and_drains_do(answers, limits, way):
     async def law() -> None:
@@ -204,7 +202,6 @@ def test_every_call_has_one_result_whatever_limits_questions_and_drains_do(answe
     anyio.run(law)
 
 
-@MODEST
 @given(scripts(), st.integers(1, 25), ways)
 def test_a_journal_that_fails_once_loses_no_result_and_repeats_none(answers, fails_at, way):
     async def law() -> None:
@@ -218,7 +215,6 @@ def test_a_journal_that_fails_once_loses_no_result_and_repeats_none(answers, fai
     anyio.run(law)
 
 
-@MODEST
 @given(scripts(), st.integers(1, 25), ways)
 def test_a_process_that_dies_at_any_commit_is_continued_by_the_next(answers, dies_at, way):
     async def law() -> None:
@@ -250,7 +246,6 @@ async def torn_down(work, ticks: int) -> bool:
     return done
 
 
-@MODEST
 @given(scripts(), st.integers(0, 60), ways)
 def test_a_run_torn_down_at_any_moment_goes_on_or_makes_way(answers, ticks, way):
     async def law() -> None:
@@ -357,7 +352,6 @@ def test_questions_keep_their_ids_and_order_in_every_process(tmp_path):
     anyio.run(law)
 
 
-@MODEST
 @given(scripts(kinds=("ok", "ask", "gated", "twice")), st.data())
 def test_answers_in_drawn_portions_end_every_run(answers, data):
     async def law() -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, NotRequired, TypedDict
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import create_agent
@@ -286,7 +286,6 @@ async def test_of_two_overwrites_in_one_answer_the_later_call_gets_an_error():
 
 
 @given(calls=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=1, max_size=5))
-@settings(max_examples=50)
 def test_parallel_writes_join_in_call_order(calls):
     result = anyio.run(written, *calls)
     overwritten, expected = False, ["old"]

@@ -5,7 +5,7 @@ from typing import Annotated, NotRequired, TypedDict
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import Agent, create_agent
@@ -344,7 +344,6 @@ async def test_a_thread_that_a_run_moves_is_not_written_to_and_unknown_places_ar
 # --- history ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=20)
 @given(
     turns=st.integers(1, 4), forks=st.lists(st.integers(0, 7), max_size=3), page=st.integers(1, 5)
 )

@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import Agent, RunOptions, RunResult, create_agent
@@ -252,7 +252,6 @@ async def test_runs_on_other_threads_do_not_wait():
             runs.gate.set()
 
 
-@settings(max_examples=25)
 @given(st.lists(st.sampled_from(["refuse", "queue", "interrupt", "cancel", "open"]), max_size=8))
 def test_whatever_comes_runs_never_interleave_and_the_thread_stays_usable(plan: list[str]):
     async def scenario() -> None:

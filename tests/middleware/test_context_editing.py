@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import create_agent
@@ -333,7 +333,6 @@ async def test_in_the_other_order_the_view_is_still_valid() -> None:
     assert state["summaries"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 3_000), min_size=1, max_size=25),
     st.integers(0, 4),

@@ -272,10 +272,7 @@ async def test_edits_keep_every_other_byte(bench: Bench, before: bytes, after: b
     assert await bench.data("/f") == after
 
 
-@settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-    max_examples=40,
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     left=st.text(alphabet="ab \r\nä", max_size=30),
     right=st.text(alphabet="ab \r\nä", max_size=30),

@@ -105,11 +105,7 @@ def agent_of(which: int, root: Path) -> Agent:
     return create_agent(Turns(), middleware=[files, FilesystemFileSearchMiddleware(root)])
 
 
-@settings(
-    max_examples=80,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.sampled_from(NAMES), arguments, st.integers(0, 4))
 @example("grep", {"path": "/link/secret", "pattern": "plums"}, 0)
 @example("glob", {"pattern": "/link/*"}, 1)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.agent import create_agent
@@ -247,7 +247,6 @@ def verdict(guard: RepeatGuardMiddleware, messages: Sequence[Message]) -> str:
 texts = st.text(max_size=5)
 
 
-@settings(max_examples=50)
 @given(st.lists(texts, unique=True, max_size=18), texts, st.integers(2, 4), st.integers(5, 8))
 def test_distinct_calls_never_trigger_it(paths, result, nudge, stop):
     guard = RepeatGuardMiddleware(nudge, stop)
@@ -259,7 +258,6 @@ def test_distinct_calls_never_trigger_it(paths, result, nudge, stop):
 calls_of_a_round = st.lists(st.tuples(texts, texts), min_size=1, max_size=4)
 
 
-@settings(max_examples=50)
 @given(calls_of_a_round, st.integers(2, 6), st.integers(1, 6))
 def test_a_constant_sequence_is_nudged_and_stopped_in_time(calls, nudge, further):
     guard = RepeatGuardMiddleware(nudge, nudge + further)

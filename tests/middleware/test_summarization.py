@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import AgentBuildError, ModelError
@@ -446,7 +446,6 @@ def transcripts(draw: st.DrawFn) -> list[Message]:
     return messages
 
 
-@settings(max_examples=150)
 @given(transcripts(), st.sampled_from([300, 1_000, 3_000]), st.booleans())
 async def test_requests_stay_visible_pairs_intact_and_order_kept(
     messages: list[Message], window: int, refused: bool

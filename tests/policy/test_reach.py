@@ -272,7 +272,7 @@ def test_reach_says_no_less_where_rules_look_at_paths_alone(policy, path, agent)
     assert reach(policy, path, agent=agent, tools=TOOLS) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(policies, policies, st.lists(paths, max_size=12), agents)
 def test_boundaries_say_of_each_existing_path_what_reach_says(first, second, found, agent):
     assume(not any("\uff0e" in path for path in found))  # judged as `..`, so as another place

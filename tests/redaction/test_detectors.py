@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import AgentBuildError, MiddlewareError
@@ -109,7 +109,6 @@ def test_of_partly_overlapping_matches_the_longer_names_the_whole() -> None:
     assert redactor(second, first)("xabcdefghx") == "x[REDACTED_SECOND]x"
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.lists(pieces_of_text, max_size=6).map(" ".join),
     st.sampled_from(["redact", "mask", "hash", "tokenize"]),
@@ -120,7 +119,6 @@ def test_what_is_clean_stays_as_it_is(text: str, strategy: Strategy) -> None:
     assert one(cleaned) == cleaned
 
 
-@settings(max_examples=200, deadline=None)
 @given(texts)
 def test_matches_are_in_order_and_do_not_overlap(text: str) -> None:
     matches = ALL.find(text)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.models.base import Delta
@@ -67,7 +67,6 @@ def streamed(stream: TextStream | JsonStream, text: str, cuts: Sequence[int]) ->
     return "".join([*out, stream.close()])
 
 
-@settings(max_examples=600, deadline=None)
 @given(texts, st.lists(st.integers(1, 7), max_size=200))
 @example("a 4111 1111 1111 1111 12/25", [1] * 40)
 @example("ip:fe80::1: x", [1] * 20)
@@ -78,14 +77,12 @@ def test_any_cut_gives_the_same_text(text: str, cuts: Sequence[int]) -> None:
     assert streamed(TextStream(ALL), text, cuts) == ALL(text)
 
 
-@settings(max_examples=300, deadline=None)
 @given(texts, st.lists(st.integers(1, 5), max_size=80), st.sampled_from(sorted(BUILTIN)))
 def test_so_it_is_with_each_detector_alone(text: str, cuts: Sequence[int], name: str) -> None:
     alone = redactor(rule(name, "mask"))
     assert streamed(TextStream(alone), text, cuts) == alone(text)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.text(alphabet="EMP-12 X\nab", max_size=40),
     st.lists(st.integers(1, 5), max_size=40),
@@ -158,7 +155,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.dictionaries(st.sampled_from("abc"), json_values),
     st.booleans(),

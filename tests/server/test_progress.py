@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_agent_mcp.harness.errors import UnknownRun
@@ -122,7 +122,6 @@ async def test_todos_that_are_known_before_count_from_the_first_notice() -> None
 LISTS = st.integers(0, 8).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total)))
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(LISTS, st.integers(1, 5)), max_size=20))
 def test_progress_always_rises_and_stays_below_its_total(
     lists: list[tuple[tuple[int, int], int]],
@@ -138,7 +137,6 @@ def test_progress_always_rises_and_stays_below_its_total(
             last = value
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 10), st.integers(1, 60))
 def test_a_list_that_is_worked_off_is_shown_in_its_own_numbers(total: int, times: int) -> None:
     progress = RisingProgress()
