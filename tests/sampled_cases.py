@@ -9,20 +9,23 @@ it again. The header of a run says which sample it is.
     @pytest.mark.exhaustive(together=1)  # each value once
     @pytest.mark.exhaustive(cases=12)    # so many, evenly spread
 
-Tests that draw their examples with Hypothesis belong to them, too: `-m exhaustive` draws more.
+Within a test, `few` takes a sample of what it loops over. Tests that draw their examples with
+Hypothesis belong to them, too: `-m exhaustive` draws more.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-__all__ = ["sample", "seed_of", "wants_all"]
+__all__ = ["few", "sample", "seed_of", "wants_all"]
+
+Case = TypeVar("Case")
 
 
 def wants_all(config: pytest.Config) -> bool:
@@ -34,6 +37,20 @@ def wants_all(config: pytest.Config) -> bool:
 def seed_of(config: pytest.Config) -> str | None:
     """Return what the samples of this run are drawn with."""
     return config.getoption("--seed")
+
+
+def few(config: pytest.Config, cases: Iterable[Case], count: int) -> list[Case]:
+    """Return so many cases, evenly spread or drawn with the seed; in a run of everything all.
+
+    The test that asks is marked `exhaustive`, so that a run of everything has it.
+    """
+    found, seed = [*cases], seed_of(config)
+    if wants_all(config) or count >= len(found):
+        return found
+    if seed is None:
+        return [found[number * len(found) // count] for number in range(count)]
+    places = sorted(Random(f"{seed} {len(found)}").sample(range(len(found)), count))
+    return [found[place] for place in places]
 
 
 def sample(

@@ -47,13 +47,16 @@ class Ground:
     def within(self) -> dict[str, tuple[int, ...]]:
         """Return everything in the root, such that nothing is put back the same."""
         found: dict[str, tuple[int, ...]] = {}
-        for base, dirs, files in os.walk(self.root):
-            for name in (*dirs, *files):
-                place = os.path.join(base, name)
-                status = os.lstat(place)
-                folder = stat.S_ISDIR(status.st_mode)
-                times = () if folder else (status.st_ino, status.st_size, status.st_ctime_ns)
-                found[place] = (status.st_mode, *times)
+        folders = [os.fspath(self.root)]
+        for base in folders:
+            with os.scandir(base) as entries:
+                for one in entries:
+                    status = one.stat(follow_symlinks=False)
+                    folder = stat.S_ISDIR(status.st_mode)
+                    times = () if folder else (status.st_ino, status.st_size, status.st_ctime_ns)
+                    found[one.path] = (status.st_mode, *times)
+                    if folder:
+                        folders.append(one.path)
         return found
 
     def around(self) -> dict[str, tuple[object, ...]]:
@@ -66,9 +69,8 @@ class Ground:
             for name in (*dirs, *files):
                 place = os.path.join(base, name)
                 status = os.lstat(place)
-                is_file = os.path.isfile(place)
-                data = Path(place).read_bytes() if is_file else b""
-                times = (status.st_mtime_ns, status.st_ctime_ns) if is_file else ()
+                data = Path(place).read_bytes() if os.path.isfile(place) else b""
+                times = (status.st_mtime_ns, status.st_ctime_ns)
                 found[place] = (status.st_mode, status.st_size, status.st_uid, times, data)
         return found
 

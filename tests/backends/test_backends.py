@@ -80,24 +80,6 @@ async def test_a_deleted_directory_is_gone_with_all_it_held(bench: Bench):
     assert {one.path for one in await bench.files().ls("/")} == {"/keep", *bench.mounts}
 
 
-@pytest.mark.parametrize(
-    ("pattern", "path", "found"),
-    [
-        ("*.py", "/", {"/a.py", "/s/b.py", "/s/.h/c.py"}),
-        ("*.py", "/s", {"/s/b.py", "/s/.h/c.py"}),
-        ("s/*.py", "/", {"/s/b.py"}),
-        ("**/*.py", "/", {"/a.py", "/s/b.py", "/s/.h/c.py"}),
-        ("/s/*.{py,md}", "/", {"/s/b.py", "/s/r.md"}),
-        (".h/*", "/s", {"/s/.h/c.py"}),
-        ("[!a]*.PY", "/", set()),
-    ],
-)
-async def test_globs(bench: Bench, pattern: str, path: str, found: set[str]):
-    for name in ("/a.py", "/s/b.py", "/s/r.md", "/s/.h/c.py"):
-        await bench.seed(name, b"x")
-    assert {one.path for one in await bench.files().glob(pattern, path)} == found
-
-
 async def test_glob_results_are_newest_first_and_capped(bench: Bench):
     for number in range(5):
         await bench.seed(f"/{number}.txt", b"x")

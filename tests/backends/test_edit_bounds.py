@@ -19,6 +19,7 @@ def text_of(content: str) -> Text:
     return text
 
 
+@pytest.mark.exhaustive(cases=4)
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 @pytest.mark.parametrize("count", [1_000, 30_000, MOST_PLACES])
 @pytest.mark.parametrize("new", ["y" * 12_000, "\n" * 12_000, "y" * 1_000_000])

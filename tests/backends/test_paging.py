@@ -50,8 +50,7 @@ def small_caps(monkeypatch: pytest.MonkeyPatch) -> None:
 async def seed(bench: Bench) -> dict[str, int]:
     """Put 40 files where lines are found: as many as the number in their names says."""
     counts = {f"/{'abs'[n % 3]}/{n % 4}/f{n}.txt": n % 5 + 1 for n in range(40)}
-    for path, count in counts.items():
-        await bench.seed(path, b"hay\nneedle\n" * count)
+    await bench.seed_all({path: b"hay\nneedle\n" * count for path, count in counts.items()})
     return counts
 
 
@@ -92,8 +91,7 @@ async def test_glob_leads_to_every_file_newest_first(bench: Bench, small_caps: N
 
 async def test_ls_leads_to_every_entry(bench: Bench):
     names = [f"/d/{'long name ' * 8}{number:03}" for number in range(150)]
-    for name in names:
-        await bench.seed(name, b"")
+    await bench.seed_all(dict.fromkeys(names, b""))
     got = await pages(bench, "ls", path="/d")
     assert [row["path"] for page in got for row in page["entries"]] == names
     assert len(got) >= 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -77,9 +77,13 @@ class Bench:
     def __init__(self, backend: Backend, root: Path, **options: Any) -> None:
         self.backend = backend
         self.root = root
+        self.forget()
+        self.middleware = FilesystemMiddleware(backend, **options)
+
+    def forget(self) -> None:
+        """Begin a new thread."""
         self.checkpointer = MemoryCheckpointer()
         self.state = SCHEMA.initial()
-        self.middleware = FilesystemMiddleware(backend, **options)
 
     @property
     def runtime(self) -> ToolRuntime:
@@ -110,13 +114,19 @@ class Bench:
 
     async def seed(self, path: str, data: bytes) -> None:
         """Put a file where it is without the tools noticing."""
+        await self.seed_all({path: data})
+
+    async def seed_all(self, contents: Mapping[str, bytes]) -> None:
+        """Put files where they are, all at once."""
         if isinstance(self.backend, DirectoryBackend):
-            real = self.root / path[1:]
-            real.parent.mkdir(parents=True, exist_ok=True)
-            real.write_bytes(data)
+            for path, data in contents.items():
+                real = self.root / path[1:]
+                real.parent.mkdir(parents=True, exist_ok=True)
+                real.write_bytes(data)
         else:
             files = self.files()
-            await files.write(path, data)
+            for path, data in contents.items():
+                await files.write(path, data)
             self.apply(dict(files.update()))
 
     async def data(self, path: str) -> bytes:

@@ -30,6 +30,7 @@ from deep_agent_mcp.server.threads.rewinding import rewind
 from tests.checkpoint.postgres_journals import opened
 from tests.loop.models import Turns, call, says
 from tests.redis_server import SERVER, keys
+from tests.sampled_cases import few
 from tests.subagents.family import Cast, task, told
 
 pytestmark = pytest.mark.anyio
@@ -123,14 +124,15 @@ async def all_checkpoints(journal: Checkpointer, threads: list[str]) -> dict[str
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 async def test_steps_of_two_threads_share_an_id_only_where_one_is_a_copy_of_the_other(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    histories = 40 if kind == "memory" else 12
+    histories = few(request.config, range(40 if kind == "memory" else 12), 3)
     async with opened_journal(kind, tmp_path, request) as journal:
         agent = worker(journal)
-        for history in range(histories):
+        for history in histories:
             chance = random.Random(f"{kind} {history}")
             threads = [f"{history} first"]
             for move in range(14):

@@ -45,7 +45,7 @@ from tests.loop.models import Turns, call, says
 pytestmark = pytest.mark.anyio
 
 examples = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -265,6 +265,7 @@ def columns(database: Database, schema: str) -> list[tuple[str, str, str, bool]]
     )
 
 
+@pytest.mark.exhaustive(cases=4)
 @pytest.mark.parametrize("spoilt", JOURNAL.tables)
 async def test_any_spoilt_column_gives_an_error_of_ours_or_is_not_needed(
     database: Database, spoilt: str

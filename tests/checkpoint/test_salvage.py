@@ -39,6 +39,7 @@ from tests.checkpoint.damaged_journals import (
     quick_folder,
 )
 from tests.checkpoint.records import task
+from tests.sampled_cases import few
 
 pytestmark = pytest.mark.anyio
 
@@ -77,13 +78,14 @@ async def salvaged(path: Path, **options: Any) -> tuple[Path, list[Any]]:
     return target, [*await salvage_journal(path, target, **options)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__name__)
 async def test_no_damage_makes_salvage_fail_or_make_up_a_state(
-    damage: Any, original: tuple[bytes, Held], folder: Path
+    damage: Any, original: tuple[bytes, Held], folder: Path, pytestconfig: pytest.Config
 ) -> None:
     data, known = original
     saved = 0
-    for case in range(CASES):
+    for case in few(pytestconfig, range(CASES), 3):
         spoiled = bytearray(data)
         damage(spoiled, random.Random(f"{damage.__name__} {case}"))
         path = written(folder, spoiled)

@@ -30,6 +30,7 @@ from tests.loop.test_dropped_deltas import shown
 from tests.middleware.test_summaries_kept import Main
 from tests.middleware.test_summaries_kept import look as look_up
 from tests.models.calls import claude
+from tests.sampled_cases import few
 
 pytestmark = pytest.mark.anyio
 
@@ -88,12 +89,15 @@ def outages(count: int) -> list[list[Answer]]:
     return [[one] for one in kinds] + mixed
 
 
-async def test_a_run_outlives_every_outage_and_nothing_of_it_is_kept_or_shown() -> None:
+@pytest.mark.exhaustive
+async def test_a_run_outlives_every_outage_and_nothing_of_it_is_kept_or_shown(
+    pytestconfig: pytest.Config,
+) -> None:
     """The default `max_retries` of the SDK is on: it adds no attempts of its own."""
     calls = Answer(text="I look.", tool_calls=[{"name": "look"}])
     async with FakeAnthropic() as api, claude(api.url, max_retries=2) as model:
         agent = create_agent(model, [look], middleware=[patient()])
-        for failures in outages(105):
+        for failures in few(pytestconfig, outages(105), 24):
             api.recorded.clear()
             api.answers = [calls, *failures, Answer(text="All fine.")]
             events, result = await read(agent, "messages", "tasks")

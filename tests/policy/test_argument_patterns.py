@@ -27,6 +27,7 @@ FLAGS = ("", "", "(?i)", "(?m)", "(?s)", "(?a)", "(?im)")
 CHARS = 'abxAéü1٣_ -.\n\t\x0b\x1c\x85\xa0\u2028\u017f{}[]#/&\\"\x00²Ⅷ漢\u0301\ud800'
 
 
+@pytest.mark.exhaustive(cases=1)
 @pytest.mark.parametrize("seed", range(6))
 def test_an_expression_matches_what_it_matches_for_re(seed: int) -> None:
     chance = random.Random(seed)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from mcp import Client
 from mcp.types import ElicitRequestParams, ElicitResult
 
 from deep_agent_mcp.harness.agent import Agent
-from deep_agent_mcp.harness.backends.base import FileError
+from deep_agent_mcp.harness.backends.base import Backend, FileError
 from deep_agent_mcp.harness.policy import Verdict
 from deep_agent_mcp.harness.tools.tool import Tool, tool
 from deep_agent_mcp.server.app import built_agent
@@ -83,9 +84,14 @@ def settings(root: Path, **flags: object) -> Settings:
     return load_settings(given, {})
 
 
+@cache
+def backend_of(root: Path) -> Backend:
+    return files_of(settings(root))
+
+
 def verdict(agent: Agent, root: Path, name: str, path: str) -> Verdict:
     """Return what is said to a call as the file tools make it: with its path made canonical."""
-    backend = files_of(settings(root))
+    backend = backend_of(root)
     try:
         path = backend.canonical(path)  # type: ignore[attr-defined]
     except FileError as error:

@@ -135,6 +135,7 @@ def state(registry: DefinitionRegistry[object]) -> object:
     return dict(snapshot.items), dict(snapshot.errors), dict(snapshot.digests), list(snapshot.items)
 
 
+@pytest.mark.exhaustive(cases=3)
 @pytest.mark.parametrize("seed", range(12))
 def test_after_any_changes_a_partial_look_has_found_what_a_full_one_finds(
     tmp_path: Path, seed: int
