@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 import anyio
 
 from ..._internal.records import record
+from ...databases.versions import Version
 from ...errors import CheckpointError, JournalAway
 from ..admission import off_loop, weight_of
 from ..base import Batch, EventLimits, Rewrite
@@ -96,7 +97,7 @@ async def check_server(session: Session, prefix: str, place: str) -> Trust:
     (stored,) = await session.run((OPEN, [prefix, VERSION]))
     if isinstance(stored, Exception):
         raise ValueError(str(stored).rstrip(".")) from stored
-    if stored != b"%d" % VERSION:
+    if not (stored.isdigit() and Version.parse(int(stored[:18])).admits(VERSION)):
         raise newer(place, stored)
     appends = info.get("aof_enabled") == "1"
     # With `no`, nobody asks the disk, and a commit would wait in vain.
