@@ -161,7 +161,9 @@ class SubAgentTable(_AgentKeys):
     public: bool | None = Field(default=None, description="whether callers may name it in `task`")
     mode: Literal["fresh", "fork"] = Field(default="fresh", description="'fresh' or 'fork'")
     tools: Names | None = Field(
-        default=None, description="names of its caller's tools, 'module:function', or plugins"
+        default=None,
+        description="names of its caller's tools or of mounted servers', 'module:function', or "
+        "plugins",
     )
     skills: Names | None = Field(default=None, description="names of skills")
     mcp_servers: Names | None = Field(default=None, description="names of mounted servers")
