@@ -182,14 +182,19 @@ class FilesTable(BaseModel):
     root: str | None = Field(default=None, description="an existing directory")
     store: bool = Field(default=False, description="true keeps the files in the store")
     thread: bool = Field(default=False, description="true keeps the files in the thread")
-    backend: Imported | None = Field(default=None, description="{ import = 'module:object' }")
+    backend: str | Imported | None = Field(
+        default=None, description="{ import = 'module:object' }, or the name of a plugin"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="keywords of the backend")
     read_only: bool = Field(default=False, description="true or false")
 
 
 class JournalTable(_Table):
     """Place of the threads: `[journal]`."""
 
-    url: str = Field(min_length=1, description="such as 'postgresql://…'; SQLite by default")
+    url: str = Field(
+        min_length=1, description="such as 'postgresql://…', or 'plugin:…'; SQLite by default"
+    )
 
 
 class VectorsTable(_Table):

@@ -184,9 +184,10 @@ async def examine_agent(name: str, settings: Settings) -> Finding:
     problems: list[str] = []
     found = f"{name} is there; it is made when a user first calls"
     with tempfile.TemporaryDirectory() as place:
-        passing = settings.model_copy(update={"state_dir": Path(place), "telemetry": "off"})
+        changes = {"state_dir": Path(place), "journal": None, "telemetry": "off"}
+        passing = settings.model_copy(update=changes)
         try:
-            async with create_app(passing, source=AgentSource(name)) as app:
+            async with create_app(passing, source=AgentSource(name, only_looks=True)) as app:
                 if not passing.per_principal:
                     tools = app.agent().tools
                     found = f"{name} has {len(tools)} tools: {', '.join(tools) or 'none'}"
