@@ -6,15 +6,24 @@ knows the key it is about.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from ..plugins import call_object, load_object, resolve
+from .._internal.patterns import fits
+from ..plugins import call_object, entry_points, load_object, resolve
 from ..tools.tool import Tool, tool
 from .schema import Imported
 from .values import AgentFileError, at
 
-__all__ = ["made_object", "made_tool"]
+__all__ = ["made_object", "made_tool", "own_tool"]
+
+_BUILT_IN = frozenset(
+    {
+        *("ls", "read_file", "write_file", "edit_file", "glob", "grep"),
+        *("write_todos", "skill", "execute", "job"),
+    }
+)
+"""Tools that most subagents name. Looking for plugins takes as long as reading the whole file."""
 
 
 def made_object(
@@ -72,3 +81,20 @@ def made_tool(name: str, place: int) -> Tool:
         if not (isinstance(found, Tool) or callable(found)):
             raise AgentFileError((), f"{name!r} is neither a tool nor a function; got {found!r}")
         return found if isinstance(found, Tool) else tool(found)
+
+
+def own_tool(name: str, place: int, shared: Collection[str]) -> Tool | str:
+    """Return the tool of an entry of a subagent's `tools`, or its name if its caller has it.
+
+    Args:
+        name: The entry.
+        place: Its place in the list.
+        shared: Names of its caller's tools, and globs over them.
+
+    Raises:
+        AgentFileError: It cannot be imported, or cannot be a tool.
+    """
+    known = name in _BUILT_IN or fits(name, [*shared])
+    if ":" in name or (not known and name in entry_points("tools")):
+        return made_tool(name, place)
+    return name

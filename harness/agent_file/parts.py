@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from ..structured_output.strategies import StructuredOutput
 from ..subagents.definitions import SubAgent
 from ..tools.tool import Tool
 from .middlewares import made_middleware, stack_changes
-from .objects import made_object, made_tool
+from .objects import made_object, made_tool, own_tool
 from .schema import (
     AgentFile,
     AnswerTable,
@@ -96,10 +96,12 @@ def parts_of(file: AgentFile, environ: Mapping[str, str], base: Path) -> AgentPa
         answer = _answer(agent.answer)
         with at("state_schema"):
             state = None if agent.state_schema is None else load_object(agent.state_schema.path)
+    servers = _servers(file, environ, base)
+    shared = (*(one.name for one in tools), *_mounted_names(servers))
     subagents: list[SubAgent] = []
     for name, table in file.agents.items():
         with at("agents", name):
-            subagents.append(_subagent(name, table, environ))
+            subagents.append(_subagent(name, table, shared, environ))
     return AgentParts(
         model,
         model_settings,
@@ -108,7 +110,7 @@ def parts_of(file: AgentFile, environ: Mapping[str, str], base: Path) -> AgentPa
         options,
         answer,
         tuple(subagents),
-        _servers(file, environ, base),
+        servers,
         _routes(file, environ, base),
         _vectors(file),
         _cache(file, environ, base),
@@ -155,6 +157,15 @@ def _servers(file: AgentFile, environ: Mapping[str, str], base: Path) -> Mapping
             with at(name):
                 made |= servers_from_mapping({name: table}, environ=environ, base=base)
         return servers_from_mapping(file.mcp_servers, environ=environ, base=base)
+
+
+def _mounted_names(servers: Mapping[str, MCPServer]) -> list[str]:
+    """Return globs over the names of the servers' tools."""
+    if not servers:
+        return []
+    from ..mcp_servers.config import prefix_of
+
+    return [f"{prefix_of(one)}*" for one in servers]
 
 
 def _routes(file: AgentFile, environ: Mapping[str, str], base: Path) -> Mapping[str, Backend]:
@@ -254,8 +265,9 @@ def _limits(table: LimitsTable) -> Any:
     return bounds(**table.given) if table.given else None
 
 
-def _subagent(name: str, table: SubAgentTable, environ: Mapping[str, str]) -> SubAgent:
-    tools = table.tools
+def _subagent(
+    name: str, table: SubAgentTable, shared: Collection[str], environ: Mapping[str, str]
+) -> SubAgent:
     with at("model"):
         model = _model(table.model, environ)
     with at("permissions"):
@@ -266,8 +278,8 @@ def _subagent(name: str, table: SubAgentTable, environ: Mapping[str, str]) -> Su
         with at("middleware", place):
             middleware.append(made_middleware(entry))
     own = None
-    if tools is not None:
-        own = [made_tool(one, at_) if ":" in one else one for at_, one in enumerate(tools)]
+    if table.tools is not None:
+        own = [own_tool(one, at_, shared) for at_, one in enumerate(table.tools)]
     assert isinstance(table.instructions, str), "files are read before"
     return SubAgent(
         name=name,
