@@ -211,6 +211,11 @@ def cli(ctx: click.Context) -> None:
     metavar="SECONDS",
     help="How long to retry a model call while the model is down or overloaded.  [600]",
 )
+@click.option(
+    "--journal-patience",
+    metavar="SECONDS",
+    help="How long runs wait while the journal's database is down.  [300]",
+)
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
 @click.option("--reload", is_flag=True, help="Reload MODULE:ATTRIBUTE when its files change.")
