@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -43,6 +43,10 @@ from .connections import Server, ServerFailed, Session
 from .maintenance import Maintenance
 from .queries import Queries
 from .scripts import OPEN
+
+if TYPE_CHECKING:
+    from ..lease import Holder
+    from .lease import RedisLease
 
 __all__ = ["RedisCheckpointer", "Trust", "check_server"]
 
@@ -192,6 +196,7 @@ class RedisCheckpointer(JournalFacade):
             raise ValueError("connections and timeout must be positive")
         if not prefix:
             raise ValueError("the keys of a journal need a prefix")
+        self._url = url
         self._prefix = prefix
         self._event_limits = event_limits or EventLimits()
         self._server = Server(url, connections, timeout)
@@ -214,6 +219,17 @@ class RedisCheckpointer(JournalFacade):
         """
         async with self._using():
             pass
+
+    @property
+    def place(self) -> str:
+        """The server, the database, and the prefix of the keys."""
+        return f"{self._prefix} in {self._server.place}/{self._server.database}"
+
+    def lease(self, holder: Holder) -> RedisLease:
+        """Return a lease on the keys; see `Claimable`."""
+        from .lease import RedisLease  # only servers claim journals
+
+        return RedisLease(self._url, holder, prefix=self._prefix)
 
     async def close(self) -> None:
         """Finish what has begun, then close all connections. A second call does nothing."""
