@@ -175,6 +175,31 @@ async def test_who_cannot_leave_a_request_is_told_so_and_nothing_stays_behind(
         assert (await one.runs.wait(run_id, 0)).run.status == "running"
 
 
+async def test_of_answers_to_two_servers_at_once_one_stands_and_both_say_which(
+    tmp_path: Path,
+) -> None:
+    async with two_servers(tmp_path) as (one, other):
+
+        async def race() -> None:
+            run_id = await one.runs.start("ask")
+            (question,) = (await one.runs.wait(run_id, 30)).questions
+            kept: list[Any] = []
+
+            async def answer(runs: Any, decision: str) -> None:
+                late = await runs.reply(run_id, {question.id: {"decision": decision}})
+                kept.append(late.get(question.id, {"decision": decision}))
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(answer, one.runs, "approve")
+                group.start_soon(answer, other.runs, "reject")
+            (asked,) = await one.runs.asked(run_id)
+            assert kept == [asked.answer, asked.answer]
+
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(race)
+
+
 def test_requests_concern_the_run_and_the_attempt_that_they_name(tmp_path: Path) -> None:
     requests = CancelRequests(tmp_path / "requests")
     run = Run("run_../../x", "thr", "delegate", "main")
