@@ -44,7 +44,6 @@ from .runs.mounted_servers import MountedServers
 from .runs.reloadable_agent import ReloadableModels
 from .runs.runs import RunManager
 from .runs.workplaces import Common, Parts, Workplaces
-from .sampling.carriers import OpenRequests
 from .settings.definition import definition_of
 from .settings.protected_paths import GuardedRules
 from .settings.reloadable_settings import ReloadableSettings
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from ..harness.telemetry import TelemetryMiddleware
     from .python_agents.source import AgentSource
     from .runs.background import ServedTasks
+    from .transports.health import Health
 
 __all__ = ["App", "built_agent", "create_app"]
 
@@ -83,7 +83,9 @@ class App:
         common: What is the same for all agents.
         settings: What the operator chose, and has changed since.
         scopes_of: Returns of which scopes a tool needs one.
-        requests: What clients are being asked.
+        services: What handlers of requests share.
+        journal: Where threads are stored.
+        close_streams: Ends the listen streams.
         fit: Lets clients be offered the tools of an agent that was made in Python.
         source: Where that comes from; None for the built-in one.
     """
@@ -95,7 +97,9 @@ class App:
     common: Common
     settings: ReloadableSettings
     scopes_of: ScopesOf
-    requests: OpenRequests
+    services: Services
+    journal: Checkpointer
+    close_streams: Callable[[], None]
     fit: Callable[[Agent], None]
     source: AgentSource | None = None
 
@@ -147,6 +151,21 @@ class App:
             **mounted_servers(self.agent.all.values()),
         }
 
+    def health(self) -> Health:
+        """Return what is seen of it over HTTP."""
+        from .operations.health import ServerHealth  # not needed on stdio
+        from .transports.health import Health
+
+        checks = ServerHealth(self.services, self.journal)
+        return Health(self.status, checks.not_ready, checks.metrics)
+
+    async def drain(self, at_once: anyio.Event) -> None:
+        """Let runs finish their step, and answer every request; cut short when `at_once` is set."""
+        from .operations.shutdown import shut_down
+
+        seconds = self.settings.current.drain_seconds
+        await shut_down(self.services, self.close_streams, seconds, at_once)
+
 
 @asynccontextmanager
 async def create_app(
@@ -157,7 +176,7 @@ async def create_app(
     """Open the journal, put the server together, and continue what a dead server left.
 
     Leaving the block stops quickly: runs stay `running` in the journal, and the next server goes
-    on with them.
+    on with them. `App.drain` lets them finish their step first.
 
     Args:
         settings: What the operator chose.
@@ -359,7 +378,9 @@ def _assemble(
         common,
         live,
         face.scopes_of,
-        services.requests,
+        services,
+        journal,
+        face.close_streams,
         face.fit,
         source,
     )

@@ -211,6 +211,11 @@ def cli(ctx: click.Context) -> None:
     metavar="SECONDS",
     help="How long to retry a model call while the model is down or overloaded.  [600]",
 )
+@click.option(
+    "--drain-seconds",
+    metavar="SECONDS",
+    help="How long runs may take to finish their step when an HTTP server is stopped.  [30]",
+)
 @click.option("--config", metavar="FILE", help="TOML file of settings.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.  [warning]")
 @click.option("--reload", is_flag=True, help="Reload MODULE:ATTRIBUTE when its files change.")
@@ -366,7 +371,8 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
 async def _main(
     settings: Settings, read: Callable[[], Settings], application: str | None, *, reload: bool
 ) -> None:
-    from ..transports.transports import bind, serve_http, serve_stdio, stop_on_signals
+    from ..transports.signals import stop_on_signals
+    from ..transports.transports import bind, serve_http, serve_stdio
 
     over_http = settings.transport != "stdio"
     listener = bind(settings.host, settings.port) if over_http else None
@@ -390,9 +396,9 @@ async def _main(
                     settings,
                     stop,
                     listener=listener,
-                    status=app.status,
+                    health=app.health(),
                     scopes_of=app.scopes_of,
-                    stopping=app.requests.close,
+                    drain=app.drain,
                 )
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "TASK_VERSION",
     "CancelledRequests",
     "Context",
+    "RequestsInFlight",
     "ServedRequest",
     "Services",
     "bound_texts",
@@ -126,6 +127,35 @@ def _key(ctx: Context, request_id: object) -> tuple[int, str]:
     return id(connection.outbound), str(request_id)
 
 
+class RequestsInFlight:
+    """The requests that are being answered, listen streams aside. Put `middleware` first."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = anyio.Event()
+
+    def __len__(self) -> int:
+        return self._count
+
+    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Count a request while it is answered."""
+        if ctx.method == "subscriptions/listen":
+            return await call_next(ctx)
+        self._count += 1
+        try:
+            return await call_next(ctx)
+        finally:
+            self._count -= 1
+            if not self._count:
+                self._none.set()
+                self._none = anyio.Event()
+
+    async def answered(self) -> None:
+        """Return once none is left."""
+        while self._count:
+            await self._none.wait()
+
+
 PATIENCE = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
 """Seconds that clients are known to bear, by the start of their name."""
 
@@ -144,6 +174,7 @@ class Services:
         principals: Who has called.
         requests: What clients are being asked.
         cancelled: What they have cancelled.
+        in_flight: What is being answered.
     """
 
     live: ReloadableSettings
@@ -154,6 +185,7 @@ class Services:
     principals: Principals
     requests: OpenRequests = field(default_factory=OpenRequests)
     cancelled: CancelledRequests = field(default_factory=CancelledRequests)
+    in_flight: RequestsInFlight = field(default_factory=RequestsInFlight)
 
     @property
     def skills(self) -> SkillRegistry:
