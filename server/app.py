@@ -85,6 +85,7 @@ class App:
         scopes_of: Returns of which scopes a tool needs one.
         services: What handlers of requests share.
         journal: Where threads are stored.
+        group: Where what outlives requests is done.
         close_streams: Ends the listen streams.
         fit: Lets clients be offered the tools of an agent that was made in Python.
         source: Where that comes from; None for the built-in one.
@@ -99,6 +100,7 @@ class App:
     scopes_of: ScopesOf
     services: Services
     journal: Checkpointer
+    group: TaskGroup
     close_streams: Callable[[], None]
     fit: Callable[[Agent], None]
     source: AgentSource | None = None
@@ -156,7 +158,7 @@ class App:
         from .operations.health import ServerHealth  # not needed on stdio
         from .transports.health import Health
 
-        checks = ServerHealth(self.services, self.journal)
+        checks = ServerHealth(self.services, self.journal, self.group)
         return Health(self.status, checks.not_ready, checks.metrics)
 
     async def drain(self, at_once: anyio.Event) -> None:
@@ -380,6 +382,7 @@ def _assemble(
         face.scopes_of,
         services,
         journal,
+        group,
         face.close_streams,
         face.fit,
         source,

@@ -128,31 +128,39 @@ def _key(ctx: Context, request_id: object) -> tuple[int, str]:
 
 
 class RequestsInFlight:
-    """The requests that are being answered, listen streams aside. Put `middleware` first."""
+    """The requests that are being answered. Put `middleware` first.
+
+    Attributes:
+        calls: How many there are, listen streams aside.
+        streams: How many of those there are.
+    """
 
     def __init__(self) -> None:
-        self._count = 0
+        self.calls = 0
+        self.streams = 0
         self._none = anyio.Event()
-
-    def __len__(self) -> int:
-        return self._count
 
     async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Count a request while it is answered."""
-        if ctx.method == "subscriptions/listen":
-            return await call_next(ctx)
-        self._count += 1
+        is_stream = ctx.method == "subscriptions/listen"
+        self._add(1, is_stream)
         try:
             return await call_next(ctx)
         finally:
-            self._count -= 1
-            if not self._count:
-                self._none.set()
-                self._none = anyio.Event()
+            self._add(-1, is_stream)
+
+    def _add(self, number: int, is_stream: bool) -> None:
+        if is_stream:
+            self.streams += number
+        else:
+            self.calls += number
+        if not self.calls + self.streams:
+            self._none.set()
+            self._none = anyio.Event()
 
     async def answered(self) -> None:
         """Return once none is left."""
-        while self._count:
+        while self.calls + self.streams:
             await self._none.wait()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import anyio
+from anyio.abc import TaskGroup
 
 from ...harness.checkpoint.base import Checkpointer, RunStatus
-from ...harness.errors import CheckpointError
+from ...harness.errors import HarnessError
 from ..mcp.requests import Services
 from ..transports.health import Labels, Metric
 
@@ -19,15 +20,17 @@ JOURNAL_SECONDS = 2.0
 """How long the journal may take to answer; probes give up soon after."""
 
 FRESH_SECONDS = 1.0
-"""How long an answer of the journal is taken for true, however many ask."""
+"""How long an answer of the journal counts, however many probes ask."""
 
 COUNTED_SECONDS = 15.0
-"""How long the counts of open runs are; collectors ask about that often."""
+"""How long the counts of open runs do; collectors ask about that often."""
 
 MOST_COUNTED = 1_000
 """Open runs of one status that are counted."""
 
 _OPEN: Sequence[RunStatus] = ("running", "needs_approval", "paused")
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -38,54 +41,46 @@ class ServerHealth:
     Args:
         services: Its runs and requests.
         journal: Where everybody's runs are stored.
+        group: Looks at the journal are made there.
     """
 
-    def __init__(self, services: Services, journal: Checkpointer) -> None:
-        self._runs = services.runs
-        self._journal = journal
+    def __init__(self, services: Services, journal: Checkpointer, group: TaskGroup) -> None:
         self._services = services
-        self._asking = anyio.Lock()
-        self._asked: tuple[float, str | None] | None = None
-        self._counted: tuple[float, Mapping[RunStatus, int]] | None = None
+        self._journal = journal
+        self._problem = _Look(group, self._find_problem, lambda: FRESH_SECONDS)
+        self._open_runs = _Look(group, self._count_open_runs, lambda: COUNTED_SECONDS)
+        self._is_away = False
 
     async def not_ready(self) -> str | None:
         """Return why the server takes no work now; None if it does."""
-        if self._runs.stopping.has_begun:
+        if self._services.runs.stopping.has_begun:
             return "the server is stopping"
-        async with self._asking:
-            now = anyio.current_time()
-            if self._asked is None or now - self._asked[0] > FRESH_SECONDS:
-                before = None if self._asked is None else self._asked[1]
-                self._asked = now, await self._journal_problem(before)
-            return self._asked[1]
+        problem = await self._problem.result(f"it did not answer within {JOURNAL_SECONDS:g} s")
+        if problem and not self._is_away:
+            logger.warning("not ready: the journal cannot be read: %s", problem)
+        self._is_away = bool(problem)
+        return "the journal cannot be reached; the server's log says why" if problem else None
 
-    async def _journal_problem(self, before: str | None) -> str | None:
-        why = f"no answer within {JOURNAL_SECONDS:g} s"
-        with anyio.move_on_after(JOURNAL_SECONDS):
-            try:
-                await self._journal.run("run_of_nobody")
-                return None
-            except (CheckpointError, OSError) as error:
-                why = str(error)
-        if before is None:
-            logger.warning("not ready: the journal cannot be read: %s", why)
-        return "the journal cannot be reached; the server's log says why"
+    async def _find_problem(self) -> str:
+        try:
+            await self._journal.run("run_of_nobody")
+        except (HarnessError, OSError) as error:
+            return str(error)
+        return ""
 
     async def metrics(self) -> Sequence[Metric]:
         """Return what `/metrics` shows. No name, id or caller is in it."""
-        runs, figures, by_kind = self._runs, self._runs.figures, ("kind",)
+        runs, in_flight = self._services.runs, self._services.in_flight
+        figures, by_kind = runs.figures, ("kind",)
         found = (
             ("draining", "1 while the server stops.", _by((), {(): runs.stopping.has_begun})),
-            (
-                "requests_in_flight",
-                "Requests that are being answered.",
-                _by((), {(): len(self._services.in_flight)}),
-            ),
+            ("requests_in_flight", "Requests at work.", _by((), {(): in_flight.calls})),
+            ("listen_streams", "Open listen streams.", _by((), {(): in_flight.streams})),
             ("runs_working", "Runs that this server works on.", _by(by_kind, runs.at_work)),
             (
                 "runs_open",
                 "Runs in the journal, of all servers; at most 1000 of a status are counted.",
-                _by(("status",), await self._open_runs()),
+                _by(("status",), await self._open_runs.result({})),
             ),
             (
                 "runs_started_total",
@@ -113,21 +108,54 @@ class ServerHealth:
             for name, about, values in found
         ]
 
-    async def _open_runs(self) -> Mapping[RunStatus, int]:
+    async def _count_open_runs(self) -> Mapping[str, int]:
         """Return how many runs have not ended; nothing while the journal cannot be read."""
-        now = anyio.current_time()
-        if self._counted is None or now - self._counted[0] > COUNTED_SECONDS:
-            counts: dict[RunStatus, int] = {}
-            with anyio.move_on_after(JOURNAL_SECONDS) as limit:
-                try:
-                    for one in _OPEN:
-                        found = await self._journal.find_runs(status=one, limit=MOST_COUNTED)
-                        counts[one] = len(found)
-                except CheckpointError as error:
-                    logger.warning("open runs cannot be counted: %s", error)
-                    counts = {}
-            self._counted = now, {} if limit.cancelled_caught else counts
-        return self._counted[1]
+        counts: dict[str, int] = {}
+        try:
+            for one in _OPEN:
+                counts[one] = len(await self._journal.find_runs(status=one, limit=MOST_COUNTED))
+        except (HarnessError, OSError) as error:
+            logger.warning("open runs cannot be counted: %s", error)
+            return {}
+        return counts
+
+
+class _Look(Generic[T]):
+    """One look at the journal at a time, for all who want to know.
+
+    A journal that is away may answer late, and a look cannot be cancelled then; it is only waited
+    for so long.
+    """
+
+    def __init__(
+        self, group: TaskGroup, look: Callable[[], Awaitable[T]], fresh: Callable[[], float]
+    ) -> None:
+        self._group = group
+        self._look = look
+        self._fresh = fresh
+        self._found: tuple[float, T] | None = None
+        self._looking: anyio.Event | None = None
+
+    async def result(self, unanswered: T) -> T:
+        """Return what was found lately, or `unanswered` if it takes too long."""
+        if self._looking is None and not self._is_fresh():
+            self._looking = anyio.Event()
+            self._group.start_soon(self._run, self._looking)
+        if self._looking is not None:
+            with anyio.move_on_after(JOURNAL_SECONDS):
+                await self._looking.wait()
+        return self._found[1] if self._looking is None and self._found else unanswered
+
+    def _is_fresh(self) -> bool:
+        return self._found is not None and anyio.current_time() - self._found[0] < self._fresh()
+
+    async def _run(self, done: anyio.Event) -> None:
+        try:
+            found = await self._look()
+            self._found = anyio.current_time(), found
+        finally:
+            self._looking = None
+            done.set()
 
 
 def _by(names: Sequence[str], counts: Mapping[Any, int]) -> Mapping[Labels, float]:

@@ -40,7 +40,7 @@ async def shut_down(
     services.runs.stopping.release()
     services.requests.close()
     close_streams()
-    if len(services.in_flight):
+    if services.in_flight.calls + services.in_flight.streams:
         with anyio.move_on_after(ANSWER_SECONDS):
             await services.in_flight.answered()
         await anyio.sleep(SEND_SECONDS)

@@ -38,13 +38,28 @@ SCRIPT = {
                 ]
             },
         },
-        {"match": "think", "agents": {"main": [{"text": "Thought.", "delay": 600}]}},
+        {
+            "match": "delegate",
+            "agents": {
+                "main": [
+                    {"tool_calls": [{"name": "start_task", "args": {"description": "dig"}}]},
+                    {"tool_calls": [{"name": "check_tasks", "args": {"wait_seconds": 60}}]},
+                    {"text": "All done."},
+                ],
+                "general-purpose": [
+                    {"tool_calls": [command(0)]},
+                    {"tool_calls": [command(1)]},
+                    {"text": "Dug."},
+                ],
+            },
+        },
     ],
 }
 
 
 def setup_in(place: Path, *flags: str) -> Setup:
-    return Setup(place, script=SCRIPT, flags=["--execute", "host", *flags])
+    flags = ("--execute", "host", "--drain-seconds", "30", *flags)
+    return Setup(place, script=SCRIPT, flags=flags)
 
 
 def let_go(setup: Setup, *numbers: int) -> None:
@@ -154,3 +169,40 @@ async def test_a_step_that_takes_too_long_or_a_second_signal_ends_the_server_all
             assert server.process.wait(30) == 0
         assert lines(setup, "ended") == []
         assert "cut short" in (tmp_path / "stderr.txt").read_text() or flags is not signals
+
+
+async def test_listen_streams_are_closed_and_not_dropped(tmp_path: Path) -> None:
+    with anyio.fail_after(60), setup_in(tmp_path).serving() as server:
+        async with (
+            connected(server.target("http"), "auto") as client,
+            client.listen(prompts_list_changed=True) as changes,
+        ):
+            server.process.send_signal(signal.SIGTERM)
+            assert [event async for event in changes] == []
+        assert server.process.wait(30) == 0
+
+
+async def test_background_tasks_are_handed_over_too_and_whoever_waits_for_them_is_let_go(
+    tmp_path: Path,
+) -> None:
+    setup = setup_in(tmp_path, "--background-subagents", "--drain-seconds", "3600")
+    with anyio.fail_after(60):
+        with setup.serving() as server:
+            async with connected(server.target("http"), "auto") as client:
+                run = await call(client, "task", goal="delegate", wait_seconds=0)
+                await until_line(setup, 0)
+                server.process.send_signal(signal.SIGTERM)
+                await until_draining(server)
+                let_go(setup, 0, 1)
+            assert server.process.wait(30) == 0
+        assert lines(setup, "effects") == lines(setup, "ended") == ["0"]
+        with setup.serving() as server:
+            async with connected(server.target("http"), "auto") as client:
+                done = await call(client, "wait", run_id=run["run_id"])
+                assert (done["status"], done["answer"]) == ("done", "All done.")
+                threads = (await call(client, "threads"))["threads"]
+                (child,) = [one for one in threads if ".task-" in one["thread_id"]]
+                dug = await call(client, "wait", run_id=child["last_run"]["run_id"])
+                assert (dug["status"], dug["answer"]) == ("done", "Dug.")
+    assert lines(setup, "effects") == lines(setup, "ended") == ["0", "1"]
+    assert "cannot go on now" not in (tmp_path / "stderr.txt").read_text()
