@@ -225,6 +225,7 @@ async def create_app(
                 group.start_soon(app.announcements.run)
                 group.start_soon(_recover, app.runs)
                 group.start_soon(_watch, app)
+                group.start_soon(_take_retries, app, state, owner)
                 yield app
             finally:
                 group.cancel_scope.cancel()
@@ -394,6 +395,13 @@ async def _recover(runs: RunManager) -> None:
         await runs.recover()
     except (HarnessError, OSError) as error:
         logger.error("runs of earlier servers were not continued: %s", error)
+
+
+async def _take_retries(app: App, state: StateDir, owner: str) -> None:
+    await anyio.sleep(WATCH_AFTER_SECONDS)
+    from .operations.retries import take_retries
+
+    await take_retries(app.runs, app.journal, state, owner)
 
 
 async def _watch(app: App) -> None:

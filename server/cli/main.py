@@ -16,6 +16,7 @@ import click
 from .agent import agent, mcp
 from .checks import models, policy
 from .install import doctor, install
+from .runs import runs
 from .state import journal, token
 from .threads import threads
 
@@ -288,6 +289,7 @@ cli.add_command(journal)
 cli.add_command(mcp)
 cli.add_command(models)
 cli.add_command(policy)
+cli.add_command(runs)
 cli.add_command(threads)
 cli.add_command(token)
 
