@@ -364,7 +364,9 @@ def _assemble(
             source.outdate()
         if tasks is None:
             places.outdate()
-        runs.bound(Limits(**settings.limits.model_dump()), settings.max_runs)
+        runs.bound(
+            Limits(**settings.limits.model_dump()), settings.max_runs, settings.journal_patience
+        )
         announcements.sessions.most = settings.max_sessions
         logging.getLogger().setLevel(settings.log_level.upper())
 

@@ -17,8 +17,15 @@ from typing import Any, TypeVar
 import anyio
 
 try:
-    from psycopg import AsyncConnection, Error, IsolationLevel, Pipeline
-    from psycopg.errors import LockNotAvailable
+    from psycopg import (
+        AsyncConnection,
+        Error,
+        InterfaceError,
+        IsolationLevel,
+        OperationalError,
+        Pipeline,
+    )
+    from psycopg.errors import LockNotAvailable, UniqueViolation
     from psycopg.pq import TransactionStatus
     from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
     from psycopg_pool import AsyncConnectionPool
@@ -37,6 +44,7 @@ __all__ = [
     "Pipeline",
     "PostgresDatabase",
     "Tables",
+    "UniqueViolation",
 ]
 
 T = TypeVar("T")
@@ -54,8 +62,10 @@ class DatabaseKind:
         lock: What processes that set them up wait for.
         tables: Their names; `version` is added.
         sequences: Names of sequences.
+        indexes: Names of indexes that a migration drops.
         migrations: Statements by version, from 1; a released script never changes.
         error: What is raised when the database cannot be used.
+        away: What is raised instead when it cannot be used just now; by default the same.
         newer: What is raised when a newer version made the tables.
         settings: Of the server, for each connection.
     """
@@ -66,7 +76,9 @@ class DatabaseKind:
     migrations: Sequence[Sequence[str]]
     error: type[HarnessError]
     newer: type[HarnessError]
+    away: type[HarnessError] | None = None
     sequences: Sequence[str] = ()
+    indexes: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -142,7 +154,7 @@ class PostgresDatabase:
             raise ValueError("connections and timeout must be positive")
         if not 1 <= len(schema.encode()) <= 63 or set(schema) & {"%", "\0"}:
             raise ValueError(f"a schema has 1 to 63 bytes, without % and NUL; got {schema!r}")
-        self.tables = Tables(schema, kind.tables, kind.sequences)
+        self.tables = Tables(schema, (*kind.tables, *kind.indexes), kind.sequences)
         self._kind = kind
         self._conninfo = conninfo
         self._timeout = timeout
@@ -235,7 +247,7 @@ class PostgresDatabase:
             with anyio.fail_after(self._timeout):
                 await self._turns.acquire()
         except TimeoutError as error:
-            raise self._kind.error(
+            raise (self._kind.away or self._kind.error)(
                 f"all {self._most} connections of the {self._kind.name} were busy for "
                 f"{self._timeout:g} s. Nothing was done; try again, or allow more connections."
             ) from error
@@ -316,7 +328,9 @@ class PostgresDatabase:
     def _failed(self, error: Exception, outcome: str) -> HarnessError:
         silent = isinstance(error, TimeoutError)
         what = "it did not answer in time" if silent else str(error).strip()
-        return self._kind.error(f"the database of the {self._kind.name} failed: {what}. {outcome}.")
+        away = silent or isinstance(error, OperationalError | InterfaceError)
+        made = self._kind.away if away and self._kind.away is not None else self._kind.error
+        return made(f"the database of the {self._kind.name} failed: {what}. {outcome}.")
 
 
 async def _see_what_others_stored(conn: AsyncConnection) -> None:

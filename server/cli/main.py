@@ -213,6 +213,11 @@ def cli(ctx: click.Context) -> None:
     help="How long to retry a model call while the model is down or overloaded.  [600]",
 )
 @click.option(
+    "--journal-patience",
+    metavar="SECONDS",
+    help="How long runs wait while the journal's database is down.  [300]",
+)
+@click.option(
     "--drain-seconds",
     metavar="SECONDS",
     help="How long runs may take to finish their step when an HTTP server is stopped.  [30]",

@@ -23,8 +23,8 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from ...harness._internal.records import record
-from ...harness.checkpoint.base import Batch, Checkpointer, Run
-from ...harness.errors import HarnessError, RunEnded, ThreadBusy
+from ...harness.checkpoint.base import Checkpointer, Run, taken_over
+from ...harness.errors import HarnessError, RunEnded, Superseded, ThreadBusy
 from ..settings.state_dir import StateDir
 from .active_run import ActiveRun
 
@@ -239,9 +239,9 @@ class Cancellation:
             await self._record(now, reason)
 
     async def _record(self, run: Run, reason: str) -> None:
-        run = replace(run, status="cancelled", reason=reason)
-        await self._journal.commit(Batch(run.thread_id, runs=[run]))
-        self._ended(run)
+        with suppress(Superseded):  # it goes on, or was ended, in this moment: look again
+            await self._journal.commit(taken_over(run, status="cancelled", reason=reason))
+            self._ended(run)
 
     async def _have_ended(self, run: Run, reason: str) -> None:
         """Ask the process that works on a run to end it, and wait until it stopped there.

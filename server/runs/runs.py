@@ -19,7 +19,14 @@ import anyio
 from pydantic import JsonValue
 
 from ...harness.checkpoint.base import Interrupt, Run
-from ...harness.errors import HarnessError, RunEnded, ThreadBusy, UnknownRun, UnknownThread
+from ...harness.errors import (
+    HarnessError,
+    JournalAway,
+    RunEnded,
+    ThreadBusy,
+    UnknownRun,
+    UnknownThread,
+)
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.choices import RunChoices
 from ...harness.loop.run.events import Emit
@@ -58,10 +65,11 @@ class RunManager(RunStarter):
         """Where runs leave calls of a client's model."""
         return self._carrier.desk
 
-    def bound(self, limits: Limits, max_runs: int) -> None:
+    def bound(self, limits: Limits, max_runs: int, journal_patience: float) -> None:
         """Let these bounds hold for what begins from now on."""
         self._max_runs = max_runs
         self._carrier.limits = limits
+        self._carrier.journal_patience = journal_patience
 
     @property
     def active(self) -> int:
@@ -110,7 +118,7 @@ class RunManager(RunStarter):
                 thread_id = (await self._find(run_id)).thread_id
                 watching.enter_context(self.desk.watching(thread_id, scope.cancel))
             while _is_at_work(
-                run := await self._find(run_id), self._carrier.tasks
+                run := await self._find_patiently(run_id), self._carrier.tasks
             ) or await self._goes_on(run):
                 live = self._carrier.live.get(run_id)
                 if live is not None:
@@ -122,6 +130,14 @@ class RunManager(RunStarter):
                 elif not await self._carrier.is_left(run) or not await self._carrier.adopt(run):
                     await anyio.sleep(POLL_SECONDS)
         return await self.snapshot(run_id)
+
+    async def _find_patiently(self, run_id: str) -> Run:
+        """Return a run; wait while the journal cannot be reached."""
+        while True:
+            try:
+                return await self._find(run_id)
+            except JournalAway:
+                await anyio.sleep(POLL_SECONDS)
 
     async def _goes_on(self, run: Run) -> bool:
         """Whether a run was answered in the moment in which it went to wait for it."""
@@ -184,7 +200,8 @@ class RunManager(RunStarter):
         """Return a line about what a run does right now, if this process works on it."""
         live = self._carrier.live.get(run_id)
         if live is None:
-            return None
+            away = run_id in self._carrier.waits_for_journal
+            return "the journal cannot be reached; the run waits for it" if away else None
         asked = live.sampled.calls.values() if live.sampled is not None else ()
         if asked:
             return f"{', '.join(one.agent for one in asked)}: waiting for the client's model"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,8 @@ from pydantic import JsonValue
 
 from ...harness._internal.concurrency import LazyEvent
 from ...harness.agent import Agent, RunOptions, RunResult
-from ...harness.checkpoint.base import Batch, Checkpointer, Run
-from ...harness.errors import HarnessError, RunEnded, ThreadBusy
+from ...harness.checkpoint.base import Checkpointer, Run, taken_over
+from ...harness.errors import HarnessError, JournalAway, RunEnded, Superseded, ThreadBusy
 from ...harness.limits.carried_limits import narrowed
 from ...harness.limits.limits import Limits
 from ...harness.loop.run.events import Event, StreamMode
@@ -36,6 +37,9 @@ __all__ = ["RunSupervisor"]
 QUEUE_SECONDS = 30.0
 """How long a driven call waits for other calls on its thread."""
 
+_FIRST_LOOK, _LAST_LOOK = 0.25, 5.0
+"""Seconds after which a journal that cannot be reached is tried again, at first and later."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -49,6 +53,8 @@ class RunSupervisor:
         structured: Whose answers are data.
         stopping: Whether this server stops, and who waits for its runs.
         figures: How many runs have begun and stopped here.
+        journal_patience: Seconds for which a run waits for a journal that cannot be reached.
+        waits_for_journal: The runs that do.
     """
 
     def __init__(
@@ -67,6 +73,8 @@ class RunSupervisor:
         self.structured = StructuredRuns()
         self.stopping = Stopping()
         self.figures = RunFigures()
+        self.journal_patience = 300.0
+        self.waits_for_journal: set[str] = set()
         self._let_go: dict[str, LazyEvent] = {}
         self.desk = SamplingQueue(changed)
         self.changed = changed
@@ -177,7 +185,7 @@ class RunSupervisor:
                 live.result = await work(agent, options)
             self.structured.note_result(live.result)
         except HarnessError as error:
-            live.error = error
+            live.error = self._left(live, error)
         except Exception as error:
             logger.exception("run %s failed", live.run_id)
             live.error = HarnessError(
@@ -201,6 +209,42 @@ class RunSupervisor:
         if self._let_go.get(live.run_id) is decided:
             del self._let_go[live.run_id]
         decided.set()
+
+    def _left(self, live: ActiveRun, error: HarnessError) -> HarnessError:
+        """Return what those who wait for a run are told of what it was left with."""
+        if isinstance(error, Superseded):
+            logger.warning("run %s goes on elsewhere: %s", live.run_id, error)
+            return busy(live.thread_id, live.run_id)
+        if isinstance(error, JournalAway) and live.control.accepted.is_set():
+            self._group.start_soon(self._wait_for_journal, live.run_id)
+        return error
+
+    async def _wait_for_journal(self, run_id: str) -> None:
+        """Go on with a run that was left while the journal could not be reached, when it is back.
+
+        After `journal_patience` it stays left: whoever asks for it, or starts a server, goes on.
+        """
+        logger.warning("run %s waits for the journal, which cannot be reached", run_id)
+        self.waits_for_journal.add(run_id)
+        pause, deadline = _FIRST_LOOK, anyio.current_time() + self.journal_patience
+        try:
+            while anyio.current_time() < deadline:
+                await anyio.sleep(pause)
+                pause = min(pause * 2, _LAST_LOOK)
+                try:
+                    run = await self._journal.run(run_id)
+                except JournalAway:
+                    continue
+                if run is not None and run.status == "running" and await self.is_left(run):
+                    await self.adopt(run)
+                return
+            logger.error(
+                "run %s was left after %.0f s: the journal cannot be reached. It goes on when the "
+                "journal is back and somebody asks for it, or a server is started.",
+                run_id, self.journal_patience,
+            )  # fmt: skip
+        finally:
+            self.waits_for_journal.discard(run_id)
 
     def _hear(self, live: ActiveRun, event: Event) -> None:
         line = describe(event)
@@ -367,9 +411,9 @@ class RunSupervisor:
     async def end_superseded(self, run: Run, error: RunEnded) -> None:
         """Record that a run cannot go on, unless somebody has moved it on."""
         if await self._is_still(run):
-            ended = replace(run, status="failed", reason=str(error))
-            await self._journal.commit(Batch(run.thread_id, runs=[ended]))
-            self.changed(run.thread_id)
+            with suppress(Superseded):  # somebody was faster
+                await self._journal.commit(taken_over(run, status="failed", reason=str(error)))
+                self.changed(run.thread_id)
 
     async def _is_still(self, run: Run) -> bool:
         """Whether nobody has moved the run on since its record was read."""

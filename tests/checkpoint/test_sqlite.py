@@ -238,7 +238,7 @@ async def test_a_newer_database_is_refused_untouched(path: Path):
     content = path.read_bytes()
     message = await refused(path, NewerDatabase)
     assert "version 99" in message
-    assert "only up to 5." in message
+    assert "only up to 6." in message
     assert "Upgrade" in message
     assert path.read_bytes() == content
 
@@ -401,7 +401,9 @@ async def test_a_list_of_threads_is_in_order_of_when_runs_began_or_ended(
 
     for thread in ("t1", "t2"):
         first = step_batch(None, "hi", thread=thread, source="input")
-        await sqlite.commit(replace(first, runs=[run(f"run_{thread}", thread=thread)]))
+        await sqlite.commit(
+            replace(first, runs=[run(f"run_{thread}", thread=thread, status="running")])
+        )
     at_work = replace(await runs_of(sqlite, "t1"), used="more")
     following = step_batch(step_id(None), "a", thread="t1", step=1)
     await sqlite.commit(replace(following, runs=[at_work]))

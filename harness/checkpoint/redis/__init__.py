@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 import anyio
 
 from ..._internal.records import record
-from ...errors import CheckpointError
+from ...errors import CheckpointError, JournalAway
 from ..admission import off_loop, weight_of
 from ..base import Batch, EventLimits, Rewrite
 from ..facade import JournalFacade, Query
@@ -291,7 +291,7 @@ class RedisCheckpointer(JournalFacade):
                     async with self._server.session() as session:
                         self._trust = await check_server(session, self._prefix, self._place)
                 except (ServerFailed, *_DAMAGE) as error:
-                    raise CheckpointError(
+                    raise _failed(error)(
                         f"{self._place} could not be opened: {error}. Check the URL, the server, "
                         f"and the user's rights."
                     ) from error
@@ -304,7 +304,7 @@ class RedisCheckpointer(JournalFacade):
             try:
                 return await query(*question)
             except (ServerFailed, *_DAMAGE) as error:
-                raise CheckpointError(
+                raise _failed(error)(
                     f"{self._place} could not be read: {error}. Nothing was changed; check the "
                     f"server, then try again."
                 ) from error
@@ -320,3 +320,8 @@ class RedisCheckpointer(JournalFacade):
                     f"{self._place} could not be changed: {error}. The thread is as it was; mend "
                     f"or delete it."
                 ) from error
+
+
+def _failed(error: Exception) -> type[CheckpointError]:
+    """Return what is raised for an error: whether the server is away, or what it has is damaged."""
+    return JournalAway if isinstance(error, ServerFailed) else CheckpointError
