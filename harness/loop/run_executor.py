@@ -289,7 +289,12 @@ class RunExecutor:
                 await self._record("done", None)
             return ()
         if self._control.drained.is_set() and not pause.interrupts:
-            await self._record("paused", "drained: the step was finished and stored")
+            why = self._control.hands_over
+            if why is None:
+                await self._record("paused", "drained: the step was finished and stored")
+            else:
+                self._context.update_run(owner=None)
+                await self._record("running", why)
             return ()
         if not await self._answered(pause.interrupts):
             await self._record("needs_approval", None)

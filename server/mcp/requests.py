@@ -45,6 +45,7 @@ __all__ = [
     "TASK_VERSION",
     "CancelledRequests",
     "Context",
+    "RequestsInFlight",
     "ServedRequest",
     "Services",
     "bound_texts",
@@ -126,6 +127,43 @@ def _key(ctx: Context, request_id: object) -> tuple[int, str]:
     return id(connection.outbound), str(request_id)
 
 
+class RequestsInFlight:
+    """The requests that are being answered. Put `middleware` first.
+
+    Attributes:
+        calls: How many there are, listen streams aside.
+        streams: How many of those there are.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.streams = 0
+        self._none = anyio.Event()
+
+    async def middleware(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Count a request while it is answered."""
+        is_stream = ctx.method == "subscriptions/listen"
+        self._add(1, is_stream)
+        try:
+            return await call_next(ctx)
+        finally:
+            self._add(-1, is_stream)
+
+    def _add(self, number: int, is_stream: bool) -> None:
+        if is_stream:
+            self.streams += number
+        else:
+            self.calls += number
+        if not self.calls + self.streams:
+            self._none.set()
+            self._none = anyio.Event()
+
+    async def answered(self) -> None:
+        """Return once none is left."""
+        while self.calls + self.streams:
+            await self._none.wait()
+
+
 PATIENCE = {"claude-code": 110.0, "codex": 280.0, "gemini-cli": 280.0}
 """Seconds that clients are known to bear, by the start of their name."""
 
@@ -144,6 +182,7 @@ class Services:
         principals: Who has called.
         requests: What clients are being asked.
         cancelled: What they have cancelled.
+        in_flight: What is being answered.
     """
 
     live: ReloadableSettings
@@ -154,6 +193,7 @@ class Services:
     principals: Principals
     requests: OpenRequests = field(default_factory=OpenRequests)
     cancelled: CancelledRequests = field(default_factory=CancelledRequests)
+    in_flight: RequestsInFlight = field(default_factory=RequestsInFlight)
 
     @property
     def skills(self) -> SkillRegistry:

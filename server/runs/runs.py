@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -36,6 +37,7 @@ from ..auth.caller import OwnedJournal, current_caller
 from ..results import unknown
 from ..sampling.queue import Offer, SamplingQueue, is_parked
 from .active_run import Todos
+from .lifecycle import RunFigures, Stopping, kind_of
 from .starting import RunStarter, Snapshot, call_id
 from .supervisor import RunSupervisor
 
@@ -75,6 +77,25 @@ class RunManager(RunStarter):
         """How many runs this process works on."""
         return len(self._carrier.live)
 
+    @property
+    def at_work(self) -> Mapping[str, int]:
+        """How many of each kind it works on."""
+        return Counter(map(kind_of, self._carrier.live.values()))
+
+    @property
+    def figures(self) -> RunFigures:
+        """How many have begun and stopped here."""
+        return self._carrier.figures
+
+    @property
+    def stopping(self) -> Stopping:
+        """Whether this server stops."""
+        return self._carrier.stopping
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing more, and hand over what is at work; see `RunSupervisor.drain`."""
+        await self._carrier.drain(seconds)
+
     # --- watching --------------------------------------------------------------------------
 
     async def wait(
@@ -91,7 +112,9 @@ class RunManager(RunStarter):
         Raises:
             UnknownRun: There is no such run.
         """
+        stopping = self._carrier.stopping
         with anyio.move_on_after(seconds) as scope, ExitStack() as watching:
+            watching.enter_context(stopping.waiting(scope))
             if to_lend:
                 thread_id = (await self._find(run_id)).thread_id
                 watching.enter_context(self.desk.watching(thread_id, scope.cancel))
@@ -101,6 +124,8 @@ class RunManager(RunStarter):
                 live = self._carrier.live.get(run_id)
                 if live is not None:
                     await live.listen(emit)
+                elif stopping.has_begun:
+                    break
                 elif run.status == "needs_approval":
                     await self._carrier.decided(run_id)
                 elif not await self._carrier.is_left(run) or not await self._carrier.adopt(run):
@@ -135,8 +160,11 @@ class RunManager(RunStarter):
             if await self._goes_on(run):
                 run = replace(run, status="running")
         if run.status == "running":
+            calls = self.desk.calls(run.thread_id)
+            if self._carrier.stopping.has_begun:
+                return Snapshot(run, calls=calls, stopping=True)
             stuck = None if run_id in self._carrier.live else self._carrier.stuck.get(run_id)
-            return Snapshot(run, calls=self.desk.calls(run.thread_id), stuck=stuck)
+            return Snapshot(run, calls=calls, stuck=stuck)
         if run.kind == "drive" and run.status == "done":
             result = await self._tool_result(run)
             # No model summed it up, so the result of the call is the answer.

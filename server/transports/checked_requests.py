@@ -7,6 +7,7 @@ before the size of what they send matters.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError
@@ -33,12 +34,17 @@ class CheckedRequests:
         app: What serves the requests.
         served: Hosts and origins that are served.
         max_body_bytes: Bytes of one request.
+        health: Paths for probes and collectors of metrics, which know a server by its address, so
+            that they may name that as its host.
     """
 
-    def __init__(self, app: ASGIApp, served: ServedHosts, max_body_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, served: ServedHosts, max_body_bytes: int, health: Sequence[str] = ()
+    ) -> None:
         self._app = app
         self._served = served
         self._most = max_body_bytes
+        self._health = health
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or let the app serve it."""
@@ -50,7 +56,10 @@ class CheckedRequests:
         from starlette.responses import PlainTextResponse
 
         headers = Headers(scope=scope)
-        refusal = self._served.refusal(headers.getlist("host"), headers.getlist("origin"))
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        refusal = self._served.refusal(
+            headers.getlist("host"), headers.getlist("origin"), by_address=path in self._health
+        )
         if refusal is not None:
             await PlainTextResponse(refusal.text, refusal.status)(scope, receive, send)
             return
